@@ -1,0 +1,124 @@
+"""The job file as a noun: every option, its default and its limits. `config.py` reads files into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+from trainer.config import TrainConfig
+
+Positive = Annotated[float, Gt(0)]
+RetryCause = Literal[
+    "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """The machine. Every value is a hard limit."""
+
+    gpus: Annotated[int, Ge(0), Le(64)] = 1
+    """How many GPUs; 0 trains on the CPU."""
+    gpu_names: tuple[str, ...] = ()
+    """Names as Vast prints them ("RTX 4090", "A100 SXM4"); empty: any."""
+    gpu_memory_gb: Annotated[float, Ge(0)] = 0.0
+    """Per GPU."""
+    memory_gb: Annotated[float, Ge(0)] = 0.0
+    disk_gb: Annotated[float, Ge(8)] = 40.0
+    cuda: Annotated[float, Ge(0)] = 0.0
+    """The driver must support at least this CUDA version."""
+    reliability: Annotated[float, Ge(0), Le(1)] = 0.95
+    regions: tuple[Annotated[str, MinLen(2)], ...] = ()
+    """Two-letter country codes; empty: anywhere."""
+    interruptible: bool = False
+    """Bid for a machine that may be taken away."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a run may cost and how long it may take; held on the box too."""
+
+    usd_per_hour: Positive | None = None
+    usd: Positive | None = None
+    """For the whole run."""
+    hours: Positive = 12.0
+    """From rent to destroy."""
+    stall_s: Positive = 600.0
+    """A rank that makes no progress for this long is hung."""
+    start_s: Positive = 900.0
+    """The same limit before the first step: imports, compilation, loading."""
+    collect_s: Positive | None = None
+    """How long a finished box waits for its outputs to be collected; 30 min on a paid one, else a day."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """The user's code to ship. In a git checkout: what git tracks or would track."""
+
+    path: str = "."
+    """Relative to the job file."""
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret:
+    """A secret by name. Its value comes from the environment or from a file, and is never stored."""
+
+    name: Annotated[str, MinLen(1)]
+    file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success:
+    """What proves that a user's own command worked. All that is given must hold."""
+
+    files: tuple[str, ...] = ()
+    """Globs, relative to the code folder; each must match a file that is not empty."""
+    log: str | None = None
+    """A regular expression that rank 0's log must contain."""
+    steps: Annotated[int, Ge(1)] | None = None
+    """The step that every rank's heartbeat must reach."""
+    exit_code: Literal[0] | None = None
+    """Says that exit code 0 of every rank is proof enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """What the user asked for: one YAML file."""
+
+    name: Annotated[str, MinLen(1)]
+    resources: Resources = field(default_factory=Resources)
+    limits: Limits = field(default_factory=Limits)
+    image: str | None = None
+    code: Code | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[Secret, ...] = ()
+    setup: tuple[str, ...] = ()
+    """Shell commands, run in the code folder before training."""
+    ranks: Annotated[int, Ge(1), Le(64)] | None = None
+    """Processes to train with; the number of GPUs when not given."""
+    train: TrainConfig | None = None
+    """The onboard trainer. Either this or `command`."""
+    command: tuple[str, ...] | None = None
+    """The user's own program, started once a rank with torchrun's variables set. A string is split as a shell would."""
+    success: Success | None = None
+    """Needed with `command`."""
+    outputs: tuple[str, ...] = ()
+    """Globs, relative to the code folder, of files to bring home."""
+    retry: Mapping[RetryCause, Annotated[int, Ge(0), Le(20)]] = field(default_factory=dict)
+    """How often to start again, on a new machine, by cause."""
+    nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks train."""
+        return self.ranks or max(1, self.resources.gpus)
+
+
+def code_root(job_file_dir: str, code: Code) -> str:
+    """The code folder, given the folder of the job file."""
+    return str(PurePosixPath(job_file_dir) / code.path)

@@ -1,0 +1,194 @@
+"""The ports: what `flow` asks of the world. Every verb is safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from launcher.job import JobSpec
+from launcher.model import (
+    Collected,
+    Completed,
+    Driver,
+    Event,
+    Instance,
+    Offer,
+    Order,
+    Parcel,
+    Run,
+    Wish,
+)
+
+
+class Clock(Protocol):
+    """Time, and the only way to wait."""
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after `seconds`, or at once when the user asks for something."""
+        ...
+
+
+class Remote(Protocol):
+    """A shell on an instance. Paths are relative to the box's folder.
+
+    Every verb raises UnreachableError when the box cannot be reached, GoneError when it is no more.
+    """
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        """The finished shell command, whatever its exit code. Raises UnreachableError after `timeout_s`."""
+        ...
+
+    def put(self, local_path: str, path: str) -> None:
+        """The file is on the box, whole: a reader never sees half of it. Raises ProviderError (no space)."""
+        ...
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        """As `put`, from memory."""
+        ...
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """Up to `limit` bytes from `offset`; empty at the end of the file or when there is no such file."""
+        ...
+
+    def close(self) -> None:
+        """The connection is closed; the box goes on."""
+        ...
+
+
+class Provider(Protocol):
+    """A market of machines."""
+
+    name: str
+    free: bool
+    """True where machines cost nothing, so that no confirmation is asked for."""
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        """Offers that fit every hard limit of the job, best first. Empty when none does."""
+        ...
+
+    def rent(self, order: Order) -> Instance:
+        """A machine that carries `order.label`. Asks once.
+
+        Raises NoOfferError when the offer is taken, UncertainError when the machine may exist.
+        """
+        ...
+
+    def instances(self) -> Sequence[Instance]:
+        """Every machine of ours. Raises ProviderError when it cannot be told: never an empty list instead."""
+        ...
+
+    def connect(self, instance: Instance) -> Remote:
+        """A shell on the instance. Raises UnreachableError, GoneError."""
+        ...
+
+    def destroy(self, instance_id: str) -> None:
+        """Asks for the machine's end; returns when the provider agreed or has no such machine."""
+        ...
+
+
+class Ledger(Protocol):
+    """Runs, events and drivers, durable. Raises StorageError when it cannot write."""
+
+    def add(self, run: Run) -> None:
+        """The run has a row."""
+        ...
+
+    def save(self, run: Run, *, who: str) -> None:
+        """The row is as given. Raises HeldError when `who` no longer drives the run."""
+        ...
+
+    def get(self, run_id: str) -> Run:
+        """The run. Raises NoSuchRunError."""
+        ...
+
+    def runs(self, *, open_only: bool = False) -> Sequence[Run]:
+        """Runs, newest first."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """The event is in the run's diary."""
+        ...
+
+    def events(self, run_id: str) -> Sequence[Event]:
+        """The run's diary, oldest first."""
+        ...
+
+    def ask(self, run_id: str, wish: Wish) -> None:
+        """The wish is noted for whoever drives the run; a stronger wish is never replaced by a weaker."""
+        ...
+
+    def wish(self, run_id: str) -> Wish:
+        """What was asked of the run's driver."""
+        ...
+
+    def hold(self, run_id: str, driver: Driver) -> None:
+        """`driver.who` drives the run until `driver.until`. Raises HeldError, which says who does."""
+        ...
+
+    def release(self, run_id: str, who: str) -> None:
+        """`who` no longer drives the run."""
+        ...
+
+    def driver(self, run_id: str) -> Driver | None:
+        """Who drives the run now."""
+        ...
+
+
+class Packer(Protocol):
+    """Packs what a box needs."""
+
+    def pack(self, run: Run, spec: JobSpec) -> Parcel:
+        """One archive with the onstart scripts, the trainer, the job and the user's code."""
+        ...
+
+    def secrets(self, spec: JobSpec) -> bytes:
+        """The job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing."""
+        ...
+
+    def lease(self) -> str:
+        """Text of the lease script."""
+        ...
+
+
+class Shelf(Protocol):
+    """Where a run's outputs come to lie on this computer. Raises StorageError when it cannot write."""
+
+    def check(self, run: Run) -> None:
+        """The run's folder exists and takes writes."""
+        ...
+
+    def pump(self, run: Run, remote: Remote) -> str:
+        """Log text that is new since the last call, by any process; it is on disk before it is returned."""
+        ...
+
+    def collect(self, run: Run, remote: Remote) -> Collected:
+        """Everything the box's manifest names, pulled and checked."""
+        ...
+
+
+class Screen(Protocol):
+    """The user's eyes."""
+
+    def event(self, event: Event) -> None:
+        """A step of the road."""
+        ...
+
+    def log(self, text: str) -> None:
+        """New lines of the training's log."""
+        ...
+
+    def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
+        """Where the training stands."""
+        ...
+
+
+class Wishes(Protocol):
+    """What the user at this keyboard asks for."""
+
+    def current(self) -> Wish:
+        """The strongest wish so far."""
+        ...

@@ -1,0 +1,49 @@
+"""JSON records become nouns here. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+import typing
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+
+def read_as(kind: Any, value: Any) -> Any:
+    """`value`, as parsed from JSON, as an instance of `kind`: a dataclass, a tuple of one, or a plain type.
+
+    Keys that `kind` does not know are ignored, so that an older reader accepts a newer file.
+    """
+    if is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        known = {f.name for f in fields(kind)}
+        return kind(**{name: read_as(hints[name], v) for name, v in value.items() if name in known})  # type: ignore[operator]
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return read_as(args[0], value)
+    if origin in (typing.Union, types.UnionType):
+        return None if value is None else read_as(args[0], value)
+    if origin is tuple:
+        return tuple(read_as(args[0], v) for v in value)
+    return value
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """`path` holds `text`, whole and on disk: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """As `write_atomically`, from a JSON value."""
+    write_atomically(path, json.dumps(value, allow_nan=False) + "\n")
