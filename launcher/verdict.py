@@ -1,0 +1,178 @@
+"""judge(evidence): what the evidence says happened. Pure; a success needs every proof at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.job import JobSpec
+from launcher.model import Cause, Judgement, Proof
+from trainer.outcome import Outcome
+
+STOP_CAUSES: Mapping[str, Cause] = {
+    "stopped": Cause.STOPPED,
+    "time_limit": Cause.TIME_LIMIT,
+    "money_limit": Cause.MONEY_LIMIT,
+}
+
+CAUSE_OF_REASON: Mapping[str, Cause] = {
+    "error": Cause.USER_ERROR,
+    "oom": Cause.OUT_OF_MEMORY,
+    "signal": Cause.SIGNAL,
+    "communication": Cause.COMMUNICATION,
+    "data": Cause.DATA,
+    "disk": Cause.DISK,
+    "hang": Cause.HANG,
+    "stopped": Cause.STOPPED,
+}
+
+CAUSE_OF_STEP: Mapping[str, Cause] = {
+    "10-check-gpu": Cause.HOST,
+    "20-check-comm": Cause.COMMUNICATION,
+    "30-unpack": Cause.SETUP,
+    "40-data": Cause.DATA,
+}
+
+_DIED = 137
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known when a training is over."""
+
+    outcome_json: str | None
+    steps_jsonl: str | None
+    exit_code: int | None
+    """Of the whole run on the box."""
+    damaged: tuple[str, ...] | None = None
+    """Files that did not come home intact; None before they were fetched."""
+
+
+def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
+    """The cause and the proofs. No cause means that every proof that can be had by now holds."""
+    outcome = _outcome(evidence.outcome_json)
+    if outcome is None:
+        return _without_outcome(evidence)
+    proofs = tuple(_proofs(outcome, evidence, spec))
+    if outcome.reason != "finished":
+        cause = CAUSE_OF_REASON[outcome.reason]
+        if cause is Cause.STOPPED:
+            cause = STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
+        return Judgement(cause=cause, detail=outcome.detail, proofs=proofs)
+    return _of_proofs(proofs)
+
+
+def _outcome(text: str | None) -> Outcome | None:
+    try:
+        return Outcome.from_json(text) if text else None
+    except ValueError:
+        return None
+
+
+def _without_outcome(evidence: Evidence) -> Judgement:
+    missing = (Proof(name="outcome", holds=None, text="the box wrote no outcome.json"),)
+    failed = _failed_step(evidence.steps_jsonl)
+    if failed is not None:
+        name, code = failed
+        cause = CAUSE_OF_STEP.get(name, Cause.INTERNAL)
+        return Judgement(cause=cause, detail=f"{name} ended with exit code {code}", proofs=missing)
+    if evidence.exit_code == _DIED:
+        return Judgement(
+            cause=Cause.HOST, detail="the run on the box was killed from outside", proofs=missing
+        )
+    return Judgement(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
+
+
+def _failed_step(steps_jsonl: str | None) -> tuple[str, int] | None:
+    for line in (steps_jsonl or "").splitlines():
+        try:
+            step = json.loads(line)
+            if step["exit_code"] != 0:
+                return str(step["step"]), int(step["exit_code"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
+    """Of a training that says it finished."""
+    broken = [p for p in proofs if p.holds is False]
+    if any(p.name.startswith("success") for p in broken):
+        text = "; ".join(p.text for p in broken if p.name.startswith("success"))
+        return Judgement(
+            cause=Cause.USER_ERROR, detail=f"the job's own condition does not hold: {text}", proofs=proofs
+        )
+    if broken:
+        text = "; ".join(p.text for p in broken)
+        return Judgement(cause=Cause.CONTRADICTION, detail=f"it says it finished, but {text}", proofs=proofs)
+    missing = [p.name for p in proofs if p.holds is None]
+    if missing:
+        return Judgement(cause=Cause.UNPROVEN, detail=f"no proof of: {', '.join(missing)}", proofs=proofs)
+    return Judgement(cause=None, detail="", proofs=proofs)
+
+
+def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
+    proofs = [_ranks(outcome, spec), _exit(evidence)]
+    if spec.train is not None:
+        proofs += [_final(outcome), _steps(outcome, spec.train.steps), _loss(outcome)]
+        proofs += [_checkpoint(outcome, spec.train.steps)]
+    proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
+    if spec.train is None and not outcome.checks:
+        proofs += [Proof(name="success", holds=None, text="no condition of the job was checked")]
+    if evidence.damaged is not None:
+        proofs += [_outputs(evidence.damaged)]
+    return proofs
+
+
+def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
+    good = sum(rank.exit_code == 0 for rank in outcome.ranks)
+    holds = good == spec.world_size == len(outcome.ranks)
+    text = f"{good} of {spec.world_size} ranks exited 0"
+    others = [f"rank {r.rank} {r.signal or r.exit_code}" for r in outcome.ranks if r.exit_code != 0]
+    return Proof(name="ranks", holds=holds, text=", ".join([text, *others]))
+
+
+def _exit(evidence: Evidence) -> Proof:
+    if evidence.exit_code is None:
+        return Proof(name="exit", holds=None, text="the box gave no exit code")
+    return Proof(
+        name="exit", holds=evidence.exit_code == 0, text=f"the box's exit code is {evidence.exit_code}"
+    )
+
+
+def _final(outcome: Outcome) -> Proof:
+    text = "the final record was written" if outcome.final_record else "there is no final record"
+    return Proof(name="record", holds=outcome.final_record, text=text)
+
+
+def _steps(outcome: Outcome, planned: int) -> Proof:
+    text = f"{outcome.steps_done} of {planned} steps were done"
+    return Proof(name="steps", holds=outcome.steps_done == planned, text=text)
+
+
+def _loss(outcome: Outcome) -> Proof:
+    if outcome.loss_finite is None:
+        return Proof(name="loss", holds=None, text="no loss was recorded")
+    text = (
+        f"the last loss is {outcome.last_loss:.4g}"
+        if outcome.last_loss is not None
+        else "the loss is not finite"
+    )
+    return Proof(name="loss", holds=outcome.loss_finite, text=text)
+
+
+def _checkpoint(outcome: Outcome, planned: int) -> Proof:
+    last = outcome.checkpoint
+    if last is None:
+        return Proof(name="checkpoint", holds=None, text="there is no checkpoint")
+    if not last.intact:
+        return Proof(name="checkpoint", holds=False, text=f"the checksum of {last.path} does not hold")
+    holds = last.step == planned
+    return Proof(name="checkpoint", holds=holds, text=f"the checkpoint of step {last.step} is intact")
+
+
+def _outputs(damaged: tuple[str, ...]) -> Proof:
+    if damaged:
+        return Proof(name="outputs", holds=None, text=f"not home intact: {', '.join(damaged[:3])}")
+    return Proof(name="outputs", holds=True, text="all outputs are here, checksums right")
