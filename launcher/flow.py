@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 from launcher import policy
 from launcher.errors import (
     GoneError,
     HeldError,
-    NoOfferError,
     ProviderError,
     StorageError,
-    UncertainError,
     UnreachableError,
-    UsageError,
     VastrunError,
 )
 from launcher.job import JobSpec
-from launcher.model import Cause, Instance, Offer, Order, Phase, Run, Wish
+from launcher.model import Cause, Phase, Run, Wish
 from launcher.phases import NEXT, Result
-from launcher.ports import Provider
-from launcher.sight import look
+from launcher.renting import choose, rent_anew
 from launcher.trip import End, Tools, Trip
 from launcher.verdict import Evidence, judge
 from launcher.watch import watch
 from trainer import layout
-
-__all__ = ["Tools", "begin", "choose", "drive"]
 
 _PATIENCE_S = 300.0
 _PAUSE_S = 2.0
@@ -64,12 +57,14 @@ def begin(
 
 
 def drive(run: Run, spec: JobSpec, tools: Tools) -> Run:
-    """The run, driven until it ended, was detached (phase `train`) or could not be torn down (phase `destroy`).
+    """The run, driven until it ended, was detached (in `train`) or could not be torn down (in `destroy`).
 
     Raises StorageError and HeldError; the row then stands as it was, and the lease guards the machine.
     """
     trip = Trip(run, spec, tools)
     trip.hold()
+    if run.destroy_tries:
+        trip.save(destroy_tries=0)
     try:
         while trip.run.phase is not Phase.ENDED and trip.run.destroy_tries < policy.DESTROY_TRIES:
             end = _take(trip)
@@ -80,21 +75,6 @@ def drive(run: Run, spec: JobSpec, tools: Tools) -> Run:
         trip.hang_up()
         tools.ledger.release(run.id, tools.who)
     return trip.run
-
-
-def choose(spec: JobSpec, provider: Provider) -> list[Offer]:
-    """Offers that fit the job and its price, best first. Raises NoOfferError, UsageError; asks for nothing paid."""
-    offers = policy.affordable(spec, provider.search(spec))
-    if not offers:
-        raise NoOfferError(
-            f"nothing on {provider.name} fits this job", hint="relax resources: or limits.usd_per_hour"
-        )
-    if policy.unlimited(spec, offers[0]):
-        raise UsageError(
-            f"the job sets no limit on money, and {provider.name} costs some",
-            hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
-        )
-    return offers
 
 
 def plan(trip: Trip) -> End:
@@ -116,7 +96,8 @@ def plan(trip: Trip) -> End:
 
 def rent(trip: Trip) -> End:
     """A machine carries this run's label. Looks for it first, so that it is safe to repeat."""
-    machine = _first(trip.machines()) or _rent_anew(trip)
+    machines = trip.machines()
+    machine = machines[0] if machines else rent_anew(trip)
     trip.save(instance_id=machine.id, usd_per_hour=machine.usd_per_hour, host=machine.host or trip.run.host)
     trip.tell(f"machine {machine.id}")
     return _OK
@@ -268,58 +249,6 @@ def _advance(trip: Trip, end: End) -> None:
         trip.wait(min(60.0, 2.0**trip.run.destroy_tries))
 
 
-def _rent_anew(trip: Trip) -> Instance:
-    """A new machine: the planned offer, or the next one when it was taken."""
-    tried: set[str] = set()
-    offers = [trip.run.offer] if trip.run.offer else []
-    for _ in range(policy.RENT_TRIES):
-        offer = next((o for o in offers if o.id not in tried), None)
-        if offer is None:
-            offers = choose(trip.spec, trip.tools.provider)
-            offer = next((o for o in offers if o.id not in tried), None)
-        if offer is None:
-            break
-        tried.add(offer.id)
-        trip.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host, rented_at=trip.now())
-        try:
-            return trip.tools.provider.rent(_order(trip, offer))
-        except NoOfferError:
-            trip.tell(f"offer {offer.id} was taken")
-        except UncertainError:
-            found = _look_for_it(trip)
-            if found is not None:
-                return found
-    raise NoOfferError(
-        f"no offer could be rented; {len(tried)} tried", hint="vastrun launch again in a minute"
-    )
-
-
-def _look_for_it(trip: Trip) -> Instance | None:
-    """The machine of an uncertain answer; None when it was absent twice. Raises ProviderError when none can tell."""
-    for _ in range(2):
-        found = _first(trip.machines())
-        if found is not None:
-            return found
-        trip.wait(_PAUSE_S)
-    return None
-
-
-def _order(trip: Trip, offer: Offer) -> Order:
-    lease = policy.lease_of(trip.spec, offer)
-    env = policy.lease_env(lease) | {
-        "VASTRUN_LABEL": trip.run.label,
-        "VASTRUN_PROVIDER": trip.tools.provider.name,
-    }
-    return Order(
-        offer=offer,
-        label=trip.run.label,
-        image=trip.spec.image,
-        disk_gb=trip.spec.resources.disk_gb,
-        onstart=trip.tools.packer.lease(),
-        env=env,
-    )
-
-
 def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:
     """What `action` returns, tried again while the box only fails to answer."""
     began = trip.now()
@@ -345,14 +274,3 @@ def _stopped(when: str) -> End:
 
 def _lost(when: str) -> End:
     return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine vanished {when}")
-
-
-def _first(machines: list[Instance]) -> Instance | None:
-    return machines[0] if machines else None
-
-
-def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
-    """The job with what is left of its money: a retry and the runs before it share one limit."""
-    if spec.limits.usd is None:
-        return spec
-    return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from launcher.job import JobSpec
 from launcher.model import Cause, Instance, Lease, Offer, Run
@@ -91,3 +92,10 @@ def released_at(run: Run, lease_life_s: float, now: float, *, found: bool) -> fl
     if found or run.rented_at is None:
         return now
     return min(now, run.rented_at + lease_life_s + LIMIT_SLACK_S)
+
+
+def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
+    """The job with what is left of its money: a retry and the runs before it share one limit."""
+    if spec.limits.usd is None:
+        return spec
+    return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher import policy
-from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.errors import GoneError, ProviderError
 from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Event, Instance, Run, Wish
 from launcher.phases import Result
@@ -109,8 +109,3 @@ class Trip:
             return not self.machines()
         except ProviderError:
             return False
-
-
-def box_silent(error: ProviderError) -> bool:
-    """True for the errors that only say that nobody answered."""
-    return isinstance(error, UnreachableError | GoneError)

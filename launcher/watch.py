@@ -14,7 +14,7 @@ from launcher.trip import End, Trip
 from launcher.verdict import Evidence, judge
 from trainer import layout
 
-LOOK_S = 0.5
+LOOK_S = 1.0
 _LIST_S = 15.0
 _SAVE_S = 5.0
 _STARTS = 3
