@@ -1,0 +1,40 @@
+"""Advice: what to try next, by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launcher.model import Cause, Phase, Run
+
+AFTER_SUCCESS = "nothing: it worked"
+
+ADVICE: Mapping[Cause, str] = {
+    Cause.USER_ERROR: "fix the program or the job file, then: vastrun launch JOB.yaml --from {run}",
+    Cause.SETUP: "read the output of the step that failed: vastrun logs {run} --first-error",
+    Cause.OUT_OF_MEMORY: "halve train.batch, or ask for more with resources.gpu_memory_gb",
+    Cause.SIGNAL: "read the rank's last lines: vastrun logs {run} --first-error",
+    Cause.COMMUNICATION: "see which rank left first with nccl_debug: INFO; try another machine",
+    Cause.DATA: "check the data set that the error names: vastrun logs {run} --first-error",
+    Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
+    Cause.HOST: "launch again: another machine may well do; retry: {{host: 2}} does so by itself",
+    Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
+    Cause.STOPPED: "continue from its checkpoint: vastrun launch JOB.yaml --from {run}",
+    Cause.TIME_LIMIT: "continue with more time: vastrun launch JOB.yaml --from {run} --set limits.hours=...",
+    Cause.MONEY_LIMIT: "continue with more money: vastrun launch JOB.yaml --from {run} --set limits.usd=...",
+    Cause.PREEMPTED: "continue elsewhere: vastrun launch JOB.yaml --from {run}",
+    Cause.LOST: "continue from the last checkpoint that came home: vastrun launch JOB.yaml --from {run}",
+    Cause.NO_OFFER: "relax the limits that leave nothing: vastrun plan JOB.yaml",
+    Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
+    Cause.UNPROVEN: "see which proof is missing above; the log may say why: vastrun logs {run}",
+    Cause.CONTRADICTION: "trust neither side; compare the proofs above with the log: vastrun logs {run}",
+    Cause.INTERNAL: "this is a fault of vastrun; send the log with a report: vastrun logs {run}",
+}
+
+
+def advice_for(run: Run) -> str:
+    """One thing to do next."""
+    if run.phase is Phase.DESTROY:
+        return f"end its machine: vastrun resume {run.id}"
+    if run.phase is not Phase.ENDED:
+        return f"it is still open: vastrun attach {run.id}"
+    return AFTER_SUCCESS if run.cause is None else ADVICE[run.cause].format(run=run.id)
