@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from trainer.config import TrainConfig
 
@@ -32,7 +32,7 @@ class Resources:
     cuda: Annotated[float, Ge(0)] = 0.0
     """The driver must support at least this CUDA version."""
     reliability: Annotated[float, Ge(0), Le(1)] = 0.95
-    regions: tuple[Annotated[str, MinLen(2)], ...] = ()
+    regions: tuple[Annotated[str, MinLen(2), MaxLen(2)], ...] = ()
     """Two-letter country codes; empty: anywhere."""
     interruptible: bool = False
     """Bid for a machine that may be taken away."""
@@ -103,8 +103,8 @@ class JobSpec:
     """Processes to train with; the number of GPUs when not given."""
     train: TrainConfig | None = None
     """The onboard trainer. Either this or `command`."""
-    command: tuple[str, ...] | None = None
-    """The user's own program, started once a rank with torchrun's variables set. A string is split as a shell would."""
+    command: Annotated[tuple[str, ...], MinLen(1)] | None = None
+    """The user's own program, started once a rank as torchrun would. A string is split as a shell would."""
     success: Success | None = None
     """Needed with `command`."""
     outputs: tuple[str, ...] = ()

@@ -1,0 +1,32 @@
+"""The job file: YAML becomes a JobSpec, or a list of all its faults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from launcher.job import JobSpec
+from trainer.records import read_as
+
+
+def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".") -> JobSpec:
+    """The job in a file's text. `overrides` are `key=value`, as given to --set.
+
+    Paths in the job are anchored at `base_dir`, the folder of the file. Raises JobFileError with every fault.
+    """
+    from launcher.config.loading import load  # slow to import: pydantic, yaml
+
+    return load(text, name, overrides, base_dir)
+
+
+def dump_job(spec: JobSpec) -> str:
+    """The job as JSON, for the ledger."""
+    return json.dumps(asdict(spec))
+
+
+def read_job(text: str) -> JobSpec:
+    """The job that `dump_job` wrote."""
+    spec = read_as(JobSpec, json.loads(text))
+    assert isinstance(spec, JobSpec)
+    return spec

@@ -1,0 +1,104 @@
+"""From a job file's text to a JobSpec: read, graft --set, check each value, then values against others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from launcher.config.reading import Path, Reading
+from launcher.config.rules import clashes
+from launcher.config.source import SET, Fault, SyntaxFault, grafted, parse
+from launcher.errors import JobFileError
+from launcher.job import Code, JobSpec
+
+_PLACEHOLDER = "unnamed"
+
+
+def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSpec:
+    """As `launcher.config.load_job`."""
+    try:
+        root, faults = _with_overrides(parse(text, name), overrides)
+    except SyntaxFault as error:
+        raise JobFileError((str(error.fault),)) from error
+    reading = Reading(root)
+    spec = _checked(reading)
+    if spec is not None:
+        sound = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
+        for clash in sound:
+            reading.fault(clash.path, clash.text)
+    faults = sorted(faults + reading.faults)
+    if faults or spec is None:
+        raise JobFileError(tuple(map(str, faults)))
+    return _anchored(spec, base_dir)
+
+
+def _with_overrides(root: Any, overrides: Iterable[str]) -> tuple[Any, list[Fault]]:
+    faults = []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        try:
+            if not equals or not key:
+                fault = Fault(True, 0, override, "expected key=value, as in limits.usd=5", SET)
+                raise SyntaxFault(fault)
+            root = grafted(root, key, parse(value, SET, key))
+        except SyntaxFault as error:
+            faults.append(error.fault)
+    return root, faults
+
+
+@cache
+def _adapter() -> TypeAdapter[JobSpec]:
+    return TypeAdapter(JobSpec)
+
+
+def _checked(reading: Reading) -> JobSpec | None:
+    """The job; values that do not fit are noted and take their defaults, so that the rest is checked."""
+    try:
+        return _validated(reading.data)
+    except ValidationError as error:
+        data = reading.data
+        for entry in error.errors(include_url=False):
+            path: Path = tuple(part for part in entry["loc"] if part != "[key]")
+            if entry["type"] == "missing":
+                reading.fault(path, "missing")
+            elif not reading.is_faulty(path):
+                reading.unexpected(path)
+            _drop(data, path)
+    try:
+        return _validated({"name": _PLACEHOLDER, **data})
+    except ValidationError:
+        return None
+
+
+def _validated(data: Any) -> JobSpec:
+    # As strict JSON: no "12" for 12 and no 1 for true, but lists for tuples.
+    return _adapter().validate_json(json.dumps(data), strict=True)
+
+
+def _drop(data: Any, path: Path) -> None:
+    """Takes the value at `path` out of `data`; of a list, the whole list."""
+    for part in path[:-1]:
+        if not isinstance(data, dict) or not isinstance(data.get(part), dict):
+            break
+        data, path = data[part], path[1:]
+    if isinstance(data, dict):
+        data.pop(path[0], None)
+
+
+def _anchored(spec: JobSpec, base_dir: str) -> JobSpec:
+    """The job with its paths relative to `base_dir`, so that it needs its file no more."""
+    base = PurePosixPath(base_dir)
+    code = None if spec.code is None else Code(path=str(base / spec.code.path), exclude=spec.code.exclude)
+    secrets = tuple(
+        secret
+        if secret.file is None or secret.file.startswith("~")
+        else replace(secret, file=str(base / secret.file))
+        for secret in spec.secrets
+    )
+    return replace(spec, code=code, secrets=secrets)

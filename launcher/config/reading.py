@@ -1,0 +1,237 @@
+"""YAML nodes become plain data in the shape of a noun; whatever does not fit is noted with its line."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from launcher.config.schema import bare, expected, is_mapping, optional, options
+from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, fault_at
+from launcher.job import JobSpec, Secret
+
+Path = tuple[str | int, ...]
+
+_AS_WRITTEN = ("env", "command")
+"""Sections whose numbers and booleans are taken as the text that they are."""
+_YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+_SKIP = object()
+
+
+class Reading:
+    """Plain data read from a node, ready for pydantic; what could not be read is left out of it."""
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+        self._nodes: dict[Path, Node] = {}
+        self._places: dict[Path, Node] = {}
+        self._kinds: dict[Path, Any] = {}
+        self._faulty: set[Path] = set()
+        self.faults: list[Fault] = []
+        data = self._read(JobSpec, root, ())
+        self.data: dict[str, Any] = data if isinstance(data, dict) else {}
+
+    def fault(self, path: Path, text: str) -> None:
+        """Notes a fault, once a path, at the line of the key nearest to it."""
+        if self.is_faulty(path):
+            return
+        self._faulty.add(path)
+        place = next((self._places[p] for p in _upwards(path) if p in self._places), self._root)
+        self.faults.append(fault_at(place, _dotted(path), text))
+
+    def is_faulty(self, path: Path) -> bool:
+        """True when the path, or a section that it lies in, has a fault already."""
+        return any(p in self._faulty for p in _upwards(path))
+
+    def is_sound(self, *paths: Path) -> bool:
+        """True when nothing at, above or below these paths has a fault."""
+        return not any(
+            faulty[: len(path)] == path or path[: len(faulty)] == faulty
+            for faulty in self._faulty
+            for path in paths
+        )
+
+    def unexpected(self, path: Path) -> None:
+        """Notes that the value at `path` is not what its type expects."""
+        path = next(p for p in _upwards(path) if p in self._nodes)
+        kind, node = self._kinds[path], self._nodes[path]
+        self.fault(path, f"expected {expected(kind)}, got {_shown(node)}{_hint(bare(kind), node)}")
+
+    def _read(self, kind: Any, node: Node, path: Path) -> Any:
+        self._nodes[path], self._kinds[path] = node, kind
+        inner = bare(kind)
+        if _is_null(node) and (node.value or not is_dataclass(inner)) and optional(kind):
+            return None
+        if is_dataclass(inner):
+            return self._section(inner, node, path)
+        if typing.get_origin(inner) is tuple:
+            return self._list(inner, node, path)
+        if is_mapping(inner):
+            return self._mapping(inner, node, path)
+        return self._scalar(node, path)
+
+    def _section(self, kind: Any, node: Node, path: Path) -> Any:
+        if kind is Secret and isinstance(node, ScalarNode) and node.tag == STR:
+            self._places[(*path, "name")] = node
+            return {"name": self._read(str, node, (*path, "name"))}
+        hints = typing.get_type_hints(kind, include_extras=True)
+        known = {field.name: hints[field.name] for field in fields(kind)}
+        return self._entries(node, path, lambda key: known.get(key), list(known))
+
+    def _mapping(self, kind: Any, node: Node, path: Path) -> Any:
+        keys, values = typing.get_args(kind)
+        if typing.get_origin(keys) is Literal:
+            known = [str(key) for key in typing.get_args(keys)]
+            return self._entries(node, path, lambda key: values if key in known else None, known)
+        return self._entries(node, path, lambda _: values, [])
+
+    def _entries(self, node: Node, path: Path, kind_of: Callable[[str], Any], known: list[str]) -> Any:
+        """The entries of a mapping node. An empty one is `{}`: a section whose keys are all commented out."""
+        if _is_null(node):
+            return {}
+        if not isinstance(node, MappingNode):
+            return self._misfit(path)
+        data: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value if isinstance(key_node, ScalarNode) else _shown(key_node)
+            at = (*path, key)
+            self._places.setdefault(at, key_node)
+            kind = kind_of(key)
+            if kind is None:
+                self.fault(at, _unknown(key, known, path))
+            elif key in lines:
+                self.faults.append(
+                    fault_at(key_node, _dotted(at), f"given twice, first in line {lines[key]}")
+                )
+            elif (value := self._read(kind, value_node, at)) is not _SKIP:
+                data[key] = value
+            lines.setdefault(key, key_node.start_mark.line + 1)
+        return data
+
+    def _list(self, kind: Any, node: Node, path: Path) -> Any:
+        items = typing.get_args(kind)
+        if isinstance(node, SequenceNode):
+            values = [
+                self._item(items[0] if items[-1] is ... else items[min(i, len(items) - 1)], child, (*path, i))
+                for i, child in enumerate(node.value)
+            ]
+            return _SKIP if _SKIP in values else values  # indices stay what they are in the file
+        if _is_null(node):
+            return _SKIP
+        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, Secret):
+            if path == ("command",):
+                return self._split(node, path)
+            return [self._item(items[0], node, (*path, 0))]
+        return self._misfit(path)
+
+    def _item(self, kind: Any, node: Node, path: Path) -> Any:
+        self._places[path] = node
+        return self._read(kind, node, path)
+
+    def _split(self, node: ScalarNode, path: Path) -> Any:
+        try:
+            return shlex.split(node.value)
+        except ValueError as error:
+            self.fault(path, f"cannot be split as a shell would: {str(error).lower()}")
+            return _SKIP
+
+    def _scalar(self, node: Node, path: Path) -> Any:
+        if not isinstance(node, ScalarNode):
+            return self._misfit(path)
+        if path[0] in _AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
+            return node.value
+        if path == ("resources", "cuda") and re.fullmatch(r"\d+\.\d\d+", node.value):
+            version = float(node.value)
+            self.fault(path, f"expected one digit after the dot, got {node.value}, which means {version:g}")
+            return _SKIP
+        value = _value(node)
+        if isinstance(value, str) and "\0" in value:
+            self.fault(path, "holds a NUL character")
+            return _SKIP
+        return value
+
+    def _misfit(self, path: Path) -> Any:
+        self.unexpected(path)
+        return _SKIP
+
+
+def _value(node: ScalarNode) -> Any:
+    if node.tag == NULL:
+        return None
+    if node.tag == BOOL:
+        return node.value.lower() == "true"
+    if node.tag == INT:
+        return int(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
+    if node.tag == FLOAT and math.isfinite(number := float(node.value)):
+        return number
+    return node.value
+
+
+def _shown(node: Node) -> str:
+    """The value as it stands in the file."""
+    if not isinstance(node, ScalarNode):
+        return "a list" if isinstance(node, SequenceNode) else "a section"
+    if node.tag == NULL:
+        return "nothing"
+    return node.value if node.tag in (INT, FLOAT, BOOL) else repr(node.value)
+
+
+def _hint(kind: Any, node: Node) -> str:
+    """What to write instead, where that can be told."""
+    if not isinstance(node, ScalarNode):
+        return ""
+    text = node.value
+    if kind is str:
+        return f'; write "{text}"' if node.tag in (INT, FLOAT, BOOL) else ""
+    if kind is bool:
+        return f"; write {_YES_NO[text.lower()]}" if text.lower() in _YES_NO else ""
+    if typing.get_origin(kind) is Literal:
+        return _did_you_mean(text, [str(value) for value in typing.get_args(kind)])
+    if kind in (int, float) and node.tag == STR:
+        return _number_hint(text)
+    return ""
+
+
+def _number_hint(text: str) -> str:
+    if re.fullmatch(r"[-+]?[0-9.]+", text):
+        return "; leave out the quotes"
+    if re.fullmatch(r"\$?\s*\d[0-9.]*\s*[a-zA-Z$€%]*", text):
+        return "; write the number alone: its unit is in the key"
+    return ""
+
+
+def _unknown(key: str, known: list[str], path: Path) -> str:
+    near = _did_you_mean(key, known)
+    elsewhere = [o.key for o in options() if o.key.endswith(f".{key}") and not path]
+    if elsewhere:
+        near = f"; did you mean {' or '.join(elsewhere)}?"
+    return "unknown key" + (near or f"; the keys here are {', '.join(known)}")
+
+
+def _did_you_mean(text: str, known: list[str]) -> str:
+    of = {name.lower(): name for name in known}
+    near = get_close_matches(text.lower().replace("-", "_"), of, n=1)
+    return f"; did you mean {of[near[0]]}?" if near else ""
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.tag == NULL
+
+
+def _dotted(path: Path) -> str:
+    """`a.b[0]`: list indices in brackets."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
+
+
+def _upwards(path: Path) -> Iterator[Path]:
+    """The path, then each section that it lies in."""
+    return (path[:n] for n in range(len(path), -1, -1))

@@ -1,0 +1,137 @@
+"""What must hold between the fields of a job, beyond the type of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from launcher.job import JobSpec
+from trainer.config import faults_of
+
+Path = tuple[str | int, ...]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = re.compile(
+    r"(VASTRUN|LEASE|TORCHELASTIC)_.*|(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE"
+    r"|MASTER_(ADDR|PORT)|CONTAINER_(ID|API_KEY)|NCCL_DEBUG|PYTHONPATH"
+)
+_WANDB_KEY = "WANDB_API_KEY"
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A value that does not go with the others."""
+
+    path: Path
+    text: str
+    about: tuple[Path, ...] = ()
+    """Other values that it hangs on: it means nothing when one of those has a fault of its own."""
+
+
+def clashes(spec: JobSpec) -> Iterator[Clash]:
+    """Every clash in the job."""
+    for rule in (_name, _program, _success, _trainer, _machine, _secrets, _environment, _globs):
+        yield from rule(spec)
+
+
+def _name(spec: JobSpec) -> Iterator[Clash]:
+    if not _NAME.fullmatch(spec.name):
+        expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
+        yield Clash(("name",), f"{expected}, got {spec.name!r}")
+
+
+def _program(spec: JobSpec) -> Iterator[Clash]:
+    train, command = ("train",), ("command",)
+    if spec.train is None and spec.command is None:
+        yield Clash(
+            train, "missing; give train (the onboard trainer) or command (your own program)", (command,)
+        )
+    if spec.train is not None and spec.command is not None:
+        yield Clash(command, "clashes with train: give one of the two")
+
+
+def _success(spec: JobSpec) -> Iterator[Clash]:
+    success, command = ("success",), ("command",)
+    if spec.command is not None and spec.success is None:
+        how = "say what proves that the command worked, at least success: {exit_code: 0}"
+        yield Clash(success, f"missing; {how}", (command,))
+    if spec.success is None:
+        return
+    if spec.command is None:
+        yield Clash(success, "goes with command only: the onboard trainer brings its own proofs", (command,))
+    if spec.success == type(spec.success)():
+        yield Clash(success, "expected at least one of files, log, steps, exit_code")
+    try:
+        re.compile(spec.success.log or "")
+    except re.error as error:
+        yield Clash(("success", "log"), f"expected a regular expression, got {spec.success.log!r}: {error}")
+
+
+def _trainer(spec: JobSpec) -> Iterator[Clash]:
+    if spec.train is None:
+        return
+    about: tuple[Path, ...] = (("train",), ("ranks",), ("resources", "gpus"))
+    for key, text in faults_of(spec.train, spec.world_size):
+        yield Clash(("train", *key.split(".")), text, about)
+    names = {secret.name for secret in spec.secrets} | set(spec.env)
+    if spec.train.wandb.mode == "online" and _WANDB_KEY not in names:
+        yield Clash(
+            ("train", "wandb", "mode"), f"online needs {_WANDB_KEY} among the secrets", (("secrets",),)
+        )
+
+
+def _machine(spec: JobSpec) -> Iterator[Clash]:
+    resources = spec.resources
+    gpus: Path = ("resources", "gpus")
+    if spec.ranks is not None and 0 < resources.gpus < spec.ranks:
+        yield Clash(("ranks",), f"expected at most one a GPU ({resources.gpus}), got {spec.ranks}", (gpus,))
+    if resources.gpus == 0:
+        for key in ("gpu_names", "gpu_memory_gb", "cuda"):
+            if getattr(resources, key):
+                yield Clash(("resources", key), "asks for a GPU, but resources.gpus is 0", (gpus,))
+    if spec.image is not None and not re.fullmatch(r"[a-z0-9][^\s]*", spec.image):
+        yield Clash(("image",), f"expected an image such as pytorch/pytorch:latest, got {spec.image!r}")
+    for i, region in enumerate(resources.regions):
+        if not (region.isascii() and region.isalpha()):
+            yield Clash(("resources", "regions", i), f"expected a country code such as US, got {region!r}")
+
+
+def _secrets(spec: JobSpec) -> Iterator[Clash]:
+    seen: set[str] = set()
+    for i, secret in enumerate(spec.secrets):
+        path: Path = ("secrets", i, "name")
+        if fault := _variable_fault(secret.name):
+            yield Clash(path, fault)
+        elif secret.name in spec.env:
+            yield Clash(path, f"{secret.name} is in env too: a secret belongs here only")
+        elif secret.name in seen:
+            yield Clash(path, f"{secret.name} is given twice")
+        seen.add(secret.name)
+
+
+def _environment(spec: JobSpec) -> Iterator[Clash]:
+    for name in spec.env:
+        if fault := _variable_fault(name):
+            yield Clash(("env", name), fault)
+
+
+def _variable_fault(name: str) -> str | None:
+    if not _VARIABLE.fullmatch(name):
+        return f"expected letters, digits and '_', the first no digit, got {name!r}"
+    if name == "NCCL_DEBUG":
+        return "is set by the option nccl_debug"
+    return f"{name} is set by vastrun itself" if _OURS.fullmatch(name) else None
+
+
+def _globs(spec: JobSpec) -> Iterator[Clash]:
+    globs: dict[Path, tuple[str, ...]] = {("outputs",): spec.outputs}
+    if spec.success is not None:
+        globs["success", "files"] = spec.success.files
+    for path, patterns in globs.items():
+        for i, pattern in enumerate(patterns):
+            parts = PurePosixPath(pattern)
+            if not pattern or parts.is_absolute() or ".." in parts.parts:
+                yield Clash((*path, i), f"expected a path inside the code folder, got {pattern!r}")

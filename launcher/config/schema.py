@@ -1,0 +1,117 @@
+"""The keys of a job file: what each expects and its default, read from the types of JobSpec."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal
+
+from annotated_types import Ge, Gt, Le, MaxLen, MinLen
+
+from launcher.job import JobSpec
+
+_NOUNS = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("a string", "strings"),
+    bool: ("true or false", "true or false"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One key of the job file."""
+
+    key: str
+    """Dotted, as --set takes it."""
+    expected: str
+    default: Any
+    """MISSING when the key is needed."""
+
+
+def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
+    """Every key below `kind`, in the order of the types."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        hint, key = hints[field.name], prefix + field.name
+        yield Option(key=key, expected=expected(hint), default=_default(field))
+        inner = bare(hint)
+        if is_dataclass(inner):
+            yield from options(inner, f"{key}.")
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def bare(kind: Any) -> Any:
+    """The type without its limits and without `| None`."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return bare(args[0])
+    if origin in (typing.Union, UnionType):
+        return bare(args[0])
+    return kind
+
+
+def optional(kind: Any) -> bool:
+    """True when None is a value of `kind`."""
+    return type(None) in typing.get_args(kind)
+
+
+def expected(kind: Any) -> str:
+    """What `kind` expects, as in "a number above 0"."""
+    inner = bare(kind)
+    origin, args = typing.get_origin(inner), typing.get_args(inner)
+    if is_dataclass(inner):
+        return "a section"
+    if origin is Literal:
+        return f"one of {', '.join(map(str, args))}" if len(args) > 1 else str(args[0])
+    if is_mapping(inner):
+        return "a section of `name: value` lines"
+    if origin is tuple:
+        return _list_of(args, _limits(kind))
+    limits = _limits(kind)
+    noun = _NOUNS[inner][0] + _bounds(limits)
+    return noun.replace("a ", "a non-empty ", 1) if MinLen(1) in limits else noun
+
+
+def is_mapping(kind: Any) -> bool:
+    """True for a type such as `Mapping[str, str]`."""
+    origin = typing.get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _list_of(args: tuple[Any, ...], limits: list[Any]) -> str:
+    if is_dataclass(args[0]):
+        return "a list of names or sections"
+    things = _NOUNS[bare(args[0])][1] + _bounds(_limits(args[0]))
+    if args[-1] is not ...:
+        return f"a list of {len(args)} {things}"
+    return f"a non-empty list of {things}" if MinLen(1) in limits else f"a list of {things}"
+
+
+def _limits(kind: Any) -> list[Any]:
+    """The limits of a type, also those inside `X | None`."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return [*_limits(args[0]), *args[1:]]
+    if origin in (typing.Union, UnionType):
+        return _limits(args[0])
+    return []
+
+
+def _bounds(limits: list[Any]) -> str:
+    low = next((x.ge for x in limits if isinstance(x, Ge)), None)
+    high = next((x.le for x in limits if isinstance(x, Le)), None)
+    above = next((x.gt for x in limits if isinstance(x, Gt)), None)
+    length = next((x.max_length for x in limits if isinstance(x, MaxLen)), None)
+    if above is not None:
+        return f" above {above}"
+    if high is not None:
+        return f" from {low} to {high}"
+    if low is not None:
+        return f" of at least {low}"
+    return f" of {length} letters" if length else ""

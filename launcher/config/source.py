@@ -1,0 +1,118 @@
+"""YAML text as nodes that know their line, and faults that name it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+NULL, BOOL, INT, FLOAT, STR = (f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float", "str"))
+SET = "--set"
+
+_EXPLAINED = {
+    "found character '\\t' that cannot start any token": "a tab; indent with spaces",
+    "mapping values are not allowed here": (
+        "a ':' where none can be; indent keys of one section alike, quote text that holds ': '"
+    ),
+    "expected <block end>, but found '<block mapping start>'": (
+        "indented otherwise than the lines before it; indent keys of one section alike"
+    ),
+    "could not find expected ':'": "a key without its ':'",
+    "expected ',' or ']', but got '<stream end>'": "a list '[' that is never closed by ']'",
+    "expected ',' or '}', but got '<stream end>'": "a section '{' that is never closed by '}'",
+    "found unexpected end of stream": "a quote that is never closed",
+    "but found another document": "a second document '---'; a job file holds one job",
+}
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """What is wrong, and where. Sorts by line, --set last."""
+
+    on_command_line: bool
+    line: int
+    key: str
+    text: str
+    source: str
+
+    def __str__(self) -> str:
+        place = SET if self.on_command_line else f"{self.source}:{self.line}:"
+        return f"{place} {self.key}: {self.text}" if self.key else f"{place} {self.text}"
+
+
+def fault_at(node: Node, key: str, text: str) -> Fault:
+    """A fault in the line where `node` begins."""
+    mark = node.start_mark
+    return Fault(mark.name == SET, mark.line + 1, key, text, mark.name)
+
+
+class SyntaxFault(Exception):
+    """The text is not YAML."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class _Loader(yaml.SafeLoader):
+    """The core schema of YAML 1.2: `NO` is Norway, `1e-3` is a number, `12:30` is text."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 (the name is PyYAML's)
+
+
+for _tag, _pattern in {
+    NULL: r"~|null|Null|NULL|",
+    BOOL: r"true|True|TRUE|false|False|FALSE",
+    INT: r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+    FLOAT: r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?",
+}.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), None)
+
+
+def parse(text: str, source: str, key: str = "") -> Node:
+    """The text's one node; an empty text is an empty scalar. Raises SyntaxFault."""
+    try:
+        loader = _Loader(text)
+        loader.name = source
+        start = loader.get_mark()
+        node = loader.get_single_node()
+    except yaml.YAMLError as error:
+        line, problem = _explain(error, text)
+        explained = f"not valid YAML: {problem}"
+        raise SyntaxFault(Fault(source == SET, line, key, explained, source)) from error
+    return node or ScalarNode(NULL, "", start, start)
+
+
+def _explain(error: yaml.YAMLError, text: str) -> tuple[int, str]:
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "cannot be read"
+        return (mark.line + 1 if mark else 1), _EXPLAINED.get(problem, problem)
+    if isinstance(error, yaml.reader.ReaderError):
+        character = error.character if isinstance(error.character, int) else ord(error.character)
+        return text.count("\n", 0, error.position) + 1, f"the character U+{character:04X} is not allowed"
+    return 1, str(error)
+
+
+def grafted(root: Node, dotted: str, value: Node) -> Node:
+    """A copy of `root` in which the key `dotted` holds `value`. Raises SyntaxFault where that is no key."""
+    return _grafted(root, dotted.split("."), value, dotted)
+
+
+def _grafted(node: Node, keys: list[str], value: Node, dotted: str) -> Node:
+    if not keys:
+        return value
+    if isinstance(node, SequenceNode):
+        inside = dotted.removesuffix("." + ".".join(keys))
+        raise SyntaxFault(fault_at(value, dotted, f"{inside} is a list; give it whole, as {inside}=[a, b]"))
+    pairs = node.value if isinstance(node, MappingNode) else []
+    mark = value.start_mark
+    old = [child for key, child in pairs if key.value == keys[0]]
+    child = _grafted(old[-1] if old else ScalarNode(NULL, "", mark, mark), keys[1:], value, dotted)
+    key = ScalarNode(STR, keys[0], mark, mark)
+    if len(keys) > 1:  # the section stays where it was: only what is set has its place on the command line
+        key = next((k for k, _ in pairs if k.value == keys[0]), key)
+    kept = [(k, c) for k, c in pairs if k.value != keys[0]]
+    return MappingNode("tag:yaml.org,2002:map", [*kept, (key, child)], node.start_mark, node.end_mark)
