@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# The lease: gives this instance back by itself, whatever happens to whoever rented it.
+# In: VASTRUN_BOX, VASTRUN_INSTANCE, LEASE_*. Out: lease.state, lease.log; in the end, no instance.
+# `lease.sh` arms it in the background, once; `lease.sh end INSTANCE BOX` ends that instance now.
+set -uo pipefail # no -e: the lease outlives its own failures
+
+# now = seconds that no change of the clock moves; a suspended computer counts.
+tick() { if read -r now _ </proc/uptime; then now=${now%.*}; else printf -v now '%(%s)T' -1; fi 2>/dev/null; }
+
+# found = the processes whose environment holds $1, and all below them.
+find_all() {
+  local dir pid stat env parent=() grown=1 IFS=$'\n'
+  found=()
+  for dir in /proc/[0-9]*; do
+    pid=${dir#/proc/} stat='' env=()
+    { read -rd '' stat <"$dir/stat"; mapfile -td '' env <"$dir/environ"; } 2>/dev/null
+    IFS=' ' read -ra stat <<<"${stat##*) }"
+    [[ $pid == "$BASHPID" || ${stat[0]:-Z} == Z ]] && continue
+    parent[pid]=${stat[1]}
+    [[ $'\n'${env[*]}$'\n' == *$'\n'"$1"$'\n'* ]] && found[pid]=1
+  done
+  while ((grown)); do
+    grown=0
+    for pid in "${!parent[@]}"; do
+      [[ ! ${found[pid]-} && ${found[parent[pid]]-} ]] && found[pid]=1 grown=1
+    done
+  done
+}
+
+# Stops before it kills, so that nothing forks away; returns when two looks in a row found nothing.
+kill_all() {
+  local found quiet=0
+  while ((quiet++ < 2)); do
+    find_all "$1"
+    ((${#found[@]})) || continue
+    kill -STOP "${!found[@]}"; find_all "$1"; kill -KILL "${!found[@]}"
+    quiet=0; sleep 0.05
+  done 2>/dev/null
+}
+
+end_instance() {
+  kill_all "VASTRUN_INSTANCE=$VASTRUN_INSTANCE"
+  cd / && chmod -R u+rwX "$VASTRUN_BOX"; rm -rf "$VASTRUN_BOX"
+}
+
+tell() {
+  printf '%s\n' "state=$1" "pid=$BASHPID" "armed_at=$armed_at" "ends_at=$((armed_at + limit))" "reason=$reason" >.lease &&
+    mv .lease lease.state
+  printf '%(%s)T %s: %s\n' -1 "$1" "$reason" >&9
+}
+
+shorten() { if (($1 < limit)); then limit=$1 reason=$2; tell armed; fi; }
+
+bury_run() {
+  kill_all "VASTRUN_RUN=$VASTRUN_BOX/run"
+  printf '%(%s)T.000 lease run.sh died; the rest of the run is killed\n' -1 >>run/run.log
+  echo 137 >run/.exit && mv run/.exit run/exit
+}
+
+watch() {
+  local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE exit_seen='' home_seen=''
+  tell armed
+  while tick; age=$((now - start)); ((age < limit)) && [[ -d $VASTRUN_BOX ]]; do
+    [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing was started in $LEASE_SHIP_S s"
+    [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
+    [[ -e run.lock && ! -e run/exit ]] && flock -ns run.lock true && [[ ! -e run/exit ]] && bury_run
+    [[ -e run/exit && ! $exit_seen ]] && exit_seen=1 && shorten $((age + LEASE_COLLECT_S)) "nobody collected the outputs"
+    [[ -e collected && ! $home_seen ]] && home_seen=1 && shorten $((age + 60)) "the outputs were collected"
+    sleep 1 9>&-
+  done
+  tell ending
+  until end_instance; do sleep 5; done
+}
+
+arm() {
+  : "$LEASE_SHIP_S $LEASE_LIFE_S $LEASE_LIFE_CAUSE $LEASE_GRACE_S $LEASE_COLLECT_S"
+  mkdir -p "$VASTRUN_BOX" && cd "$VASTRUN_BOX" && exec 9>>lease.log || exit 1
+  flock -w 2 9 || exit 0 # a lease is at work
+  printf -v armed_at '%(%s)T' -1
+  tick; start=$now
+  while IFS='=' read -r key value; do
+    [[ $key == armed_at ]] && start=$((now - armed_at + value)) armed_at=$value
+  done 2>/dev/null <lease.state
+  trap '' HUP INT TERM
+  watch </dev/null >/dev/null 2>&9 &
+}
+
+if [[ ${1-} == end ]]; then VASTRUN_INSTANCE=${2:?} VASTRUN_BOX=${3:?}; end_instance; else arm; fi

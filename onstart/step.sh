@@ -1,0 +1,57 @@
+# One onstart step: a process group of its own, its output in the merged log, its end in run/steps.jsonl.
+# In: run_step FILE; stop. Out: the step's exit code; step, run/run.log, run/steps.jsonl. Sourced by run.sh.
+# shellcheck shell=bash
+stop_wait_s=100 # the supervisor may need 70 s to save a checkpoint
+
+run_step() {
+  local name=${1##*/} code=0 began=$EPOCHREALTIME stopping=''
+  name=${name%.sh}
+  [[ ! -e stop ]] || return 143
+  echo "$name" >.step && mv .step step
+  exec {out}< <(exec setsid bash "$1" 2>&1 8>&-)
+  child=$!
+  copy_output "$name"
+  wait "$child" || code=$?
+  child=
+  exec {out}<&-
+  printf '{"step":"%s","exit_code":%s,"seconds":%s}\n' "$name" "$code" "$(seconds_since "$began")" >>run/steps.jsonl
+  return "$code"
+}
+
+# Returns at the end of the output, or soon after the step ended: what it left in the background may keep it open.
+copy_output() {
+  local line part='' last=''
+  while :; do
+    if IFS= read -rt 0.3 -u "$out" line; then
+      log "$1" "$part$line" && part=''
+    elif (($? > 128)); then
+      part+=$line
+      [[ -z $last ]] || break
+    else
+      part+=$line
+      break
+    fi
+    heed_stop
+    kill -0 "$child" 2>/dev/null || last=${last:-$SECONDS}
+    [[ -z $last ]] || ((SECONDS - last < 3)) || break
+  done
+  [[ -z $part ]] || log "$1" "$part"
+}
+
+heed_stop() {
+  if [[ ! -e stop ]]; then return 0; fi
+  if [[ -z $stopping ]]; then
+    stopping=$SECONDS
+    kill -TERM -- "-$child" 2>/dev/null || true
+  elif ((SECONDS - stopping > stop_wait_s)); then
+    kill -KILL -- "-$child" 2>/dev/null || true
+  fi
+}
+
+# One write of one whole line, so that other writers of the log cannot cut into it.
+log() { printf '%s %s %s\n' "${EPOCHREALTIME:0:14}" "$1" "$2" >>run/run.log; }
+
+seconds_since() {
+  local micros=$((${EPOCHREALTIME/./} - ${1/./}))
+  printf '%d.%03d' $((micros / 1000000)) $((micros / 1000 % 1000))
+}

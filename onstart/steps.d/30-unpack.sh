@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Unpacks the user's code and runs the job's set-up commands in it; the first that fails ends the step.
+# In: code.tar.gz, VASTRUN_SETUP (how many commands). Out: code/; 1 after naming the command that failed.
+set -euo pipefail
+cd "$VASTRUN_BOX"
+mkdir -p code
+if [[ -e code.tar.gz ]]; then
+  tar -xzf code.tar.gz -C code
+  echo "code: $(find code -type f | wc -l) files"
+fi
+((VASTRUN_SETUP > 0)) || exit 0
+"$VASTRUN_PYTHON" -m trainer.jobfile setup | while IFS= read -rd '' command; do
+  echo "\$ $command"
+  (cd code && exec bash -euo pipefail -c "$command") </dev/null || {
+    echo "set-up failed with exit code $?: $command"
+    exit 1
+  }
+done

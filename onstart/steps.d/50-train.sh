@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Trains: the supervisor starts the ranks, watches them and writes the evidence.
+# In: job.json, code/, data/. Out: the supervisor's exit code, run/outcome.json.
+set -euo pipefail
+exec "$VASTRUN_PYTHON" -m trainer.supervise
