@@ -17,7 +17,7 @@ from launcher.errors import (
 from launcher.job import JobSpec
 from launcher.model import Cause, Phase, Run, Wish
 from launcher.phases import NEXT, Result
-from launcher.renting import choose, rent_anew
+from launcher.renting import choose, look_for_it, rent_anew
 from launcher.trip import End, Tools, Trip
 from launcher.verdict import Evidence, judge
 from launcher.watch import watch
@@ -96,8 +96,7 @@ def plan(trip: Trip) -> End:
 
 def rent(trip: Trip) -> End:
     """A machine carries this run's label. Looks for it first, so that it is safe to repeat."""
-    machines = trip.machines()
-    machine = machines[0] if machines else rent_anew(trip)
+    machine = look_for_it(trip) or rent_anew(trip)
     trip.save(instance_id=machine.id, usd_per_hour=machine.usd_per_hour, host=machine.host or trip.run.host)
     trip.tell(f"machine {machine.id}")
     return _OK

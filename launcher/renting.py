@@ -48,7 +48,7 @@ def rent_anew(trip: Trip) -> Instance:
         except NoOfferError:
             trip.tell(f"offer {offer.id} was taken")
         except UncertainError:
-            found = _look_for_it(trip)
+            found = look_for_it(trip)
             if found is not None:
                 return found
     raise NoOfferError(
@@ -56,11 +56,13 @@ def rent_anew(trip: Trip) -> Instance:
     )
 
 
-def _look_for_it(trip: Trip) -> Instance | None:
-    """The machine of an uncertain answer; None when it was absent twice.
+def look_for_it(trip: Trip) -> Instance | None:
+    """The machine that was asked for before; None when none was, or when it was absent twice.
 
     Raises ProviderError when the provider cannot tell: whoever comes next looks for it again.
     """
+    if trip.run.rented_at is None:
+        return None
     for _ in range(2):
         machines = trip.machines()
         if machines:

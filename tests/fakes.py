@@ -1,4 +1,4 @@
-"""Fakes behind the ports: a clock that one sets, a market that outlives launchers, boxes that train by the clock."""
+"""Fakes behind the ports: a clock, a market that outlives launchers, boxes that train by the clock."""
 
 from __future__ import annotations
 

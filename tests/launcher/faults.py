@@ -1,0 +1,122 @@
+"""Faults: trouble injected at one call of one verb, before or after it took effect."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from launcher.errors import (
+    GoneError,
+    ProviderError,
+    StorageError,
+    UncertainError,
+    UnreachableError,
+)
+from launcher.model import Instance
+from tests.fakes import FakeProvider
+
+Moment = Literal["before", "after"]
+
+
+class Killed(BaseException):
+    """The launcher was killed with SIGKILL here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """`trouble` at the `nth` call of `verb`, before or after its effect, for `times` calls in a row."""
+
+    verb: str
+    nth: int
+    moment: Moment
+    trouble: str
+    times: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.trouble} {self.moment} {self.verb} #{self.nth}" + (
+            f" x{self.times}" * (self.times > 1)
+        )
+
+
+TROUBLES: Mapping[str, Callable[[], BaseException]] = {
+    "error": lambda: ProviderError("HTTP 500"),
+    "uncertain": lambda: UncertainError("the answer was cut off"),
+    "unreachable": lambda: UnreachableError("connection timed out"),
+    "gone": lambda: GoneError("HTTP 404"),
+    "vanish": lambda: GoneError("HTTP 404"),
+    "bug": lambda: RuntimeError("a fault of our own"),
+    "no space": lambda: StorageError("no space left on device"),
+    "killed": Killed,
+}
+
+LIES: Mapping[str, Any] = {
+    "blank": (),
+    "ignored": None,
+}
+"""Troubles that raise nothing: the verb is not carried out and this is its answer."""
+
+
+@dataclass
+class Plan:
+    """Which faults are to come, and how often each verb was called so far."""
+
+    market: FakeProvider
+    faults: tuple[Fault, ...] = ()
+    calls: collections.Counter[str] = field(default_factory=collections.Counter)
+    struck: list[Fault] = field(default_factory=list)
+
+    def call(self, verb: str, act: Callable[[], Any]) -> Any:
+        """Runs `act`, with whatever trouble is due."""
+        self.calls[verb] += 1
+        nth = self.calls[verb]
+        lie = self._due(verb, nth, "before")
+        if lie is not None and lie.trouble in LIES:
+            self.struck.append(lie)
+            return LIES[lie.trouble]
+        self._strike(verb, nth, "before")
+        result = act()
+        self._strike(verb, nth, "after")
+        return result
+
+    def _strike(self, verb: str, nth: int, moment: Moment) -> None:
+        fault = self._due(verb, nth, moment)
+        if fault is None:
+            return
+        self.struck.append(fault)
+        if fault.trouble == "vanish":
+            self.market.vanish()
+        raise TROUBLES[fault.trouble]()
+
+    def _due(self, verb: str, nth: int, moment: Moment) -> Fault | None:
+        for fault in self.faults:
+            in_time = fault.nth <= nth < fault.nth + fault.times
+            if in_time and (fault.verb, fault.moment) == (verb, moment):
+                return fault
+        return None
+
+
+class Faulty:
+    """Anything behind a port, with the plan's faults at each call of its verbs."""
+
+    def __init__(self, real: Any, noun: str, plan: Plan) -> None:
+        self._real, self._noun, self._plan = real, noun, plan
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._real, name)
+        if not callable(value):
+            return value
+
+        def verb(*args: Any, **kwargs: Any) -> Any:
+            return self._plan.call(f"{self._noun}.{name}", lambda: value(*args, **kwargs))
+
+        return verb
+
+
+class FaultyProvider(Faulty):
+    """A provider whose remotes are faulty too."""
+
+    def connect(self, instance: Instance) -> Any:
+        remote = self._plan.call("provider.connect", lambda: self._real.connect(instance))
+        return Faulty(remote, "remote", self._plan)

@@ -1,0 +1,217 @@
+"""Every verb x every moment x every trouble, and a kill at every call.
+
+Nothing may stay rented, and no verdict may lie.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from launcher import policy
+from launcher.errors import HeldError, StorageError
+from launcher.model import Phase, Run
+from tests.launcher.faults import Fault, Killed, Moment
+from tests.launcher.world import World
+from trainer import layout
+
+PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "vanish", "bug", "killed")
+REMOTE_TROUBLES = ("error", "unreachable", "gone", "vanish", "bug", "killed")
+DISK_TROUBLES = ("no space", "bug", "killed")
+
+VERBS: dict[str, tuple[str, ...]] = {
+    "provider.search": PROVIDER_TROUBLES,
+    "provider.rent": PROVIDER_TROUBLES,
+    "provider.instances": PROVIDER_TROUBLES,
+    "provider.connect": (*PROVIDER_TROUBLES, "gone"),
+    "provider.destroy": PROVIDER_TROUBLES,
+    "remote.run": REMOTE_TROUBLES,
+    "remote.put": REMOTE_TROUBLES,
+    "remote.write": REMOTE_TROUBLES,
+    "remote.read": REMOTE_TROUBLES,
+    "packer.pack": DISK_TROUBLES,
+    "packer.secrets": DISK_TROUBLES,
+    "packer.lease": DISK_TROUBLES,
+    "shelf.check": DISK_TROUBLES,
+    "shelf.pump": DISK_TROUBLES,
+    "shelf.collect": (*DISK_TROUBLES, "unreachable"),
+    "ledger.add": ("no space", "killed"),
+    "ledger.save": ("no space", "killed"),
+    "ledger.tell": ("no space", "killed"),
+    "ledger.hold": ("no space", "killed"),
+}
+
+CALLS = 6
+"""The first calls of each verb; a whole run makes no more of most."""
+
+MOMENTS: tuple[Moment, ...] = ("before", "after")
+
+ROWS = [
+    *[
+        (verb, moment, trouble)
+        for verb, troubles in VERBS.items()
+        for moment in MOMENTS
+        for trouble in troubles
+    ],
+    ("provider.instances", "before", "blank"),
+    ("provider.destroy", "before", "ignored"),
+]
+
+
+def drive_to_the_end(world: World) -> Run | None:
+    """As a patient user would: launch, and resume whatever was interrupted. None: no row was ever written."""
+    try:
+        run = world.launch()
+    except (Killed, StorageError, HeldError):
+        pass
+    else:
+        if run.phase is Phase.ENDED:
+            return run
+    for _ in range(12):
+        if not world.ledger.runs():
+            return None
+        try:
+            run = world.resume()
+        except (Killed, StorageError, HeldError):
+            continue
+        if run.phase is Phase.ENDED:
+            return run
+    return world.run()
+
+
+def check_nothing_leaked_and_nothing_lied(world: World, run: Run | None) -> None:
+    story = [f"{event.phase}: {event.text}" for event in world.screen.events]
+    assert world.rented() == 0, story
+    assert world.market.most_at_once <= 1, story
+    if run is None:
+        return
+    assert run.phase is Phase.ENDED, story
+    if run.cause is None:
+        assert all(proof.holds for proof in run.proofs), run.proofs
+        assert run.proofs, story
+        assert layout.OUTCOME in world.shelf.home, story
+        assert world.shelf.log.endswith("the end\n"), story
+    else:
+        assert run.detail, story
+    cost = policy.cost_usd(run, world.clock.now())
+    assert cost == pytest.approx(world.market.bill_usd, rel=0.05, abs=0.2), story
+
+
+@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lambda value: value.replace(" ", "_"))
+def test_one_fault_leaves_nothing_rented_and_no_false_verdict(
+    verb: str, moment: Moment, trouble: str, tmp_path: Path
+) -> None:
+    struck = 0
+    for nth in range(1, CALLS + 1):
+        folder = tmp_path / str(nth)
+        folder.mkdir()
+        world = World(folder)
+        world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
+
+        run = drive_to_the_end(world)
+
+        check_nothing_leaked_and_nothing_lied(world, run)
+        if trouble in ("killed", "no space") and run is not None:
+            assert run.cause is None, f"#{nth}: {run.cause} {run.detail}"
+        struck += len(world.plan.struck)
+    assert struck, "no fault of this row ever struck: the row tests nothing"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_faults_leave_nothing_rented_and_no_false_verdict(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    world = World(tmp_path)
+    faults = []
+    for verb, moment, trouble in dice.sample(ROWS, 2):
+        times = dice.choice((1, 1, 2, 5))
+        faults.append(
+            Fault(verb=verb, nth=dice.randint(1, CALLS), moment=moment, trouble=trouble, times=times)  # type: ignore[arg-type]
+        )
+    world.expect(*faults)
+
+    run = drive_to_the_end(world)
+
+    check_nothing_leaked_and_nothing_lied(world, run)
+
+
+def test_a_list_that_fails_is_not_an_empty_list(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    world.plan.calls.clear()
+    world.expect(
+        Fault(verb="provider.destroy", nth=1, moment="before", trouble="ignored", times=99),
+        Fault(verb="provider.instances", nth=2, moment="before", trouble="error", times=99),
+    )
+
+    run = world.resume()
+
+    assert run.phase is Phase.DESTROY
+    assert world.rented() == 1
+
+
+def test_one_blank_list_after_a_kill_does_not_rent_a_second_machine(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="provider.rent", nth=1, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    world.plan.calls.clear()
+    world.expect(Fault(verb="provider.instances", nth=1, moment="before", trouble="blank"))
+
+    run = world.resume()
+
+    assert run.cause is None, run.detail
+    assert world.market.most_at_once == 1
+
+
+@pytest.mark.parametrize("verb", ["remote.run", "remote.read", "provider.connect"])
+def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb=verb, nth=4, moment="before", trouble="unreachable", times=20))
+
+    run = world.launch()
+
+    assert run.cause is None, run.detail
+    check_nothing_leaked_and_nothing_lied(world, run)
+
+
+KILL_IN: dict[Phase, tuple[str, Moment]] = {
+    Phase.PLAN: ("shelf.check", "after"),
+    Phase.RENT: ("provider.rent", "after"),
+    Phase.BOOT: ("remote.read", "before"),
+    Phase.SHIP: ("remote.put", "after"),
+    Phase.TRAIN: ("shelf.pump", "after"),
+    Phase.COLLECT: ("shelf.collect", "before"),
+    Phase.DESTROY: ("provider.destroy", "before"),
+}
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
+
+    with pytest.raises(Killed):
+        world.launch()
+
+    assert world.run().phase is phase
+    world.pass_time(policy.lease_of(world.spec, world.market.search(world.spec)[0]).life_s)
+    assert world.rented() == 0
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_and_resumed_ends_with_success(phase: Phase, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
+
+    with pytest.raises(Killed):
+        world.launch()
+    run = world.resume()
+
+    assert run.cause is None, run.detail
+    check_nothing_leaked_and_nothing_lied(world, run)

@@ -1,0 +1,241 @@
+"""What one drive does with a run: wishes, limits, lost machines, taken offers, a machine that will not go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher import policy
+from launcher.errors import HeldError
+from launcher.job import Limits
+from launcher.model import Cause, Driver, Phase, Wish
+from launcher.phases import VERDICT_OF
+from tests.fakes import Training, train_job
+from tests.launcher.faults import Fault, Killed
+from tests.launcher.world import RUN_ID, World
+
+
+def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert {proof.name for proof in run.proofs} == {
+        "ranks",
+        "exit",
+        "record",
+        "steps",
+        "loss",
+        "checkpoint",
+        "outputs",
+    }
+    assert all(proof.holds for proof in run.proofs)
+    assert world.rented() == 0
+    assert policy.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.2)
+
+
+def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    world.launch()
+
+    told = [event.phase for event in world.ledger.events(RUN_ID)]
+    assert [phase for phase in Phase if phase in told] == [p for p in Phase if p is not Phase.ENDED]
+
+
+def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wishes.at = {world.clock.now() + 5: Wish.STOP}
+
+    run = world.launch()
+
+    assert run.cause is Cause.STOPPED
+    assert "the end" in world.shelf.log
+    assert world.rented() == 0
+
+
+def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="shelf.pump", nth=2, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+
+    world.ledger.ask(RUN_ID, Wish.STOP)
+    run = world.resume()
+
+    assert run.cause is Cause.STOPPED
+
+
+def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=3000))
+    world.wishes.at = {world.clock.now() + 5: Wish.DESTROY}
+
+    run = world.launch()
+
+    assert run.cause is Cause.STOPPED
+    assert world.shelf.home == {}
+    assert world.rented() == 0
+
+
+def test_a_stop_before_anything_was_rented_rents_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wishes.at = {world.clock.now(): Wish.STOP}
+
+    run = world.launch()
+
+    assert (run.phase, run.cause) == (Phase.ENDED, Cause.STOPPED)
+    assert world.market.most_at_once == 0
+    assert run.rented_at is None
+
+
+def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wishes.at = {world.clock.now(): Wish.DETACH}
+
+    left = world.launch()
+    assert left.phase is Phase.TRAIN
+    assert world.rented() == 1
+    assert world.ledger.driver(RUN_ID) is None
+
+    world.wishes.at = {}
+    world.pass_time(600)
+    run = world.resume()
+    assert run.cause is None, run.detail
+
+
+def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    world.launch()
+
+    world.wishes.at = {}
+    world.pass_time(86400)
+    assert world.rented() == 0
+    run = world.resume()
+
+    assert run.cause is Cause.LOST
+    assert "lease" in run.detail
+    assert policy.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
+
+
+@pytest.mark.parametrize(
+    ("limits", "cause", "most_usd"),
+    [
+        (Limits(hours=0.1, usd=3.0), Cause.TIME_LIMIT, 0.36),
+        (Limits(hours=5.0, usd=0.5), Cause.MONEY_LIMIT, 0.5),
+    ],
+)
+def test_a_limit_stops_the_training_with_a_checkpoint_and_is_named(
+    limits: Limits, cause: Cause, most_usd: float, tmp_path: Path
+) -> None:
+    world = World(tmp_path, training=Training(seconds=90000), spec=train_job(limits=limits))
+
+    run = world.launch()
+
+    assert run.cause is cause
+    assert "the end" in world.shelf.log
+    assert world.market.bill_usd <= most_usd
+
+
+def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="remote.run", nth=6, moment="before", trouble="vanish"))
+
+    run = world.launch()
+
+    assert run.cause is Cause.LOST
+    assert VERDICT_OF[run.cause] == "LOST"
+
+
+def test_a_taken_offer_is_followed_by_the_next(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.taken = {"offer-1", "offer-2"}
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert run.offer is not None
+    assert run.offer.id == "offer-3"
+
+
+def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.taken = {f"offer-{n}" for n in range(20)}
+
+    run = world.launch()
+
+    assert run.cause is Cause.NO_OFFER
+    assert policy.cost_usd(run, world.clock.now()) == 0
+
+
+def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=99))
+
+    run = world.launch()
+    assert run.phase is Phase.DESTROY
+    assert run.cause is None
+    assert world.rented() == 1
+
+    world.expect()
+    run = world.resume()
+    assert (run.phase, run.cause) == (Phase.ENDED, None)
+    assert world.rented() == 0
+
+
+def test_the_first_cause_stays_when_the_clean_up_stumbles(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(
+        Fault(verb="remote.put", nth=1, moment="before", trouble="error"),
+        Fault(verb="provider.destroy", nth=1, moment="before", trouble="bug"),
+    )
+
+    run = world.launch()
+
+    assert run.cause is Cause.PROVIDER
+    assert "HTTP 500" in run.detail
+    assert world.rented() == 0
+
+
+def test_two_launchers_never_drive_one_run(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    world.launch()
+    world.ledger.hold(RUN_ID, Driver(who="laptop:77:0", until=world.clock.now() + 60))
+
+    with pytest.raises(HeldError, match="process 77 on laptop"):
+        world.resume()
+
+
+def test_a_launcher_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    tools = world.tools("old:1:0")
+    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    run = world.launch()
+    world.ledger.hold(RUN_ID, Driver(who="new:2:0", until=world.clock.now() + 60))
+
+    with pytest.raises(HeldError):
+        tools.ledger.save(replace(run, detail="overwritten"), who="old:1:0")
+
+    assert world.run().detail == ""
+
+
+def test_a_paid_machine_without_any_limit_on_money_is_not_rented(tmp_path: Path) -> None:
+    world = World(tmp_path, spec=train_job(limits=Limits(hours=1.0)))
+
+    run = world.launch()
+
+    assert run.cause is Cause.USER_ERROR
+    assert "limit on money" in run.detail
+    assert world.market.most_at_once == 0
+
+
+def test_an_offer_above_the_hourly_price_is_not_taken(tmp_path: Path) -> None:
+    world = World(tmp_path, spec=train_job(limits=Limits(usd_per_hour=1.0)))
+
+    run = world.launch()
+
+    assert run.cause is Cause.NO_OFFER

@@ -1,0 +1,49 @@
+"""The tables are whole, and every road through them ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.model import Cause, Phase, Verdict
+from launcher.phases import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, NEXT, VERDICT_OF, Result
+from launcher.verdict import CAUSE_OF_REASON
+from trainer.outcome import Reason
+
+REASONS = set(Reason.__args__)  # type: ignore[attr-defined]
+RENTED = {Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT}
+
+
+def test_every_phase_but_the_last_has_a_next_for_every_result() -> None:
+    assert set(NEXT) == set(Phase) - {Phase.ENDED}
+    assert all(set(row) == set(Result) for row in NEXT.values())
+
+
+def test_no_road_leads_from_a_rented_machine_to_the_end_without_a_confirmed_destroy() -> None:
+    for phase in RENTED:
+        assert Phase.ENDED not in NEXT[phase].values()
+    ways_out = [result for result, phase in NEXT[Phase.DESTROY].items() if phase is Phase.ENDED]
+    assert ways_out == [Result.OK]
+
+
+@pytest.mark.parametrize("phase", list(NEXT))
+def test_every_road_ends_when_nothing_more_goes_wrong(phase: Phase) -> None:
+    for result in Result:
+        at, steps = NEXT[phase][result], 0
+        while at is not Phase.ENDED:
+            at, steps = NEXT[at][Result.OK], steps + 1
+            assert steps < len(Phase)
+
+
+def test_every_cause_has_a_verdict_and_every_verdict_an_exit_code_of_its_own_kind() -> None:
+    assert set(VERDICT_OF) == {None, *Cause}
+    assert set(EXIT_CODE_OF) == set(Verdict)
+    assert [v for v, code in EXIT_CODE_OF.items() if code == 0] == [Verdict.SUCCEEDED]
+    assert EXIT_TEARDOWN_NOT_CONFIRMED not in EXIT_CODE_OF.values()
+
+
+def test_only_no_cause_is_a_success() -> None:
+    assert [cause for cause, verdict in VERDICT_OF.items() if verdict is Verdict.SUCCEEDED] == [None]
+
+
+def test_every_reason_a_box_can_give_has_a_cause() -> None:
+    assert set(CAUSE_OF_REASON) == REASONS - {"finished"}

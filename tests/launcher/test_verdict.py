@@ -1,0 +1,156 @@
+"""A success needs every proof; what is missing is UNKNOWN, what contradicts is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from launcher.model import Cause
+from launcher.verdict import Evidence, judge
+from tests.fakes import command_job, train_job
+from trainer.outcome import Check, CheckpointEnd, Outcome, RankEnd
+
+GOOD = Outcome(
+    kind="train",
+    reason="finished",
+    detail="",
+    started_at=0.0,
+    ended_at=1.0,
+    world_size=2,
+    ranks=(RankEnd(rank=0, exit_code=0), RankEnd(rank=1, exit_code=0)),
+    final_record=True,
+    steps_done=10,
+    steps_planned=10,
+    last_loss=0.1,
+    loss_finite=True,
+    checkpoint=CheckpointEnd(step=10, path="run/checkpoints/step-000010", files=(), intact=True),
+)
+
+
+def evidence(outcome: Outcome | None, **changes: object) -> Evidence:
+    text = outcome.to_json() if outcome else None
+    whole = Evidence(outcome_json=text, steps_jsonl="", exit_code=0, damaged=())
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+def test_all_proofs_together_are_a_success() -> None:
+    assert judge(evidence(GOOD), train_job()).cause is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "proof", "cause"),
+    [
+        (lambda o: replace(o, final_record=False), "record", Cause.CONTRADICTION),
+        (lambda o: replace(o, steps_done=9), "steps", Cause.CONTRADICTION),
+        (lambda o: replace(o, steps_done=0), "steps", Cause.CONTRADICTION),
+        (lambda o: replace(o, loss_finite=False, last_loss=None), "loss", Cause.CONTRADICTION),
+        (lambda o: replace(o, loss_finite=None), "loss", Cause.UNPROVEN),
+        (lambda o: replace(o, checkpoint=None), "checkpoint", Cause.UNPROVEN),
+        (
+            lambda o: replace(o, checkpoint=replace(o.checkpoint, intact=False)),
+            "checkpoint",
+            Cause.CONTRADICTION,
+        ),
+        (lambda o: replace(o, checkpoint=replace(o.checkpoint, step=5)), "checkpoint", Cause.CONTRADICTION),
+        (lambda o: replace(o, ranks=o.ranks[:1]), "ranks", Cause.CONTRADICTION),
+        (
+            lambda o: replace(o, ranks=(o.ranks[0], RankEnd(rank=1, exit_code=-11, signal="SIGSEGV"))),
+            "ranks",
+            Cause.CONTRADICTION,
+        ),
+    ],
+)
+def test_one_spoilt_proof_is_never_a_success(
+    spoil: Callable[[Outcome], Outcome], proof: str, cause: Cause
+) -> None:
+    judgement = judge(evidence(spoil(GOOD)), train_job())
+
+    assert judgement.cause is cause
+    assert [p.name for p in judgement.proofs if not p.holds] == [proof]
+
+
+def test_a_box_that_exits_1_although_its_outcome_says_finished_is_a_contradiction() -> None:
+    assert judge(evidence(GOOD, exit_code=1), train_job()).cause is Cause.CONTRADICTION
+
+
+def test_outputs_that_did_not_come_home_intact_leave_a_success_unproven() -> None:
+    judgement = judge(evidence(GOOD, damaged=("run/checkpoints/step-000010/state.pt",)), train_job())
+
+    assert judgement.cause is Cause.UNPROVEN
+    assert "outputs" in judgement.detail
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("oom", Cause.OUT_OF_MEMORY),
+        ("signal", Cause.SIGNAL),
+        ("communication", Cause.COMMUNICATION),
+        ("data", Cause.DATA),
+        ("disk", Cause.DISK),
+        ("hang", Cause.HANG),
+        ("error", Cause.USER_ERROR),
+    ],
+)
+def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Cause) -> None:
+    outcome = replace(GOOD, reason=reason, detail="rank 1: so it was")  # type: ignore[arg-type]
+
+    judgement = judge(evidence(outcome, exit_code=1), train_job())
+
+    assert (judgement.cause, judgement.detail) == (cause, "rank 1: so it was")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("stopped", Cause.STOPPED),
+        ("time_limit", Cause.TIME_LIMIT),
+        ("money_limit", Cause.MONEY_LIMIT),
+        (None, Cause.STOPPED),
+    ],
+)
+def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> None:
+    outcome = replace(GOOD, reason="stopped", stop_cause=said)
+
+    assert judge(evidence(outcome, exit_code=143), train_job()).cause is cause
+
+
+def test_without_an_outcome_the_failed_step_tells() -> None:
+    steps = '{"step": "10-check-gpu", "exit_code": 0}\n{"step": "30-unpack", "exit_code": 2}\n'
+
+    judgement = judge(evidence(None, steps_jsonl=steps, exit_code=2), train_job())
+
+    assert judgement.cause is Cause.SETUP
+    assert "30-unpack ended with exit code 2" in judgement.detail
+
+
+def test_a_run_killed_from_outside_is_the_hosts_fault() -> None:
+    assert judge(evidence(None, exit_code=137), train_job()).cause is Cause.HOST
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"kind": "train"}', "null"])
+def test_exit_code_0_with_an_outcome_that_cannot_be_read_is_unproven(text: str | None) -> None:
+    judgement = judge(Evidence(outcome_json=text, steps_jsonl=None, exit_code=0, damaged=()), train_job())
+
+    assert judgement.cause is Cause.UNPROVEN
+
+
+def test_a_command_without_any_checked_condition_is_unproven() -> None:
+    outcome = replace(GOOD, kind="command", final_record=False, checkpoint=None, steps_planned=None)
+
+    assert judge(evidence(outcome), command_job()).cause is Cause.UNPROVEN
+
+
+def test_a_command_whose_condition_fails_is_the_users_error_and_says_which() -> None:
+    checks = (
+        Check(name="log", holds=True, text="the log says done"),
+        Check(name="files", holds=False, text="no file matches results/*.npz"),
+    )
+    outcome = replace(GOOD, kind="command", checks=checks)
+
+    judgement = judge(evidence(outcome), command_job())
+
+    assert judgement.cause is Cause.USER_ERROR
+    assert "results/*.npz" in judgement.detail

@@ -1,0 +1,92 @@
+"""World: a market, a disk and a clock that outlive the launchers one starts in it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from launcher.flow import begin, drive
+from launcher.job import JobSpec
+from launcher.ledger import SqliteLedger
+from launcher.model import Run
+from launcher.trip import Tools
+from tests.fakes import (
+    FakeClock,
+    FakePacker,
+    FakeProvider,
+    FakeScreen,
+    FakeShelf,
+    FakeWishes,
+    Training,
+    train_job,
+)
+from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
+
+RUN_ID = "calm-heron-3f1a"
+
+
+class World:
+    """Start launchers with `launch` and `resume`; look at what they left in `market`, `shelf`, `ledger`."""
+
+    def __init__(
+        self, folder: Path, *, training: Training | None = None, spec: JobSpec | None = None
+    ) -> None:
+        self.spec = spec or train_job()
+        self.clock = FakeClock()
+        self.market = FakeProvider(self.clock, training=training)
+        self.shelf = FakeShelf()
+        self.screen = FakeScreen()
+        self.wishes = FakeWishes(self.clock)
+        self.dead: set[str] = set()
+        self.plan = Plan(self.market)
+        self.ledger = SqliteLedger(
+            folder / "ledger.db", now=self.clock.now, alive=lambda who: who not in self.dead
+        )
+        self._packer = FakePacker(folder)
+        self._numbers = itertools.count(1)
+
+    def expect(self, *faults: Fault) -> None:
+        """These faults are to come."""
+        self.plan.faults = faults
+
+    def tools(self, who: str | None = None) -> Tools:
+        """A new launcher's tools."""
+        parts: dict[str, Any] = {
+            "provider": FaultyProvider(self.market, "provider", self.plan),
+            "ledger": Faulty(self.ledger, "ledger", self.plan),
+            "shelf": Faulty(self.shelf, "shelf", self.plan),
+            "packer": Faulty(self._packer, "packer", self.plan),
+        }
+        who = who or f"host:{next(self._numbers)}:0"
+        return Tools(clock=self.clock, screen=self.screen, wishes=self.wishes, who=who, **parts)
+
+    def launch(self) -> Run:
+        """A launcher begins the run and drives it."""
+        tools = self.tools()
+        try:
+            run = begin(self.spec, "{}", tools, run_id=RUN_ID, out_dir="/nowhere")
+            return drive(run, self.spec, tools)
+        except BaseException:
+            self.dead.add(tools.who)
+            raise
+
+    def resume(self) -> Run:
+        """Another launcher drives the run on."""
+        tools = self.tools()
+        try:
+            return drive(self.ledger.get(RUN_ID), self.spec, tools)
+        except BaseException:
+            self.dead.add(tools.who)
+            raise
+
+    def run(self) -> Run:
+        """The row."""
+        return self.ledger.get(RUN_ID)
+
+    def rented(self) -> int:
+        """How many machines are rented now."""
+        return len(self.market.instances())
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
