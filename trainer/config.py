@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
+Seed = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class DataConfig:
     points: Annotated[int, Ge(16)] = 64
     frames: Annotated[int, Ge(2)] = 21
     dt: Positive = 0.1
-    seed: int = 2022
+    seed: Seed = 2022
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +74,8 @@ class TrainConfig:
     unroll: Count = 3
     """Frames predicted in a row while training."""
     noise: Annotated[float, Ge(0)] = 0.01
-    """Standard deviation of the noise added to input frames."""
-    seed: int = 0
+    """Standard deviation of the noise added to input frames, in units of the data's own."""
+    seed: Seed = 0
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -1,0 +1,88 @@
+"""Tasks: what the trainer learns. A task is a module with `make` and, if it needs files, `generate`.
+
+    make(config: DataConfig, folder: Path) -> Task            the task, read from the files in `folder`
+    generate(config: DataConfig, folder: Path) -> list[str]   the files are there; a line for each
+
+A task of your own is `data.task: module:function` in the job file; `function` takes the place of `make`.
+The module is found in the code folder of the box. To change one thing of a task that exists, extend it:
+
+    from trainer.data import advection
+    from trainer.data.trajectories import TrajectoryTask
+
+    class Slow(TrajectoryTask):
+        def batch(self, step, picks):
+            time.sleep(1.0)
+            return super().batch(step, picks)
+
+    def make(config, folder):
+        return Slow(*advection.load(config, folder))
+
+    generate = advection.generate
+
+This module needs no torch, so that data can be made without waiting for its import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+from trainer.config import DataConfig
+from trainer.data.faults import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainer.data.trajectories import Trajectories, Windows
+    from trainer.sampler import Picks
+
+TASKS = {"advection": "trainer.data.advection:make"}
+
+
+class Task(Protocol):
+    """Trajectories to learn from, and the batches that the loop asks for."""
+
+    train: Trajectories
+    test: Trajectories
+
+    def place(self, device: torch.device) -> None:
+        """The trajectories are on `device` from now on."""
+        ...
+
+    def batch(self, step: int, picks: Picks) -> Windows:
+        """The windows that `picks` names, a pure function of it. `step`, from 0, is for information."""
+        ...
+
+
+def make(config: DataConfig, folder: Path, code: Path | None = None) -> Task:
+    """The task that `config.task` names. Raises DataError."""
+    module, name = _find(config.task, code)
+    try:
+        maker = getattr(module, name)
+    except AttributeError as error:
+        raise DataError(f"data.task: {error}") from error
+    task: Task = maker(config, folder)
+    return task
+
+
+def generate(config: DataConfig, folder: Path, code: Path | None = None) -> Sequence[str]:
+    """The task's files are in `folder`; a line for each. Files that fit are left alone. Raises DataError."""
+    module, _ = _find(config.task, code)
+    writer = getattr(module, "generate", None)
+    return [] if writer is None else writer(config, folder)
+
+
+def _find(task: str, code: Path | None) -> tuple[ModuleType, str]:
+    module, _, name = TASKS.get(task, task).partition(":")
+    if not name:
+        raise DataError(f"data.task: expected one of {', '.join(TASKS)}, or module:function, got {task!r}")
+    if code is not None and str(code) not in sys.path:
+        sys.path.insert(0, str(code))
+    try:
+        return importlib.import_module(module), name
+    except ImportError as error:
+        raise DataError(f"data.task: cannot import {task!r}: {error}") from error

@@ -1,0 +1,5 @@
+"""What can be wrong with data."""
+
+
+class DataError(Exception):
+    """The data are missing, damaged, or not what the job file says. One line, for the user."""

@@ -1,0 +1,77 @@
+"""Initial conditions of PDEBench's 1-D sets: random sums of four sines, some folded, flipped or windowed.
+
+Written from the definition in Takamoto et al. 2022 (arXiv 2210.07182), appendix D, with period 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+
+_MODES = np.arange(1, 5)
+_FOLDED = 0.1
+_FLIPPED = 0.5
+_WINDOWED = 0.1
+_EDGE_WIDTH = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialConditions:
+    """`n` functions of x on the unit circle, as parameters, so that they can be evaluated anywhere."""
+
+    amplitude: Array
+    """(n, 4)"""
+    wavenumber: Array
+    """(n, 4), whole numbers"""
+    phase: Array
+    """(n, 4)"""
+    folded: NDArray[np.bool_]
+    """(n,): where the absolute value is taken"""
+    sign: Array
+    """(n,)"""
+    windowed: NDArray[np.bool_]
+    """(n,)"""
+    edges: Array
+    """(n, 2): where the window begins and ends"""
+
+    def __len__(self) -> int:
+        return len(self.sign)
+
+    def __call__(self, x: Array) -> Array:
+        """Values at positions `x` of any shape: (n, *x.shape). `x` is taken modulo 1."""
+        x = np.mod(x, 1.0)
+        wide = (len(self), *[1] * x.ndim)
+        u = np.zeros((len(self), *x.shape))
+        for mode in range(len(_MODES)):
+            amplitude, wavenumber, phase = (
+                part[:, mode].reshape(wide) for part in (self.amplitude, self.wavenumber, self.phase)
+            )
+            u += amplitude * np.sin(2 * np.pi * wavenumber * x + phase)
+        u = np.where(self.folded.reshape(wide), np.abs(u), u) * self.sign.reshape(wide)
+        left, right = (edge.reshape(wide) for edge in self.edges.T)
+        window = 0.5 * (np.tanh((x - left) / _EDGE_WIDTH) - np.tanh((x - right) / _EDGE_WIDTH))
+        return np.where(self.windowed.reshape(wide), u * window, u)
+
+
+def draw(n: int, rng: np.random.Generator) -> InitialConditions:
+    """`n` initial conditions.
+
+    Two modes are drawn with replacement; a mode's wavenumber is its number times how often it was drawn, so
+    that a mode that was not drawn adds a constant.
+    """
+    drawn = rng.integers(0, len(_MODES), size=(n, 2))
+    times = (drawn[:, :, None] == np.arange(len(_MODES))).sum(axis=1)
+    return InitialConditions(
+        amplitude=rng.uniform(0.0, 1.0, size=(n, len(_MODES))),
+        wavenumber=(_MODES * times).astype(np.float64),
+        phase=rng.uniform(0.0, 2 * np.pi, size=(n, len(_MODES))),
+        folded=rng.uniform(size=n) < _FOLDED,
+        sign=np.where(rng.uniform(size=n) < _FLIPPED, -1.0, 1.0),
+        windowed=rng.uniform(size=n) < _WINDOWED,
+        edges=np.stack([rng.uniform(0.1, 0.45, size=n), rng.uniform(0.55, 0.9, size=n)], axis=1),
+    )

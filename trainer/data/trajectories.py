@@ -1,0 +1,78 @@
+"""Trajectories as tensors, and windows cut out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.sampler import Picks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectories:
+    """Solutions of a PDE, with what the model is told about each."""
+
+    fields: Tensor
+    """(N, T, X) float32, in physical units."""
+    conditions: Tensor
+    """(N, C) float32: the logarithms of the PDE's parameter and of the time step."""
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Sequence[float], NDArray]]) -> Trajectories:
+        """All parts one after the other; each has one set of conditions."""
+        conditions = [torch.tensor([row] * len(fields), dtype=torch.float32) for row, fields in parts]
+        fields = [torch.from_numpy(fields) for _, fields in parts]
+        return cls(fields=torch.cat(fields), conditions=torch.cat(conditions))
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @property
+    def frames(self) -> int:
+        return self.fields.shape[1]
+
+    @property
+    def points(self) -> int:
+        return self.fields.shape[2]
+
+    def to(self, device: torch.device) -> Trajectories:
+        return Trajectories(fields=self.fields.to(device), conditions=self.conditions.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Short pieces of trajectories: one step's work."""
+
+    fields: Tensor
+    """(B, U + 1, X): the first frame is given, the others are to be predicted."""
+    noise: Tensor
+    """(B, X): added to the first frame, in units of the data's standard deviation."""
+    conditions: Tensor
+    """(B, C)"""
+
+
+class TrajectoryTask:
+    """A task whose trajectories all fit on the device, on a periodic domain."""
+
+    def __init__(self, train: Trajectories, test: Trajectories) -> None:
+        self.train = train
+        self.test = test
+
+    def place(self, device: torch.device) -> None:
+        self.train = self.train.to(device)
+        self.test = self.test.to(device)
+
+    def batch(self, step: int, picks: Picks) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
+        device = self.train.fields.device
+        trajectory = torch.from_numpy(picks.trajectory).to(device, non_blocking=True)
+        frames = torch.from_numpy(picks.frames).to(device, non_blocking=True)
+        columns = torch.from_numpy(picks.columns).to(device, non_blocking=True)
+        return Windows(
+            fields=self.train.fields[trajectory[:, None, None], frames[:, :, None], columns[:, None, :]],
+            noise=torch.from_numpy(picks.noise).to(device, non_blocking=True),
+            conditions=self.train.conditions[trajectory],
+        )

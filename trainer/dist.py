@@ -1,0 +1,99 @@
+"""The ranks together: device and process groups in their one right order, and the votes between ranks.
+
+No collective stands in an `except`, a `finally`, a signal handler or an `if rank == 0`: a rank that fails
+leaves, and whoever started it ends the others.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as torch_dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout
+
+from trainer.rank import Rank, TrainJob
+
+# The supervisor ends a rank that makes no progress, and knows which. These limits come after its own, for
+# ranks that nobody supervises any more.
+_AFTER_SUPERVISOR_S = 60.0
+
+# A vote costs a fraction of a millisecond. Four a second are soon enough to stop, and cost no throughput.
+_VOTE_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """The process groups this rank is in."""
+
+    rank: Rank
+    device: torch.device
+    control: torch_dist.ProcessGroup
+    """gloo, for votes only, so that they never meet the collectives of training."""
+
+    def mean_of(self, *values: Tensor) -> list[float]:
+        """The mean of each value over all ranks. Waits for the device."""
+        packed = torch.stack(values)
+        torch_dist.all_reduce(packed)
+        return packed.div_(self.rank.world_size).tolist()
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of `values`, on the CPU, over all ranks; in place."""
+        torch_dist.all_reduce(values, group=self.control)
+        return values
+
+    def highest(self, *values: float) -> list[float]:
+        """The highest of each value over all ranks."""
+        votes = torch.tensor(values, dtype=torch.float64)
+        torch_dist.all_reduce(votes, torch_dist.ReduceOp.MAX, group=self.control)
+        return votes.tolist()
+
+    def wait_for_all(self) -> None:
+        """Returns when all ranks came here."""
+        torch_dist.barrier(group=self.control)
+
+    def limit_waits(self, stall_s: float) -> None:
+        """From now on no collective may take longer than a hang takes to be seen from outside."""
+        limit = timedelta(seconds=stall_s + _AFTER_SUPERVISOR_S)
+        _set_pg_timeout(limit)
+        _set_pg_timeout(limit, self.control)
+
+
+def join(rank: Rank, job: TrainJob) -> Ranks:
+    """This rank has its device and its process groups: NCCL on GPUs, gloo on CPUs, never another."""
+    limit = timedelta(seconds=job.start_s + _AFTER_SUPERVISOR_S)
+    if job.gpus:
+        device = torch.device("cuda", rank.local_rank)
+        torch.cuda.set_device(device)
+        # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
+        torch_dist.init_process_group("nccl", timeout=limit, device_id=device)
+    else:
+        device = torch.device("cpu")
+        torch_dist.init_process_group("gloo", timeout=limit)
+    return Ranks(rank=rank, device=device, control=torch_dist.new_group(backend="gloo", timeout=limit))
+
+
+class StopVote:
+    """Agrees on the step to stop at, a few times a second whatever a step takes.
+
+    The ranks also agree on how long a step takes, by the slowest, and so on the step of the next vote.
+    """
+
+    def __init__(self, ranks: Ranks, step: int) -> None:
+        self._ranks = ranks
+        self._step = step
+        self._due = step + 1
+        self._at = time.monotonic()
+
+    def passes(self, step: int, wish: bool) -> bool:
+        """True on all ranks, after the same step, when one of them wishes to stop."""
+        if step < self._due:
+            return False
+        seconds = (time.monotonic() - self._at) / (step - self._step)
+        stop, slowest = self._ranks.highest(float(wish), seconds)
+        self._step, self._at = step, time.monotonic()
+        self._due = step + max(1, int(_VOTE_EVERY_S / max(slowest, 1e-6)))
+        return stop > 0

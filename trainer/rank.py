@@ -1,0 +1,56 @@
+"""Who this process is: its rank, its box and its job. No torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer import layout
+from trainer.config import TrainConfig
+from trainer.records import read_as
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJob:
+    """What the onboard trainer needs to know of `job.json`."""
+
+    run_id: str
+    name: str
+    gpus: int
+    stall_s: float
+    start_s: float
+    train: TrainConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One of the processes that train together."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    box: Path
+
+    @classmethod
+    def of_environment(cls) -> Rank:
+        """What torchrun's variables and VASTRUN_BOX say."""
+        return cls(
+            rank=int(os.environ["RANK"]),
+            local_rank=int(os.environ["LOCAL_RANK"]),
+            world_size=int(os.environ["WORLD_SIZE"]),
+            box=Path(os.environ["VASTRUN_BOX"]),
+        )
+
+    @property
+    def is_first(self) -> bool:
+        """Rank 0: the one that writes."""
+        return self.rank == 0
+
+
+def read_job(box: Path) -> TrainJob:
+    """The job of the box."""
+    job = read_as(TrainJob, json.loads((box / layout.JOB).read_text(encoding="utf-8")))
+    assert isinstance(job, TrainJob)
+    return job

@@ -1,0 +1,55 @@
+"""SIGTERM means save and leave. A thread takes it: a handler would wait while the main thread is in C++."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+GRACE_S = 8.0
+SAVING_GRACE_S = 60.0
+
+_LOOK_EVERY_S = 0.1
+
+
+class StopWish:
+    """Whether somebody asked this rank to stop. If the rank cannot, it is ended after a grace."""
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self._give_up = give_up
+        self._asked = threading.Event()
+        self._saving = False
+
+    @classmethod
+    def watch(cls, give_up: Callable[[], None]) -> StopWish:
+        """Blocks SIGTERM and waits for it in a thread. Call before other threads begin: they inherit this.
+
+        `give_up` is called when the rank is still there after the grace; it must end the process.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        wish = cls(give_up)
+        threading.Thread(target=wish._wait, name="sigterm", daemon=True).start()
+        return wish
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """A checkpoint is being written meanwhile: the grace is longer."""
+        self._saving = True
+        try:
+            yield
+        finally:
+            self._saving = False
+
+    def _wait(self) -> None:
+        signal.sigwait({signal.SIGTERM})
+        self._asked.set()
+        asked_at = time.monotonic()
+        while time.monotonic() - asked_at < (SAVING_GRACE_S if self._saving else GRACE_S):
+            time.sleep(_LOOK_EVERY_S)
+        self._give_up()

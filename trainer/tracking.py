@@ -1,0 +1,104 @@
+"""W&B on a thread of its own: neither its import nor its network can hold the training up, or end it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from trainer import layout
+from trainer.config import TrainConfig, WandbConfig
+from trainer.outcome import WandbRun
+from trainer.rank import TrainJob
+from trainer.records import write_json
+
+Mode = Literal["online", "offline", "off"]
+
+_FINISH_S = 60.0
+
+
+class Tracker:
+    """One W&B run. Points wait in a queue until W&B is ready for them.
+
+    `run/wandb.json` says which run it is and how it stands, from its beginning on.
+    """
+
+    def __init__(self, box: Path, job: TrainJob, config: TrainConfig) -> None:
+        self._box = box
+        self._job = job
+        self._train = config
+        self._config = config.wandb
+        self._queue: SimpleQueue[dict[str, Any] | int] = SimpleQueue()
+        self._scores: dict[str, float] = {}
+        self._run = WandbRun(id=job.run_id, mode=mode_of(self._config), state="running")
+        self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
+        if self._run.mode != "off":
+            self._thread.start()
+
+    def log(self, point: dict[str, Any]) -> None:
+        """The point is on its way. It has a `step`."""
+        if self._run.mode != "off":
+            self._queue.put(point)
+
+    def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
+        """The W&B run is over and says how the training ended. Safe to repeat: the first end counts."""
+        self._scores = scores or {}
+        if self._thread.is_alive():
+            self._queue.put(exit_code)
+            self._thread.join(_FINISH_S)
+        if self._thread.is_alive():
+            self._become(state="crashed")
+            print(f"W&B did not finish within {_FINISH_S:.0f} s; its files are in run/wandb", flush=True)
+        return self._run
+
+    def _work(self) -> None:
+        for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+            os.environ.setdefault(name, str(self._box / layout.RUN / "wandb"))
+        try:
+            import wandb
+        except ImportError:
+            print("W&B is off: the package wandb is not installed", flush=True)
+            self._become(mode="off")
+            return
+        try:
+            self._track(wandb)
+        except (wandb.Error, OSError) as error:
+            print(f"W&B is off from here: {error}", flush=True)
+            self._become(state="crashed")
+
+    def _track(self, wandb: Any) -> None:
+        online = self._run.mode == "online"
+        run = wandb.init(
+            project=self._config.project,
+            entity=self._config.entity,
+            tags=self._config.tags,
+            name=f"{self._job.name} {self._job.run_id}",
+            id=self._job.run_id,
+            resume="allow" if online else None,
+            mode=self._run.mode,
+            dir=str(self._box / layout.RUN),
+            config=asdict(self._train),
+            settings=wandb.Settings(
+                silent=True, console="off", disable_git=True, disable_code=True, finish_timeout=_FINISH_S
+            ),
+        )
+        self._become(url=run.url if online else None)
+        while isinstance(message := self._queue.get(), dict):
+            run.log(message, step=message["step"])
+        run.summary.update(self._scores)
+        run.finish(exit_code=message)
+        self._become(state="finished" if message == 0 else "failed")
+
+    def _become(self, **changes: Any) -> None:
+        self._run = replace(self._run, **changes)
+        write_json(self._box / layout.WANDB, asdict(self._run))
+
+
+def mode_of(config: WandbConfig) -> Mode:
+    """Where W&B's data go. Without a key nothing is sent."""
+    if config.mode == "auto":
+        return "online" if os.environ.get("WANDB_API_KEY") else "offline"
+    return config.mode

@@ -1,0 +1,44 @@
+"""Train this rank: `python -u -m trainer.train`, started with torchrun's variables and VASTRUN_BOX.
+
+What must come before torch is imported stands here; the set-up and the loop are in `trainer/loop.py`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+from pathlib import Path
+
+from trainer import layout
+from trainer.ending import Ending
+from trainer.heartbeat import Heartbeat
+from trainer.rank import Rank, read_job
+from trainer.signals import StopWish
+
+
+def main() -> None:
+    """Never returns: the ending leaves the process."""
+    rank = Rank.of_environment()
+    heart = Heartbeat.of_this_rank()
+    heart.beat(0, "start")
+    with Ending(rank, heart) as ending:
+        dump_stacks_on_request(rank.box / layout.STACKS / f"rank-{rank.rank}.txt")
+        # Torch and numpy start threads when they are imported; these must find SIGTERM blocked.
+        stop = StopWish.watch(ending.give_up)
+        job = read_job(rank.box)
+
+        from trainer.loop import train
+
+        assert job.train is not None, "job.json has no `train` section"
+        ending.reason = train(rank, job, job.train, heart, stop)
+
+
+def dump_stacks_on_request(path: Path) -> None:
+    """SIGUSR1 writes the stacks of all threads to `path`, also while the main thread waits in C++."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, file=path.open("w"), all_threads=True)
+
+
+if __name__ == "__main__":
+    main()
