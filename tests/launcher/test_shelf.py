@@ -1,0 +1,313 @@
+"""The shelf, against a box in memory and real files here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import StorageError, UnreachableError
+from launcher.model import Completed, Phase, Run
+from launcher.shelf import FolderShelf
+from trainer import layout
+
+LINES = "1.000 rank0 step 1\n1.500 rank0 gemäß\n"
+
+
+class MemoryBox:
+    """A Remote that only reads, from a dictionary."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.asked: list[str] = []
+        self.reads_left = 10**9
+        """Of outputs, before the cable is pulled."""
+        self.flips: set[str] = set()
+        """Files whose first read is damaged on the way."""
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        if path.startswith(layout.OUTPUTS):
+            if not self.reads_left:
+                raise UnreachableError("cable pulled")
+            self.reads_left -= 1
+        self.asked.append(path)
+        content = self.files.get(path, b"")[offset : offset + limit]
+        if path in self.flips:
+            self.flips.remove(path)
+            return bytes([content[0] ^ 1]) + content[1:]
+        return content
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        raise AssertionError("a shelf runs nothing")
+
+    def put(self, local_path: str, path: str) -> None:
+        raise AssertionError("a shelf writes nothing")
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        raise AssertionError("a shelf writes nothing")
+
+    def close(self) -> None:
+        pass
+
+
+def box_with(files: dict[str, bytes], *, manifest: dict[str, bytes] | None = None) -> MemoryBox:
+    """A box that has ended, whose manifest names `files`, or what `manifest` says."""
+    entries = [
+        {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for path, content in (files if manifest is None else manifest).items()
+    ]
+    ended = {layout.EXIT: b"0\n", layout.LEASE_LOG: b"armed\n", layout.LOG: LINES.encode()}
+    return MemoryBox({**ended, **files, layout.MANIFEST: json.dumps({"files": entries}).encode()})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return run_in(tmp_path / "runs" / "calm-heron-3f1a")
+
+
+def run_in(folder: Path) -> Run:
+    return Run(
+        id="calm-heron-3f1a",
+        job="job",
+        spec_json="{}",
+        provider="local",
+        phase=Phase.COLLECT,
+        out_dir=str(folder),
+        created_at=0.0,
+        phase_at=0.0,
+    )
+
+
+def files_in(folder: str) -> dict[str, bytes]:
+    root = Path(folder)
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_the_log_comes_in_parts_and_each_byte_once(run: Run) -> None:
+    box = MemoryBox({layout.LOG: LINES[:25].encode()})
+    assert FolderShelf().pump(run, box) == LINES[:19]
+    box.files[layout.LOG] = LINES.encode()
+    assert FolderShelf().pump(run, box) == LINES[19:]
+    assert FolderShelf().pump(run, box) == ""
+    assert files_in(run.out_dir) == {"run.log": LINES.encode()}
+
+
+def test_a_pump_cut_off_in_mid_line_goes_on_where_the_file_ends(run: Run) -> None:
+    Path(run.out_dir).mkdir(parents=True)
+    (Path(run.out_dir) / "run.log").write_bytes(LINES.encode()[:30])
+    FolderShelf().pump(run, MemoryBox({layout.LOG: LINES.encode()}))
+    assert files_in(run.out_dir)["run.log"] == LINES.encode()
+
+
+def test_a_log_of_many_megabytes_is_pumped_in_bounded_parts(run: Run) -> None:
+    log = b"x" * 99 + b"\n"
+    box = MemoryBox({layout.LOG: log * 200_000})
+    shelf = FolderShelf()
+    sizes = []
+    while text := shelf.pump(run, box):
+        sizes.append(len(text))
+    assert sum(sizes) == 20_000_000
+    assert max(sizes) <= 8 << 20
+
+
+def test_a_line_without_an_end_is_collected_when_the_run_is_over(run: Run) -> None:
+    box = box_with({})
+    box.files[layout.LOG] = b"1.0 rank0 Segmentation fau"
+    assert FolderShelf().pump(run, box) == ""
+    FolderShelf().collect(run, box)
+    assert files_in(run.out_dir)["run.log"] == b"1.0 rank0 Segmentation fau"
+
+
+def test_everything_the_manifest_names_comes_home(run: Run) -> None:
+    weights = os.urandom(3_000_000)
+    box = box_with(
+        {
+            layout.OUTCOME: b'{"kind": "train"}',
+            layout.STEPS: b'{"step": "10-check-gpu"}\n',
+            "run/checkpoints/step-000010/model.pt": weights,
+            "run/outputs/empty": b"",
+            "code/results/a.npz": b"abc",
+        }
+    )
+    collected = FolderShelf().collect(run, box)
+    home = files_in(run.out_dir)
+    assert home["checkpoints/step-000010/model.pt"] == weights
+    assert home["code/results/a.npz"] == b"abc"
+    assert home["outputs/empty"] == b""
+    assert home["run.log"] == LINES.encode()
+    assert home["lease.log"] == b"armed\n"
+    assert collected.outcome_json == '{"kind": "train"}'
+    assert collected.steps_jsonl == '{"step": "10-check-gpu"}\n'
+    assert (collected.exit_code, collected.damaged) == (0, ())
+    assert collected.files == len(home)
+    assert collected.bytes == sum(map(len, home.values()))
+
+
+def test_a_second_collection_reads_no_checked_file_again(run: Run) -> None:
+    box = box_with({"run/outputs/a": b"a" * 100})
+    first = FolderShelf().collect(run, box)
+    box.asked.clear()
+    assert FolderShelf().collect(run, box) == first
+    assert "run/outputs/a" not in box.asked
+
+
+def test_a_collection_that_was_cut_off_goes_on_where_it_was(run: Run) -> None:
+    content = os.urandom(4 << 20)
+    box = box_with({"run/outputs/a": content})
+    box.reads_left = 3
+    with pytest.raises(UnreachableError):
+        FolderShelf().collect(run, box)
+    box.reads_left = 10**9
+    assert FolderShelf().collect(run, box).damaged == ()
+    assert box.asked.count("run/outputs/a") == 4
+    assert files_in(run.out_dir)["outputs/a"] == content
+
+
+def test_a_file_damaged_on_the_way_is_asked_for_again(run: Run) -> None:
+    box = box_with({"run/outputs/a": b"abc"})
+    box.flips = {"run/outputs/a"}
+    assert FolderShelf().collect(run, box).damaged == ()
+    assert files_in(run.out_dir)["outputs/a"] == b"abc"
+
+
+@pytest.mark.parametrize("content", [b"abX", b"ab", b""])
+def test_a_file_that_is_not_as_its_manifest_says_is_damaged_and_left_out(run: Run, content: bytes) -> None:
+    box = box_with({"run/outputs/a": content, "run/outputs/b": b"b"}, manifest={"run/outputs/a": b"abc"})
+    assert FolderShelf().collect(run, box).damaged == ("run/outputs/a",)
+    home = files_in(run.out_dir)
+    assert "outputs/a" not in home
+    assert not any(".incoming" in path for path in home)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tmp/vastrun-stranger",
+        "../stranger",
+        "run/../../stranger",
+        "run//../../stranger",
+        "run",
+        "",
+        "a\0b",
+        "x" * 300,
+        "\ud800",
+        "link/stranger",
+        "run/run.log/stranger",
+    ],
+)
+def test_a_path_that_no_honest_box_writes_is_refused(run: Run, path: str) -> None:
+    out = Path(run.out_dir)
+    out.mkdir(parents=True)
+    (out / "link").symlink_to(out.parent)
+    box = box_with({path: b"evil", "run/outputs/a": b"abc"})
+    before = set(out.parent.rglob("*"))
+    assert len(FolderShelf().collect(run, box).damaged) == 1
+    assert files_in(run.out_dir)["outputs/a"] == b"abc"
+    assert not [p for p in set(out.parent.rglob("*")) - before if p.is_file() and p.read_bytes() == b"evil"]
+
+
+def test_a_path_with_a_doubled_slash_stays_inside(run: Run, tmp_path: Path) -> None:
+    FolderShelf().collect(run, box_with({f"run/{tmp_path}/stranger": b"evil"}))
+    assert not (tmp_path / "stranger").exists()
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"files": [{"path": 1}]}', b'{"files": [3]}'])
+def test_a_manifest_that_cannot_be_read_is_named_as_damaged(run: Run, text: bytes) -> None:
+    box = box_with({})
+    box.files[layout.MANIFEST] = text
+    collected = FolderShelf().collect(run, box)
+    assert collected.damaged == (layout.MANIFEST,)
+    assert collected.exit_code == 0
+
+
+def test_a_box_that_died_early_still_gives_its_logs(run: Run) -> None:
+    box = MemoryBox({layout.LOG: LINES.encode(), layout.LEASE_LOG: b"run.sh died\n", layout.STATUS: b"{}"})
+    collected = FolderShelf().collect(run, box)
+    assert (collected.outcome_json, collected.steps_jsonl, collected.exit_code) == (None, None, None)
+    assert sorted(files_in(run.out_dir)) == ["lease.log", "run.log", "status.json"]
+
+
+def test_a_folder_that_takes_no_files_is_told_before_anything_is_rented(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"cannot write to .*file/run: Not a directory") as caught:
+        FolderShelf().check(run_in(tmp_path / "file" / "run"))
+    assert "--out" in caught.value.hint
+
+
+def test_a_folder_that_takes_files_is_made_and_left_empty(run: Run) -> None:
+    FolderShelf().check(run)
+    FolderShelf().check(run)
+    assert list(Path(run.out_dir).iterdir()) == []
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    command = [str(mount), "-t", "tmpfs", "-o", "size=56m", "tmpfs", str(folder)]
+    if mount is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no right to mount a small disk here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_is_nearly_full_is_told_before_anything_is_rented(tiny_disk: Path) -> None:
+    (tiny_disk / "filler").write_bytes(bytes(10 << 20))
+    with pytest.raises(StorageError, match="MB free, and 50 MB are needed"):
+        FolderShelf().check(run_in(tiny_disk / "run"))
+
+
+def test_outputs_too_large_for_the_disk_are_refused_whole_and_come_when_there_is_room(
+    tiny_disk: Path,
+) -> None:
+    filler = tiny_disk / "filler"
+    filler.write_bytes(bytes(6 << 20))
+    run = run_in(tiny_disk / "run")
+    box = box_with({"run/outputs/a": bytes(3 << 20)})
+    with pytest.raises(StorageError, match="MB are needed"):
+        FolderShelf().collect(run, box)
+    filler.unlink()
+    assert FolderShelf().collect(run, box).damaged == ()
+
+
+def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
+    filler = tiny_disk / "filler"
+    filler.write_bytes(bytes(50 << 20))
+    run, log = run_in(tiny_disk / "run"), os.urandom(7 << 20).replace(b"\n", b"x") + b"\n"
+    box = MemoryBox({layout.LOG: log})
+    with pytest.raises(StorageError, match="No space left on device"):
+        FolderShelf().pump(run, box)
+    filler.unlink()
+    FolderShelf().pump(run, box)
+    assert files_in(run.out_dir)["run.log"] == log
+
+
+def collect_with_files_capped(folder: Path) -> None:
+    """Runs in a process of its own: no file may grow beyond 1 MB."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    try:
+        FolderShelf().collect(run_in(folder), box_with({"run/outputs/a": bytes(3 << 20)}))
+    except StorageError as error:
+        (folder / "said").write_text(str(error))
+
+
+def test_a_write_that_fails_half_way_is_one_clear_error_and_can_be_taken_up(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("fork").Process(target=collect_with_files_capped, args=(tmp_path,))
+    child.start()
+    child.join(30)
+    assert (tmp_path / "said").read_text() == f"cannot write to {tmp_path}: File too large"
+    box = box_with({"run/outputs/a": bytes(3 << 20)})
+    assert FolderShelf().collect(run_in(tmp_path), box).damaged == ()
+    assert box.asked.count("run/outputs/a") == 2
+    assert files_in(str(tmp_path))["outputs/a"] == bytes(3 << 20)
