@@ -1,0 +1,307 @@
+"""The bundle, unpacked again: what a box finds in it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher import worktree
+from launcher.bundle import Bundler
+from launcher.config import dump_job
+from launcher.errors import StorageError, UsageError
+from launcher.job import Code, JobSpec, Limits, Secret, Success
+from launcher.model import Phase, Run
+from trainer import layout
+from trainer.config import TrainConfig
+from trainer.job import Job
+
+SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('hello')\n")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    return folder
+
+
+def job_with(code: Path, *exclude: str) -> JobSpec:
+    return replace(SPEC, code=Code(path=str(code), exclude=exclude))
+
+
+def run_of(spec: JobSpec, out_dir: str = "/nowhere") -> Run:
+    return Run(
+        id="calm-heron-3f1a",
+        job=spec.name,
+        spec_json=dump_job(spec),
+        provider="local",
+        phase=Phase.PLAN,
+        out_dir=out_dir,
+        created_at=0.0,
+        phase_at=0.0,
+    )
+
+
+def members(content: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        return {entry.name: entry for entry in tar}
+
+
+def packed(
+    spec: JobSpec, *, out_dir: str = "/nowhere", resume_dir: Path | None = None
+) -> Mapping[str, bytes]:
+    """Every file of the bundle."""
+    with Bundler({}, resume_dir=resume_dir) as bundler:
+        parcel = bundler.pack(run_of(spec, out_dir), spec)
+        with tarfile.open(parcel.path) as tar:
+            return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry))}
+
+
+def shipped_code(spec: JobSpec, *, out_dir: str = "/nowhere") -> dict[str, tarfile.TarInfo]:
+    return members(packed(spec, out_dir=out_dir)[layout.CODE_ARCHIVE])
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "protocol.file.allow=always"]
+    subprocess.run(["git", *who, "-C", str(folder), *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(code: Path) -> Path:
+    git(code, "init", "-q")
+    (code / ".gitignore").write_text("*.log\n")
+    git(code, "add", ".")
+    git(code, "commit", "-qm", "first")
+    return code
+
+
+def test_the_same_job_gives_the_same_bytes(code: Path) -> None:
+    spec = job_with(code)
+    with Bundler({}) as one, Bundler({}) as two:
+        first = one.pack(run_of(spec), spec)
+        os.utime(code / "train.py", (1, 1))
+        second = two.pack(run_of(spec), spec)
+        content = Path(first.path).read_bytes()
+        assert content == Path(second.path).read_bytes()
+        assert (first.size, first.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_a_bundle_holds_the_scripts_the_trainer_and_the_job() -> None:
+    files = packed(SPEC)
+    assert {"onstart/run.sh", "onstart/lease.sh", "pkg/trainer/__init__.py", "pkg/trainer/train.py"} <= set(
+        files
+    )
+    assert {name.split("/")[0] for name in files} == {"job.json", "onstart", "pkg"}
+    assert all(name.endswith((".py", ".sh", ".json")) for name in files)
+
+
+def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
+    spec = replace(
+        SPEC,
+        train=None,
+        command=("python", "a b.py"),
+        success=Success(steps=3),
+        env={"A": "1"},
+        outputs=("x/*",),
+        ranks=2,
+        limits=Limits(stall_s=5.0),
+    )
+    (tmp_path / layout.JOB).write_bytes(packed(spec)[layout.JOB])
+    job = Job.read(tmp_path)
+    assert (job.run_id, job.ranks, job.stall_s, job.command) == (
+        "calm-heron-3f1a",
+        2,
+        5.0,
+        ("python", "a b.py"),
+    )
+    assert (job.success and job.success.steps, job.env, job.outputs) == (3, {"A": "1"}, ("x/*",))
+
+
+def test_the_archives_are_gone_with_the_bundler() -> None:
+    with Bundler({}) as bundler:
+        path = Path(bundler.pack(run_of(SPEC), SPEC).path)
+        assert path.exists()
+    assert not path.parent.exists()
+
+
+def test_without_git_all_but_caches_and_outputs_is_code(code: Path) -> None:
+    for name in (
+        ".venv/x.py",
+        "runs/a/log",
+        "__pycache__/t.pyc",
+        "node_modules/a.js",
+        "env/pyvenv.cfg",
+        "pkg/a.py",
+    ):
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text("x")
+    shipped = shipped_code(job_with(code))
+    assert list(shipped) == ["pkg/a.py", "run.sh", "train.py"]
+    assert (shipped["run.sh"].mode, shipped["train.py"].mode) == (0o755, 0o644)
+
+
+def test_in_a_checkout_the_code_is_what_git_tracks_or_would_track(checkout: Path) -> None:
+    (checkout / "new.py").write_text("x")
+    (checkout / "big.log").write_text("x")
+    (checkout / "runs").mkdir()
+    (checkout / "runs" / "old").write_text("x")
+    (checkout / "run.sh").unlink()
+    assert list(shipped_code(job_with(checkout))) == [".gitignore", "new.py", "train.py"]
+
+
+def test_the_job_says_at_which_commit_the_code_stands(checkout: Path) -> None:
+    clean = json.loads(packed(job_with(checkout))[layout.JOB])["code"]
+    (checkout / "train.py").write_text("changed")
+    dirty = json.loads(packed(job_with(checkout))[layout.JOB])["code"]
+    assert (clean["dirty"], dirty["dirty"]) == (False, True)
+    assert clean["commit"] == dirty["commit"]
+    assert len(clean["commit"]) == 40
+
+
+def test_a_folder_inside_a_checkout_ships_only_itself(checkout: Path) -> None:
+    (checkout / "part").mkdir()
+    (checkout / "part" / "a.py").write_text("x")
+    assert list(shipped_code(job_with(checkout / "part"))) == ["a.py"]
+
+
+def test_a_submodule_is_shipped_with_its_files(checkout: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "lib.py").write_text("x")
+    git(other, "init", "-q")
+    git(other, "add", ".")
+    git(other, "commit", "-qm", "first")
+    git(checkout, "submodule", "add", "-q", str(other), "vendor/other")
+    assert "vendor/other/lib.py" in shipped_code(job_with(checkout))
+    git(checkout, "submodule", "deinit", "-q", "-f", "vendor/other")
+    assert "vendor/other/lib.py" not in shipped_code(job_with(checkout))
+
+
+def test_what_is_excluded_stays_here(code: Path) -> None:
+    for name in ("data/a/b.bin", "keep/model.pt", "keep/a.py"):
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text("x")
+    assert list(shipped_code(job_with(code, "data", "*.pt", "run.sh"))) == ["keep/a.py", "train.py"]
+
+
+def test_what_a_run_brings_home_is_not_shipped_again(code: Path) -> None:
+    out = code / "results" / "calm-heron"
+    out.mkdir(parents=True)
+    (out / "run.log").write_text("x")
+    assert "results/calm-heron/run.log" not in shipped_code(job_with(code), out_dir=str(out))
+
+
+def test_a_link_inside_the_code_stays_a_link(code: Path) -> None:
+    (code / "link.py").symlink_to(code / "train.py")
+    link = shipped_code(job_with(code))["link.py"]
+    assert (link.issym(), link.linkname) == (True, "train.py")
+
+
+def test_a_link_that_leads_out_of_the_code_is_refused(code: Path) -> None:
+    (code / "secret").symlink_to("/etc/hostname")
+    with pytest.raises(UsageError, match="secret points out of the code folder, to /etc/hostname"):
+        packed(job_with(code))
+    assert "secret" not in shipped_code(job_with(code, "secret"))
+
+
+def test_a_link_that_goes_in_a_circle_does_not_hang(code: Path) -> None:
+    (code / "a").symlink_to("b")
+    (code / "b").symlink_to("a")
+    assert {"a", "b"} <= set(shipped_code(job_with(code)))
+
+
+def test_too_much_code_names_its_largest_part(code: Path) -> None:
+    (code / "data").mkdir()
+    with (code / "data" / "train.h5").open("wb") as file:
+        file.truncate(worktree.LIMIT_BYTES + 1)
+    with pytest.raises(UsageError, match=r"500 MB; the largest part is data with 500 MB") as caught:
+        packed(job_with(code))
+    assert "exclude: [data]" in caught.value.hint
+
+
+def test_no_code_to_ship_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder"):
+        packed(job_with(tmp_path / "nothing"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no file to ship"):
+        packed(job_with(tmp_path / "empty"))
+
+
+def test_a_temporary_folder_that_cannot_be_had_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nothing"))
+    with pytest.raises(StorageError, match="cannot pack the job: No such file") as caught:
+        packed(SPEC)
+    assert "TMPDIR" in caught.value.hint
+
+
+def test_a_run_that_continues_another_gets_its_checkpoints(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    (checkpoints / "step-000010").mkdir(parents=True)
+    (checkpoints / "step-000010" / "model.pt").write_bytes(b"weights")
+    (checkpoints / "latest.json").write_text("{}")
+    files = packed(SPEC, resume_dir=checkpoints)
+    assert files["resume/step-000010/model.pt"] == b"weights"
+    assert "resume/latest.json" in files
+    with pytest.raises(UsageError, match="no checkpoint in"):
+        packed(SPEC, resume_dir=tmp_path / "none")
+
+
+@pytest.mark.parametrize("value", ["plain", "it's", "two\nlines", '$HOME `id` "\\', "grün", "'"])
+def test_a_shell_reads_a_secret_back_as_it_was(value: str, tmp_path: Path) -> None:
+    spec = replace(SPEC, secrets=(Secret(name="TOKEN"),))
+    (tmp_path / "secrets.env").write_bytes(Bundler({"TOKEN": value}).secrets(spec))
+    read = 'set -a; . "$1"; printf %s "$TOKEN"'
+    done = subprocess.run(["sh", "-c", read, "sh", tmp_path / "secrets.env"], capture_output=True, check=True)
+    assert done.stdout.decode() == value
+
+
+def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("abc\n")
+    spec = replace(SPEC, secrets=(Secret(name="A", file=str(tmp_path / "key")), Secret(name="B")))
+    assert Bundler({"B": "x"}).secrets(spec) == b"A='abc'\nB='x'\n"
+
+
+@pytest.mark.parametrize("environment", [{}, {"TOKEN": ""}])
+def test_a_secret_that_is_not_set_is_named_with_how_to_set_it(environment: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="the secret TOKEN is not set") as caught:
+        Bundler(environment).secrets(replace(SPEC, secrets=(Secret(name="TOKEN"),)))
+    assert "export TOKEN=" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", [None, b"", b"hunter2\xff", b"hunter2\0"])
+def test_a_secret_file_that_does_not_serve_is_named_without_its_content(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match="the secret TOKEN") as caught:
+        Bundler({}).secrets(replace(SPEC, secrets=(Secret(name="TOKEN", file=str(path)),)))
+    assert "hunter2" not in repr(caught.value)
+    assert caught.value.__cause__ is None or isinstance(caught.value.__cause__, OSError)
+
+
+def test_secrets_are_not_in_the_bundle() -> None:
+    spec = replace(SPEC, secrets=(Secret(name="TOKEN"),))
+    with Bundler({"TOKEN": "hunter2"}) as bundler:
+        files = packed(spec)
+        assert b"hunter2" in bundler.secrets(spec)
+    assert not any(b"hunter2" in content for content in files.values())
+
+
+def test_the_lease_is_the_script_that_is_shipped() -> None:
+    assert Bundler({}).lease().encode() == packed(SPEC)["onstart/lease.sh"]
