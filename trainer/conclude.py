@@ -1,0 +1,142 @@
+"""Conclude: an Outcome from what was watched and what lies on the disk. Standard library only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.evidence import read_checkpoint, read_final, read_wandb, run_checks
+from trainer.job import Job
+from trainer.launch import AGENT_LOG
+from trainer.outcome import Hang, Outcome, RankEnd, Reason
+from trainer.progress import last_loss
+from trainer.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
+from trainer.rank_process import RankProcess
+from trainer.ranks import AgentRecord
+from trainer.tracebacks import last_raised
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What the supervisor saw of a launch from its beginning to its end."""
+
+    started_at: float
+    processes: tuple[RankProcess, ...]
+    agent: AgentRecord | None
+    agent_exit: int | None
+    killed: frozenset[int] = frozenset()
+    """Ranks that the supervisor killed."""
+    hang: Hang | None = None
+    stop_cause: str | None = None
+    stopped_at: float | None = None
+    """When the ranks were asked to stop."""
+    memory_killed: bool = False
+    """The kernel killed something for want of memory meanwhile."""
+
+
+def conclude(box: Path, job: Job, watched: Watched) -> Outcome:
+    """The evidence of a training that is over."""
+    ends = read_ends(box, job.ranks, watched.processes, watched.agent)
+    first = first_failure(ends, watched.killed)
+    ranks = told(ends, first if _blamed(first, watched) else None, watched.killed)
+    reason, detail = _reason(box, ends, first, watched)
+    final = read_final(box)
+    loss = final.loss if final else last_loss(box)
+    return Outcome(
+        kind="train" if job.train else "command",
+        reason=reason,
+        detail=detail,
+        started_at=watched.started_at,
+        ended_at=time.time(),
+        world_size=job.ranks,
+        ranks=ranks,
+        first_failure=first.end if first and _blamed(first, watched) else None,
+        hang=watched.hang,
+        stop_cause=watched.stop_cause,
+        final_record=final is not None,
+        steps_done=min([rank.step for rank in ranks] + ([final.step] if final else [])),
+        steps_planned=job.train.steps if job.train else None,
+        last_loss=loss.value,
+        loss_finite=loss.finite,
+        checkpoint=read_checkpoint(box),
+        scores=final.scores if final else None,
+        wandb=read_wandb(box),
+        checks=run_checks(job.success, box, ranks),
+    )
+
+
+def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
+    """The evidence when the supervisor itself could not do its work."""
+    return Outcome(
+        kind="train" if job and job.train else "command",
+        reason="error",
+        detail=f"the supervisor failed: {type(error).__name__}: {error}",
+        started_at=started_at,
+        ended_at=time.time(),
+        world_size=job.ranks if job else 0,
+        ranks=(),
+    )
+
+
+def _blamed(first: DatedEnd | None, watched: Watched) -> bool:
+    """True when a rank failed by itself: not because it hung, or was asked to stop."""
+    if first is None or watched.hang is not None or first.end.exit_code is None:
+        return False
+    return watched.stopped_at is None or first.at < watched.stopped_at
+
+
+def _reason(
+    box: Path, ends: Sequence[DatedEnd], first: DatedEnd | None, watched: Watched
+) -> tuple[Reason, str]:
+    """The class of what happened, and one line about it."""
+    if first is None:
+        return "finished", f"all {len(ends)} ranks exited 0"
+    if watched.hang is not None:
+        return "hang", _hang_line(watched.hang)
+    if _blamed(first, watched):
+        reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
+        return reason, _failure_line(first.end, reason)
+    if watched.stop_cause is not None:
+        return "stopped", _stop_line([dated.end for dated in ends], watched)
+    return "error", _agent_line(box, watched)
+
+
+def _hang_line(hang: Hang) -> str:
+    where = _where(hang.step, hang.phase)
+    frame = f", in {hang.frame}" if hang.frame else ""
+    return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}"
+
+
+def _failure_line(end: RankEnd, reason: Reason) -> str:
+    where, who = _where(end.step, end.phase), f"rank {end.rank}"
+    if reason == "oom" and end.signal:
+        return f"{who} was killed by the kernel for want of memory{where}"
+    if end.signal:
+        return f"{who} was ended by {end.signal}{where}"
+    if end.exception:
+        return f"{who} failed{where}: {end.exception}"
+    return f"{who} exited with code {end.exit_code}{where}"
+
+
+def _stop_line(ends: Sequence[RankEnd], watched: Watched) -> str:
+    late = [str(rank) for rank in sorted(watched.killed)]
+    if late:
+        return f"asked to stop ({watched.stop_cause}); killed because too slow: rank {', '.join(late)}"
+    saved = all(end.reason in ("stopped", "finished") for end in ends)
+    return f"asked to stop ({watched.stop_cause}); all ranks {'saved and ' if saved else ''}left in time"
+
+
+def _agent_line(box: Path, watched: Watched) -> str:
+    raised = last_raised(box / AGENT_LOG)
+    code = watched.agent_exit
+    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
+    started = "after it had started the ranks" if watched.processes else "before any rank started"
+    return f"the launch agent failed {started}: {how}"
+
+
+def _where(step: int, phase: str) -> str:
+    if not step and not phase:
+        return ""
+    return f" at step {step}" + (f" ({phase})" if phase else "")

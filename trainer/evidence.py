@@ -1,0 +1,138 @@
+"""Evidence: what the files of a training prove. Standard library only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainer import layout
+from trainer.job import Success, matching_files
+from trainer.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
+from trainer.progress import Loss, last_loss
+from trainer.records import read_as
+
+_LONGEST_LINE = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalRecord:
+    """What rank 0 wrote when all ranks agreed that they were done."""
+
+    step: int
+    loss: Loss
+    scores: dict[str, float] | None
+
+
+def read_final(box: Path) -> FinalRecord | None:
+    """The final record; None when it was not written, or not as it should be."""
+    found = _json(box / layout.FINAL)
+    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+        return None
+    return FinalRecord(
+        step=found["step"],
+        loss=Loss.of(found["loss"]) if "loss" in found else last_loss(box),
+        scores=_scores(found.get("scores")),
+    )
+
+
+def _scores(found: Any) -> dict[str, float] | None:
+    """The finite ones: JSON has no other numbers."""
+    if not isinstance(found, dict):
+        return None
+    return {k: float(v) for k, v in found.items() if isinstance(v, int | float) and math.isfinite(v)}
+
+
+def read_wandb(box: Path) -> WandbRun | None:
+    """The W&B run. All ranks have ended: one that was never finished has crashed."""
+    found = _json(box / layout.WANDB)
+    if not isinstance(found, dict) or not {"id", "mode", "state"} <= set(found):
+        return None
+    run: WandbRun = read_as(WandbRun, found)
+    return replace(run, state="crashed") if run.state == "running" else run
+
+
+def read_checkpoint(box: Path) -> CheckpointEnd | None:
+    """The newest complete checkpoint, every file read again."""
+    latest = _json(box / layout.CHECKPOINTS / "latest.json")
+    if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
+        return None
+    folder = box / layout.CHECKPOINTS / str(latest["path"])
+    manifest = _json(folder / "manifest.json")
+    named = manifest.get("files", []) if isinstance(manifest, dict) else []
+    files = tuple(replace(file, path=_relative(folder / file.path, box)) for file in _sums(named))
+    intact = bool(files) and all(file_sum(box / file.path, box) == file for file in files)
+    return CheckpointEnd(step=latest["step"], path=_relative(folder, box), files=files, intact=intact)
+
+
+def _sums(named: Sequence[Any]) -> list[FileSum]:
+    try:
+        return [read_as(FileSum, file) for file in named]
+    except (TypeError, AttributeError):
+        return []
+
+
+def file_sum(path: Path, box: Path) -> FileSum | None:
+    """The file by its checksum; None when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return FileSum(path=_relative(path, box), size=file.tell(), sha256=digest)
+    except OSError:
+        return None
+
+
+def run_checks(success: Success | None, box: Path, ranks: Sequence[RankEnd]) -> tuple[Check, ...]:
+    """Each condition of the job's `success:` section, looked at."""
+    if success is None:
+        return ()
+    checks = [_check_file(pattern, box) for pattern in success.files]
+    if success.log is not None:
+        checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
+    if success.steps is not None:
+        done = min((end.step for end in ranks), default=0)
+        text = f"every rank reached step {done} of {success.steps}"
+        checks.append(Check(name="steps", holds=done >= success.steps, text=text))
+    if success.exit_code is not None:
+        codes = sorted({str(end.exit_code) for end in ranks})
+        holds = all(end.exit_code == success.exit_code for end in ranks)
+        checks.append(
+            Check(name="exit_code", holds=holds, text=f"exit codes of the ranks: {', '.join(codes)}")
+        )
+    return tuple(checks)
+
+
+def _check_file(pattern: str, box: Path) -> Check:
+    sizes = [path.stat().st_size for path in matching_files(box, pattern)]
+    if not sizes:
+        return Check(name="files", holds=False, text=f"no file matches {pattern}")
+    if not min(sizes):
+        return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
+    return Check(name="files", holds=True, text=f"{len(sizes)} file(s) match {pattern}, {sum(sizes)} bytes")
+
+
+def _check_log(pattern: str, log: Path) -> Check:
+    expression = re.compile(pattern)
+    if log.exists():
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            while line := lines.readline(_LONGEST_LINE):
+                if expression.search(line):
+                    return Check(name="log", holds=True, text=f"rank 0 printed: {line.strip()[:200]}")
+    return Check(name="log", holds=False, text=f"rank 0 printed nothing that matches {pattern}")
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _relative(path: Path, box: Path) -> str:
+    return os.path.relpath(path, box)

@@ -1,0 +1,77 @@
+"""Job: what `job.json` says, as the supervisor needs it. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer import layout
+from trainer.records import read_as
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The two numbers of the `train:` section that matter outside the ranks."""
+
+    steps: int
+    threads: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success:
+    """What proves that a user's own command worked."""
+
+    files: tuple[str, ...] = ()
+    log: str | None = None
+    steps: int | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One job on this box."""
+
+    run_id: str
+    ranks: int
+    train: Training | None = None
+    command: tuple[str, ...] | None = None
+    stall_s: float
+    start_s: float
+    env: Mapping[str, str] = field(default_factory=dict)
+    success: Success | None = None
+    outputs: tuple[str, ...] = ()
+    nccl_debug: str = "WARN"
+
+    @classmethod
+    def read(cls, box: Path) -> Job:
+        """The job of this box. Raises OSError, ValueError."""
+        try:
+            job = read_as(cls, json.loads((box / layout.JOB).read_text(encoding="utf-8")))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{layout.JOB} is not a job: {error}") from error
+        assert isinstance(job, cls)
+        return job
+
+    @property
+    def threads(self) -> int | None:
+        """CPU threads of a rank; None: nobody said."""
+        return self.train.threads if self.train else None
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """What a rank runs. -P: a folder `trainer` in the user's code is never taken for ours."""
+        return self.command or (sys.executable, "-P", "-u", "-m", "trainer.train")
+
+
+def working_folder(box: Path) -> Path:
+    """Where the ranks run: the user's code when there is any."""
+    code = box / layout.CODE
+    return code if code.is_dir() else box
+
+
+def matching_files(box: Path, pattern: str) -> list[Path]:
+    """Files that match a glob which is relative to the ranks' working folder."""
+    return sorted(path for path in working_folder(box).glob(pattern.lstrip("/")) if path.is_file())

@@ -1,0 +1,119 @@
+"""Launch: the agent and the ranks below it, as the supervisor holds them. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from trainer import layout
+from trainer.processes import kill_descendants, send
+from trainer.progress import pid_of
+from trainer.rank_process import RankProcess, read_processes
+from trainer.ranks import AgentRecord
+from trainer.records import read_as
+from trainer.stacks import dump_stacks
+
+AGENT_LOG = f"{layout.RAW_LOGS}/agent.log"
+_POLL_S = 0.05
+_KILL_S = 5.0
+
+
+@dataclass(kw_only=True)
+class Launch:
+    """The running ranks."""
+
+    box: Path
+    world_size: int
+    agent: subprocess.Popen[bytes]
+    asked: set[int] = field(default_factory=set)
+    """Ranks that were asked to stop."""
+    killed: set[int] = field(default_factory=set)
+    """Ranks that `kill_ranks` ended."""
+
+    @classmethod
+    def begin(cls, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
+        """Starts the launch agent, in a process group of its own."""
+        for folder in (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.OUTPUTS, layout.FLIGHT_RECORDER):
+            (box / folder).mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-P", "-m", "trainer.ranks", str(os.getpid())]
+        with (box / AGENT_LOG).open("ab") as log:
+            agent = subprocess.Popen(
+                command,
+                cwd=box,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        return cls(box=box, world_size=world_size, agent=agent)
+
+    def processes(self) -> tuple[RankProcess, ...]:
+        """The ranks started so far."""
+        return read_processes(self.box)
+
+    def running(self) -> list[RankProcess]:
+        """The ranks that have not ended."""
+        return [process for process in self.processes() if process.exit_code is None]
+
+    def programs(self) -> dict[int, int]:
+        """Rank -> pid of the program that trains, for every rank that has not ended."""
+        return {process.rank: pid_of(self.box, process) for process in self.running()}
+
+    def ask_to_stop(self) -> None:
+        """Every rank has SIGTERM once: its process, and the program that beats if a shell started it.
+
+        The agent is frozen first: it would end the others as soon as one has left.
+        """
+        self.freeze()
+        programs = self.programs()
+        for process in self.running():
+            if process.rank not in self.asked:
+                self.asked.add(process.rank)
+                for pid in {process.pid, programs.get(process.rank, process.pid)}:
+                    send(pid, signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """The agent does nothing until the ranks were killed or ended."""
+        send(self.agent.pid, signal.SIGSTOP)
+
+    def kill_ranks(self) -> None:
+        """The ranks that are left are killed; how they ended is still recorded."""
+        for process in self.running():
+            self.killed.add(process.rank)
+            send(process.pid, signal.SIGKILL)
+
+    def dump_stacks(self, *, within_s: float) -> tuple[str, ...]:
+        """Stacks of all ranks, as files relative to the box. Some ranks do not survive it."""
+        self.freeze()
+        programs = self.programs()
+        self.killed.update(programs)
+        return dump_stacks(self.box, programs, within_s=within_s)
+
+    def end(self, *, within_s: float) -> AgentRecord | None:
+        """Nothing of the launch lives on. What the agent recorded, if it still could."""
+        deadline = time.monotonic() + within_s
+        if len(self.processes()) == self.world_size:  # else it would go on starting ranks
+            send(self.agent.pid, signal.SIGCONT)
+        else:
+            self.agent.kill()
+        while self.agent.poll() is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        kill_descendants(within_s=_KILL_S)
+        return _agent_record(self.box)
+
+
+def _agent_record(box: Path) -> AgentRecord | None:
+    try:
+        text = (box / layout.AGENT).read_text(encoding="utf-8")
+        return cast(AgentRecord, read_as(AgentRecord, json.loads(text)))
+    except (OSError, ValueError):
+        return None

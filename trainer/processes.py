@@ -1,0 +1,100 @@
+"""Processes: who descends from whom, and how none outlives its parent. Linux only, standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections import defaultdict
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ZOMBIE = "Z"
+_OOM_COUNTERS = (
+    Path("/sys/fs/cgroup/memory.events"),
+    Path("/sys/fs/cgroup/memory/memory.oom_control"),
+    Path("/proc/vmstat"),
+)
+
+
+def die_with_parent(parent: int) -> None:
+    """This process is killed when the thread that started it ends; at once when `parent` is gone already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Descendants that lose their parent become children of this process, so that they can be found."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(pid: int) -> list[int]:
+    """Living processes below `pid`, children first."""
+    children = defaultdict(list)
+    for child, (parent, state) in _table().items():
+        children[parent].append((child, state))
+    found, queue = [], [pid]
+    while queue:
+        for child, state in children[queue.pop(0)]:
+            queue.append(child)
+            if state != _ZOMBIE:
+                found.append(child)
+    return found
+
+
+def kill_descendants(*, within_s: float) -> list[int]:
+    """Nothing below this process lives on. Returns what could not be killed in time."""
+    deadline = time.monotonic() + within_s
+    while alive := descendants(os.getpid()):
+        for pid in alive:
+            send(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return alive
+        time.sleep(0.02)
+    return []
+
+
+def reap_orphans(*, but: int) -> None:
+    """Adopted processes that ended leave the process table; `but` is left to whoever started it."""
+    for pid, (parent, state) in _table().items():
+        if parent == os.getpid() and state == _ZOMBIE and pid != but:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def send(pid: int, number: int) -> None:
+    """The process has the signal, if there is such a process."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def memory_kills() -> int:
+    """Processes the kernel has killed for want of memory: in this container, else on this computer."""
+    for path in _OOM_COUNTERS:
+        with contextlib.suppress(OSError):
+            counts = dict(line.split()[:2] for line in path.read_text().splitlines())
+            if "oom_kill" in counts:
+                return int(counts["oom_kill"])
+    return 0
+
+
+def _table() -> dict[int, tuple[int, str]]:
+    """pid -> (parent's pid, state letter) of every process."""
+    table = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The name, in parentheses, may hold anything; what follows the last one is plain.
+                state, parent = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[:2]
+                table[int(entry.name)] = (int(parent), state)
+    return table
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,0 +1,113 @@
+"""Progress: where every rank stands now, and `run/status.json`. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer import layout
+from trainer.heartbeat import Beat, read_beat
+from trainer.rank_process import RankProcess
+from trainer.records import write_json
+from trainer.stall import Standing
+
+_TAIL = 1 << 14
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Reads the heartbeats and remembers when each last changed, by this machine's monotonic clock."""
+
+    box: Path
+    _moved: dict[int, tuple[Beat | None, float]] = field(default_factory=dict)
+
+    def standings(self, processes: Iterable[RankProcess]) -> tuple[Standing, ...]:
+        """Where the ranks that still run stand."""
+        return tuple(self._standing(process.rank) for process in processes if process.exit_code is None)
+
+    def _standing(self, rank: int) -> Standing:
+        now, beat = time.monotonic(), beat_of(self.box, rank)
+        if rank not in self._moved or self._moved[rank][0] != beat:
+            self._moved[rank] = (beat, now)
+        still_s = now - self._moved[rank][1]
+        if beat is None:
+            return Standing(rank=rank, step=0, stage="", still_s=still_s)
+        return Standing(rank=rank, step=beat.step, stage=beat.stage, still_s=still_s)
+
+
+def beat_of(box: Path, rank: int) -> Beat | None:
+    """The rank's last heartbeat."""
+    return read_beat(box / layout.HEARTBEATS / f"rank-{rank}")
+
+
+def pid_of(box: Path, process: RankProcess) -> int:
+    """Of the program that beats, which a shell may have started; else of the rank's process."""
+    beat = beat_of(box, process.rank)
+    return beat.pid if beat else process.pid
+
+
+def write_status(
+    box: Path, standings: Iterable[Standing], processes: Iterable[RankProcess], steps: int
+) -> None:
+    """`run/status.json` says where the training stands; a full disk only makes it old."""
+    still_s = {standing.rank: standing.still_s for standing in standings}
+    ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
+    status = {
+        "at": round(time.time(), 3),
+        "step": min((rank["step"] for rank in ranks), default=0),
+        "steps": steps,
+        "loss": last_loss(box).value,
+        "ranks": ranks,
+    }
+    with contextlib.suppress(OSError):
+        write_json(box / layout.STATUS, status)
+
+
+def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, int | str | float]:
+    beat = beat_of(box, process.rank)
+    return {
+        "rank": process.rank,
+        "pid": beat.pid if beat else process.pid,
+        "step": beat.step if beat else 0,
+        "phase": beat.stage if beat else "",
+        "age_s": round(age_s, 1),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """A loss as recorded."""
+
+    value: float | None = None
+    finite: bool | None = None
+    """None: no loss was recorded."""
+
+    @classmethod
+    def of(cls, recorded: object) -> Loss:
+        """From a JSON value; what is not a finite number has no value."""
+        if isinstance(recorded, int | float) and math.isfinite(recorded):
+            return cls(value=float(recorded), finite=True)
+        return cls(value=None, finite=False)
+
+
+def last_loss(box: Path) -> Loss:
+    """The loss in the last whole line of the metrics that has one."""
+    for line in reversed(_last_lines(box / layout.METRICS)):
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict) and "loss" in record:
+                return Loss.of(record["loss"])
+    return Loss()
+
+
+def _last_lines(path: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - _TAIL))
+        return file.read().decode("utf-8", errors="replace").splitlines()
+    return []

@@ -1,0 +1,133 @@
+"""How the ranks ended, which failed first and why. Pure but for `read_ends`. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast, get_args
+
+from trainer import layout
+from trainer.outcome import RankEnd, Reason
+from trainer.progress import beat_of
+from trainer.rank_process import RankProcess
+from trainer.ranks import AgentRecord
+from trainer.records import read_as
+from trainer.tracebacks import Raised, last_raised, reason_of
+
+STOPPED = 143
+OUT_OF_MEMORY = 76
+_UNCAUGHT = 1
+"""How Python leaves after an exception that nobody caught."""
+_ENDED_BY_OTHERS = (-signal.SIGTERM, STOPPED)
+_AT_THE_END_OF_TIME = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatedEnd:
+    """How a rank ended, and when."""
+
+    end: RankEnd
+    at: float
+
+    @property
+    def failed(self) -> bool:
+        """True when it did not exit 0, or was never seen to end."""
+        return self.end.exit_code != 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRecord:
+    """What a rank wrote about itself before it left: `run/ranks/rank-N.json`."""
+
+    reason: str | None = None
+    step: int = 0
+    exception: str | None = None
+    traceback: str | None = None
+
+
+def read_ends(
+    box: Path, world_size: int, processes: Iterable[RankProcess], agent: AgentRecord | None
+) -> tuple[DatedEnd, ...]:
+    """How each rank ended, from its process's record, its own record, its heartbeat and its log."""
+    started = {process.rank: process for process in processes}
+    return tuple(_read_end(box, rank, started.get(rank), agent) for rank in range(world_size))
+
+
+def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None) -> DatedEnd:
+    code, at = _exit_of(rank, process, agent)
+    own, beat = _own_record(box, rank), beat_of(box, rank)
+    raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log") if code == _UNCAUGHT else None
+    raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
+    end = RankEnd(
+        rank=rank,
+        exit_code=code,
+        signal=signal_name(code),
+        reason=own.reason,
+        exception=raised.exception if raised else None,
+        traceback=raised.traceback if raised else None,
+        step=max(own.step, beat.step if beat else 0),
+        phase=beat.stage if beat else "",
+    )
+    return DatedEnd(end=end, at=at)
+
+
+def _exit_of(rank: int, process: RankProcess | None, agent: AgentRecord | None) -> tuple[int | None, float]:
+    if process is not None and process.exit_code is not None:
+        return process.exit_code, process.ended_at or _AT_THE_END_OF_TIME
+    for failure in agent.failures if agent else ():
+        if failure.rank == rank:
+            return failure.exit_code, failure.at
+    return None, _AT_THE_END_OF_TIME
+
+
+def _own_record(box: Path, rank: int) -> OwnRecord:
+    try:
+        text = (box / layout.RANKS / f"rank-{rank}.json").read_text(encoding="utf-8")
+        return cast(OwnRecord, read_as(OwnRecord, json.loads(text)))
+    except (OSError, ValueError, AttributeError):
+        return OwnRecord()
+
+
+def first_failure(ends: Sequence[DatedEnd], killed: Collection[int]) -> DatedEnd | None:
+    """The failure that the others followed from; `killed` are the ranks that the supervisor killed.
+
+    A rank whose connection broke is a victim when another failed for a reason of its own, whoever was first.
+    """
+    failed = [dated for dated in ends if dated.failed]
+    own = [dated for dated in failed if not _followed(dated.end, killed)]
+    return min(own or failed, key=lambda d: (reason_of_end(d.end) == "communication", d.at), default=None)
+
+
+def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[int]) -> tuple[RankEnd, ...]:
+    """The ends as the outcome tells them: marked are those that others brought about."""
+    return tuple(
+        replace(d.end, ended_by_us=d.failed and d is not first and _followed(d.end, killed)) for d in ends
+    )
+
+
+def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
+    """Why a rank failed. `memory_killed`: the kernel killed something for want of memory meanwhile."""
+    if end.exit_code == OUT_OF_MEMORY or (memory_killed and end.exit_code == -signal.SIGKILL):
+        return "oom"
+    if end.signal is not None:
+        return "signal"
+    if end.reason in get_args(Reason) and end.reason != "finished":
+        return cast(Reason, end.reason)
+    return reason_of(end.exception) if end.exception else "error"
+
+
+def _followed(end: RankEnd, killed: Collection[int]) -> bool:
+    return end.rank in killed or end.exit_code is None or end.exit_code in _ENDED_BY_OTHERS
+
+
+def signal_name(exit_code: int | None) -> str | None:
+    """Name of the signal that an exit code stands for."""
+    if exit_code is None or exit_code >= 0:
+        return None
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"

@@ -1,0 +1,109 @@
+"""One rank as a process: started, logged, watched to its end. Standard library only.
+
+`python -S -P -m trainer.rank_process PARENT` runs the job's program as its only child, with stdout and stderr
+in `run/raw/rank-N.log`, and leaves as the program left. Its record says when and how, to the millisecond; the
+launch agent cannot: it looks ten times a second and counts whole seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from trainer import layout
+from trainer.job import Job, working_folder
+from trainer.processes import die_with_parent
+from trainer.records import read_as, write_json
+
+_CANNOT_RUN = 127
+_DEFAULT_AGAIN = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProcess:
+    """The record of one rank's process."""
+
+    rank: int
+    pid: int
+    """Of the program itself."""
+    started_at: float
+    exit_code: int | None = None
+    """None while it runs; negative: minus the signal's number."""
+    ended_at: float | None = None
+
+
+def read_processes(box: Path) -> tuple[RankProcess, ...]:
+    """The ranks that were started so far, in order."""
+    paths = (box / layout.RANKS).glob("rank-*.process.json")
+    records = (read_as(RankProcess, json.loads(path.read_text(encoding="utf-8"))) for path in paths)
+    return tuple(sorted(records, key=lambda record: record.rank))
+
+
+def main() -> NoReturn:
+    """Runs the rank and leaves as it left."""
+    die_with_parent(int(sys.argv[1]))
+    box, rank = Path(os.environ["VASTRUN_BOX"]), int(os.environ["RANK"])
+    program = Job.read(box).program
+    _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
+    os.chdir(working_folder(box))
+    watcher = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become(program, parent=watcher)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _leave_it_to_the_program)
+    code = _watch(box, RankProcess(rank=rank, pid=pid, started_at=time.time()))
+    _leave_alike(code)
+
+
+def _watch(box: Path, process: RankProcess) -> int:
+    path = box / layout.RANKS / f"rank-{process.rank}.process.json"
+    write_json(path, asdict(process))
+    code = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+    write_json(path, asdict(replace(process, exit_code=code, ended_at=time.time())))
+    return code
+
+
+def _become(program: tuple[str, ...], *, parent: int) -> NoReturn:
+    die_with_parent(parent)
+    for number in _DEFAULT_AGAIN:  # Python ignores these; a program expects them as they were
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        os.write(2, f"cannot run {program[0]}: {error.strerror}\n".encode())
+        os._exit(_CANNOT_RUN)
+
+
+def _log_into(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _leave_it_to_the_program(_number: int, _frame: object) -> None:
+    """A signal to the group reaches the program too; it decides."""
+
+
+def _leave_alike(code: int) -> NoReturn:
+    if code >= 0:
+        os._exit(code)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's core is of use, ours is not
+    with contextlib.suppress(OSError):  # SIGKILL cannot be reset, and need not be
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+    os._exit(128 - code)
+
+
+if __name__ == "__main__":
+    main()

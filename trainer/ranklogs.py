@@ -1,0 +1,106 @@
+"""The merged log: what every rank prints becomes whole lines of `run/run.log`. Standard library only.
+
+A line is `<epoch.mmm> <source> <text>`. Other programs append to the same file, so each write is one system
+call of whole lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SUPERVISOR = "supervisor"
+_CHUNK = 1 << 18
+_LONGEST_LINE = 8192
+
+
+@dataclass(kw_only=True)
+class Tail:
+    """Reads the lines that a growing file gained."""
+
+    path: Path
+    source: str
+    offset: int = 0
+    _partial: bytes = b""
+
+    def lines(self) -> Iterator[str]:
+        """Whole lines that are new, at most one chunk of them."""
+        *whole, self._partial = (self._partial + self._read()).split(b"\n")
+        if len(self._partial) > _LONGEST_LINE:
+            whole, self._partial = [*whole, self._partial], b""
+        for line in whole:
+            yield from as_text(line)
+
+    def last_line(self) -> Iterator[str]:
+        """What stands after the last newline."""
+        partial, self._partial = self._partial, b""
+        yield from as_text(partial) if partial else ()
+
+    def _read(self) -> bytes:
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self.offset)
+            new = file.read(_CHUNK)
+            self.offset += len(new)
+            return new
+        return b""
+
+
+@dataclass(kw_only=True)
+class MergedLog:
+    """The log of the whole run, as far as the ranks and the supervisor write it."""
+
+    path: Path
+    tails: tuple[Tail, ...]
+    _printed_at: float | None = None
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since any rank printed something; None: none ever did."""
+        return None if self._printed_at is None else time.monotonic() - self._printed_at
+
+    def say(self, text: str) -> None:
+        """A line of the supervisor's own."""
+        self._append(SUPERVISOR, text.splitlines())
+
+    def pump(self) -> None:
+        """New lines of the ranks are in the log."""
+        for tail in self.tails:
+            before = tail.offset
+            self._append(tail.source, tail.lines())
+            if tail.offset != before and tail.source != SUPERVISOR:
+                self._printed_at = time.monotonic()
+
+    def drain(self, *, within_s: float) -> None:
+        """Everything the ranks printed is in the log; unless that takes longer."""
+        deadline = time.monotonic() + within_s
+        for tail in self.tails:
+            before = -1
+            while tail.offset != before and time.monotonic() < deadline:
+                before = tail.offset
+                self._append(tail.source, tail.lines())
+            self._append(tail.source, tail.last_line())
+
+    def _append(self, source: str, lines: Iterable[str]) -> None:
+        text = "".join(f"{time.time():.3f} {source} {line}\n" for line in lines)
+        if not text:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk must not end the training: the raw logs are there too
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                os.write(fd, text.encode())
+            finally:
+                os.close(fd)
+
+
+def as_text(line: bytes) -> Iterator[str]:
+    """The line as a terminal would leave it: of a progress bar the last state. In parts when very long."""
+    text = line.decode("utf-8", errors="replace").rstrip("\r").rpartition("\r")[2]
+    for start in range(0, max(len(text), 1), _LONGEST_LINE):
+        yield text[start : start + _LONGEST_LINE]

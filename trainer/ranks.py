@@ -1,0 +1,87 @@
+"""The launch agent: starts the ranks through torch's launcher API and records how each ended.
+
+`python -P -m trainer.ranks SUPERVISOR`; the supervisor, which knows no torch, reads `run/ranks/agent.json`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from trainer import layout
+from trainer.job import Job
+from trainer.processes import die_with_parent
+from trainer.records import write_json
+
+_RENDEZVOUS_S = 60
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFailure:
+    """A rank that did not exit 0, as the agent saw it."""
+
+    rank: int
+    exit_code: int
+    at: float
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRecord:
+    """All ranks ended; those not named here exited 0."""
+
+    at: float
+    world_size: int
+    failures: tuple[AgentFailure, ...] = field(default=())
+
+
+def main() -> NoReturn:
+    """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
+    die_with_parent(int(sys.argv[1]))
+    box = Path(os.environ["VASTRUN_BOX"])
+    job = Job.read(box)
+    failures = _run_ranks(job, box)
+    record = AgentRecord(at=time.time(), world_size=job.ranks, failures=failures)
+    write_json(box / layout.AGENT, asdict(record))
+    sys.stderr.flush()
+    os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
+
+
+def _run_ranks(job: Job, box: Path) -> tuple[AgentFailure, ...]:
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=job.ranks,
+        run_id=job.run_id,
+        role="rank",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",  # the kernel picks the port while it is being bound: no race
+        rdzv_configs={"timeout": _RENDEZVOUS_S},
+        local_addr=_LOOPBACK,
+        max_restarts=0,  # a restart is a new run: it may need another machine, and it needs another store
+        logs_specs=DefaultLogsSpecs(log_dir=str(box / layout.RANKS / "elastic")),
+    )
+    program = ("-S", "-P", "-m", "trainer.rank_process", str(os.getpid()))
+    try:
+        elastic_launch(config, sys.executable)(*program)
+    except ChildFailedError as error:
+        return tuple(
+            AgentFailure(
+                rank=rank, exit_code=f.exitcode, at=float(f.timestamp), message=str(f.message)[-2000:]
+            )
+            for rank, f in sorted(error.failures.items())
+        )
+    return ()
+
+
+if __name__ == "__main__":
+    main()

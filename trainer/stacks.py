@@ -1,0 +1,132 @@
+"""Stacks: makes every rank say where it stands, and reads what it said. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer import layout
+from trainer.processes import descendants, send
+
+_POLL_S = 0.05
+_QUIET_S = 0.3
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/((site|dist)-packages/)?|/(site|dist)-packages/")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One call."""
+
+    file: str
+    line: str
+    function: str
+
+    def text(self, box: Path) -> str:
+        """`file:line function`, the path as short as it is clear."""
+        return f"{_short(self.file, box)}:{self.line} {self.function}"
+
+
+def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple[str, ...]:
+    """Stacks of the ranks, each by the pid of its program, in `run/stacks`: the files, relative to the box.
+
+    A rank that opened its stack file answers SIGUSR1 and lives on. Any other gets SIGABRT, and what Python
+    then prints into its log is copied.
+    """
+    sources = {rank: _ask(box, rank, pid) for rank, pid in pids.items()}
+    _until_quiet([path for path, _ in sources.values()], within_s)
+    written = []
+    for rank, (path, offset) in sorted(sources.items()):
+        name = f"{layout.STACKS}/rank-{rank}.txt"
+        if path != box / name:
+            _copy_dump(path, offset, box / name)
+        if (box / name).is_file():
+            written.append(name)
+    return tuple(written)
+
+
+def main_thread(text: str) -> tuple[Frame, ...]:
+    """Frames of the main thread in the last dump of a text, innermost first."""
+    threads: list[list[Frame]] = []
+    for line in text.splitlines():
+        if _THREAD.match(line):
+            threads.append([])
+        elif threads and (found := _FRAME.match(line)):
+            threads[-1].append(Frame(**found.groupdict()))
+    # Python lists its threads from the newest to the oldest; C++ threads have no frames.
+    return next((tuple(frames) for frames in reversed(threads) if frames), ())
+
+
+def top_frame(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code; of any code when there is none of theirs."""
+    frames = tuple(frames)
+    return next((f for f in frames if not _is_library(f.file)), next(iter(frames), None))
+
+
+def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
+    """Where the rank's answer appears, and from which byte on."""
+    own = box / layout.STACKS / f"rank-{rank}.txt"
+    if own.exists():
+        size = own.stat().st_size
+        send(pid, signal.SIGUSR1)
+        return own, size
+    log = box / layout.RAW_LOGS / f"rank-{rank}.log"
+    size = log.stat().st_size if log.exists() else 0
+    send(_python_of(pid), signal.SIGABRT)
+    return log, size
+
+
+def _python_of(pid: int) -> int:
+    """The Python at or below a process: a shell that started it has no stack to show."""
+    for candidate in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{candidate}/exe").readlink().name.startswith("python"):
+                return candidate
+    return pid
+
+
+def _until_quiet(paths: list[Path], within_s: float) -> None:
+    """Waits until every file has grown and stopped growing."""
+    deadline = time.monotonic() + within_s
+    first = sizes = _sizes(paths)
+    changed_at = time.monotonic()
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        if (now := _sizes(paths)) != sizes:
+            sizes, changed_at = now, time.monotonic()
+        grown = all(a > b for a, b in zip(sizes, first, strict=True))
+        if grown and time.monotonic() - changed_at > _QUIET_S:
+            return
+
+
+def _sizes(paths: list[Path]) -> list[int]:
+    return [path.stat().st_size if path.exists() else 0 for path in paths]
+
+
+def _copy_dump(log: Path, offset: int, target: Path) -> None:
+    if not log.exists():
+        return
+    with log.open("rb") as file:
+        file.seek(offset)
+        text = file.read().decode("utf-8", errors="replace")
+    start = text.find("Fatal Python error")
+    if start >= 0:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text[start:], encoding="utf-8")
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith("<") or _LIBRARY.search(file) is not None
+
+
+def _short(file: str, box: Path) -> str:
+    if file.startswith(f"{box}/"):
+        return file[len(str(box)) + 1 :]
+    libraries = list(_LIBRARY.finditer(file))
+    return file[libraries[-1].end() :] if libraries else file

@@ -1,0 +1,37 @@
+"""StopRequest: somebody wants the training to save and leave. Standard library only."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+_CAUSES = ("stopped", "time_limit", "money_limit")
+
+
+@dataclass(kw_only=True)
+class StopRequest:
+    """Comes as a file, or as SIGTERM or SIGINT to the supervisor."""
+
+    path: Path
+    _signalled: bool = False
+
+    @classmethod
+    def listen(cls, path: Path) -> StopRequest:
+        """Signals that ask to stop are noted from here on."""
+        request = cls(path=path)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, request._note)
+        return request
+
+    @property
+    def cause(self) -> str | None:
+        """Why: what the file says, `stopped` when it says nothing known; None: nobody asked."""
+        try:
+            said = self.path.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return _CAUSES[0] if self._signalled else None
+        return said if said in _CAUSES else _CAUSES[0]
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self._signalled = True

@@ -1,0 +1,134 @@
+"""Watch: looks at a launch until it is over, and acts by its rules. Standard library only."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainer import layout
+from trainer.job import Job
+from trainer.launch import Launch
+from trainer.outcome import Hang
+from trainer.processes import reap_orphans
+from trainer.progress import Progress, write_status
+from trainer.rank_process import RankProcess
+from trainer.ranklogs import MergedLog
+from trainer.stacks import Frame, main_thread, top_frame
+from trainer.stall import Limits, Standing, comparable, stalled, stuck
+from trainer.stop import StopRequest
+
+_LOOK_EVERY_S = 0.1
+_REPORT_EVERY_S = 1.0
+FAILED_GRACE_S = 4.0
+"""How long the other ranks may live on when one has failed."""
+STOP_GRACE_S = 30.0
+SAVING_GRACE_S = 70.0
+"""The same while a rank writes a checkpoint."""
+DUMP_S = 3.0
+AGENT_GRACE_S = 20.0
+"""How long the agent may live on when no rank does."""
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """One launch under watch."""
+
+    box: Path
+    job: Job
+    launch: Launch
+    log: MergedLog
+    stop: StopRequest
+    progress: Progress
+    hang: Hang | None = None
+    stopped_at: float | None = None
+    """When the ranks were first asked to stop; epoch seconds."""
+    _since: dict[str, float] = field(default_factory=dict)
+    _told: set[int] = field(default_factory=set)
+
+    def until_over(self) -> None:
+        """Returns when the agent has left, or when there is nothing more to wait for."""
+        reported = 0.0
+        while self.launch.agent.poll() is None:
+            self.log.pump()
+            if time.monotonic() - reported >= _REPORT_EVERY_S:
+                reported = time.monotonic()
+                self.report()
+            if self._is_over():
+                return
+            time.sleep(_LOOK_EVERY_S)
+
+    def report(self) -> None:
+        """`run/status.json` is up to date."""
+        processes = self.launch.processes()
+        steps = self.job.train.steps if self.job.train else 0
+        write_status(self.box, self.progress.standings(processes), processes, steps)
+        reap_orphans(but=self.launch.agent.pid)
+
+    def _is_over(self) -> bool:
+        processes = self.launch.processes()
+        standings = self.progress.standings(processes)
+        self._tell_ends(processes)
+        if self.stop.cause is not None:
+            return self._stop(standings)
+        if self._failed(processes):
+            return self._lasted("failed", FAILED_GRACE_S) and self._kill()
+        if not standings:
+            return self._without_ranks(processes)
+        return self._hangs(standings)
+
+    def _stop(self, standings: tuple[Standing, ...]) -> bool:
+        if self.stopped_at is None:
+            self.stopped_at = time.time()
+            self.log.say(f"asked to stop: {self.stop.cause}")
+        self.launch.ask_to_stop()
+        saving = any(standing.stage == "checkpoint" for standing in standings)
+        late = self._lasted("stop", SAVING_GRACE_S if saving else STOP_GRACE_S)
+        return not standings or (late and self._kill())
+
+    def _failed(self, processes: tuple[RankProcess, ...]) -> bool:
+        return any(process.exit_code for process in processes)
+
+    def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
+        """The agent lives and no rank does: it has not started them yet, or it should have left."""
+        name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", self.job.start_s)
+        return self._lasted(name, limit_s)
+
+    def _hangs(self, standings: tuple[Standing, ...]) -> bool:
+        limits = Limits(stall_s=self.job.stall_s, start_s=self.job.start_s)
+        telling = comparable(standings, self.log.silent_s)
+        if not stalled(telling, limits):
+            return False
+        self.log.say("no progress: the ranks are asked for their stacks, then killed")
+        files = self.launch.dump_stacks(within_s=DUMP_S)
+        stacks = {standing.rank: self._stack(standing.rank) for standing in telling}
+        culprit = stuck([replace(s, frames=tuple(f.file for f in stacks[s.rank])) for s in telling])
+        frame = top_frame(stacks[culprit.rank])
+        self.hang = Hang(
+            rank=culprit.rank,
+            step=culprit.step,
+            phase=culprit.stage,
+            stalled_s=round(culprit.still_s, 1),
+            frame=frame.text(self.box) if frame else "",
+            stacks=files,
+        )
+        return self._kill()
+
+    def _stack(self, rank: int) -> tuple[Frame, ...]:
+        path = self.box / layout.STACKS / f"rank-{rank}.txt"
+        return main_thread(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else ()
+
+    def _kill(self) -> bool:
+        self.launch.kill_ranks()
+        return True
+
+    def _lasted(self, name: str, limit_s: float) -> bool:
+        """True when what goes by that name began more than `limit_s` ago."""
+        now = time.monotonic()
+        return now - self._since.setdefault(name, now) > limit_s
+
+    def _tell_ends(self, processes: tuple[RankProcess, ...]) -> None:
+        for process in processes:
+            if process.exit_code is not None and process.rank not in self._told:
+                self._told.add(process.rank)
+                self.log.say(f"rank {process.rank} left with {process.exit_code}")
