@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The lease: gives this instance back by itself, whatever happens to whoever rented it.
+# The lease: gives this instance back by itself, whatever becomes of the launcher.
 # In: VASTRUN_BOX, VASTRUN_INSTANCE, LEASE_*. Out: lease.state, lease.log; in the end, no instance.
 # `lease.sh` arms it in the background, once; `lease.sh end INSTANCE BOX` ends that instance now.
-set -uo pipefail # no -e: the lease outlives its own failures
+set -uo pipefail # no -e: it outlives its own failures
 
-# now = seconds that no change of the clock moves; a suspended computer counts.
+# now = seconds that no change of the clock moves; suspended time counts.
 tick() { if read -r now _ </proc/uptime; then now=${now%.*}; else printf -v now '%(%s)T' -1; fi 2>/dev/null; }
 
 # found = the processes whose environment holds $1, and all below them.
@@ -27,7 +27,7 @@ find_all() {
   done
 }
 
-# Stops before it kills, so that nothing forks away; returns when two looks in a row found nothing.
+# Stops before it kills, so that nothing forks away; done when two looks in a row found nothing.
 kill_all() {
   local found quiet=0
   while ((quiet++ < 2)); do
@@ -53,7 +53,7 @@ shorten() { if (($1 < limit)); then limit=$1 reason=$2; tell armed; fi; }
 
 bury_run() {
   kill_all "VASTRUN_RUN=$VASTRUN_BOX/run"
-  printf '%(%s)T.000 lease run.sh died; the rest of the run is killed\n' -1 >>run/run.log
+  printf '%(%s)T.000 lease run.sh died; the rest was killed\n' -1 >>run/run.log
   echo 137 >run/.exit && mv run/.exit run/exit
 }
 
@@ -61,11 +61,11 @@ watch() {
   local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE exit_seen='' home_seen=''
   tell armed
   while tick; age=$((now - start)); ((age < limit)) && [[ -d $VASTRUN_BOX ]]; do
-    [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing was started in $LEASE_SHIP_S s"
+    [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing started in $LEASE_SHIP_S s"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
     [[ -e run.lock && ! -e run/exit ]] && flock -ns run.lock true && [[ ! -e run/exit ]] && bury_run
-    [[ -e run/exit && ! $exit_seen ]] && exit_seen=1 && shorten $((age + LEASE_COLLECT_S)) "nobody collected the outputs"
-    [[ -e collected && ! $home_seen ]] && home_seen=1 && shorten $((age + 60)) "the outputs were collected"
+    [[ -e run/exit && ! $exit_seen ]] && exit_seen=1 && shorten $((age + LEASE_COLLECT_S)) "the outputs were not collected"
+    [[ -e collected && ! $home_seen ]] && home_seen=1 && shorten $((age + 60)) "the outputs are collected"
     sleep 1 9>&-
   done
   tell ending
@@ -75,7 +75,7 @@ watch() {
 arm() {
   : "$LEASE_SHIP_S $LEASE_LIFE_S $LEASE_LIFE_CAUSE $LEASE_GRACE_S $LEASE_COLLECT_S"
   mkdir -p "$VASTRUN_BOX" && cd "$VASTRUN_BOX" && exec 9>>lease.log || exit 1
-  flock -w 2 9 || exit 0 # a lease is at work
+  flock -w 2 9 || exit 0 # one is at work
   printf -v armed_at '%(%s)T' -1
   tick; start=$now
   while IFS='=' read -r key value; do
@@ -83,6 +83,7 @@ arm() {
   done 2>/dev/null <lease.state
   trap '' HUP INT TERM
   watch </dev/null >/dev/null 2>&9 &
+  for _ in {1..50}; do grep -qs "pid=$!" lease.state && break; sleep 0.02; done
 }
 
 if [[ ${1-} == end ]]; then VASTRUN_INSTANCE=${2:?} VASTRUN_BOX=${3:?}; end_instance; else arm; fi

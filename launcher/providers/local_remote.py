@@ -1,0 +1,115 @@
+"""A shell in the folder of a local box."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.model import Completed
+
+_DRAIN_S = 1.0
+
+
+class LocalRemote:
+    """Commands run in the box's environment; a box without a folder is gone."""
+
+    def __init__(self, box: Path, env: Mapping[str, str]) -> None:
+        self._box = box
+        self._env = env
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        """The finished command. What is left of it after `timeout_s` is killed."""
+        with (
+            self._errors(),
+            subprocess.Popen(
+                ["bash", "-c", command],
+                cwd=self._box,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            ) as process,
+        ):
+            stdout, stderr = self._finish(process, command, timeout_s)
+        self._check()
+        return Completed(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+
+    def put(self, local_path: str, path: str) -> None:
+        """The file is in the folder, whole."""
+        with self._errors(), Path(local_path).open("rb") as source, self._whole(path, 0o600) as target:
+            shutil.copyfileobj(source, target)
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        """As `put`, from memory."""
+        with self._errors(), self._whole(path, mode) as target:
+            target.write(content)
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """Up to `limit` bytes from `offset`."""
+        with self._errors():
+            try:
+                with (self._box / path).open("rb") as file:
+                    file.seek(offset)
+                    return file.read(limit)
+            except FileNotFoundError:
+                self._check()
+                return b""
+
+    def close(self) -> None:
+        """There is no connection."""
+
+    @staticmethod
+    def _finish(process: subprocess.Popen[str], command: str, timeout_s: float) -> tuple[str, str]:
+        try:
+            return process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=_DRAIN_S)
+            raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
+
+    @contextlib.contextmanager
+    def _whole(self, path: str, mode: int) -> Iterator[BinaryIO]:
+        """A file that gets its name when it is complete; nothing is left of one that is not."""
+        target = self._box / path
+        for folder in reversed(Path(path).parents[:-1]):
+            (self._box / folder).mkdir(exist_ok=True)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:  # noqa: PTH123
+                os.fchmod(file.fileno(), mode)
+                yield file
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._check()
+            raise box_error(error) from error
+
+    def _check(self) -> None:
+        if not self._box.is_dir():
+            raise GoneError(f"no such box: {self._box.name}")
+
+
+def box_error(error: OSError) -> ProviderError:
+    """What went wrong with a folder on this computer, in words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ProviderError("no space left on this computer's disk", hint="free some space")
+    return ProviderError(f"this computer refused: {error}")
