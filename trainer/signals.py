@@ -17,19 +17,23 @@ _LOOK_EVERY_S = 0.1
 class StopWish:
     """Whether somebody asked this rank to stop. If the rank cannot, it is ended after a grace."""
 
-    def __init__(self, give_up: Callable[[], None]) -> None:
+    def __init__(self, give_up: Callable[[], None], grace_s: float, saving_grace_s: float) -> None:
         self._give_up = give_up
+        self._grace_s = grace_s
+        self._saving_grace_s = saving_grace_s
         self._asked = threading.Event()
         self._saving = False
 
     @classmethod
-    def watch(cls, give_up: Callable[[], None]) -> StopWish:
+    def watch(
+        cls, give_up: Callable[[], None], *, grace_s: float = GRACE_S, saving_grace_s: float = SAVING_GRACE_S
+    ) -> StopWish:
         """Blocks SIGTERM and waits for it in a thread. Call before other threads begin: they inherit this.
 
         `give_up` is called when the rank is still there after the grace; it must end the process.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        wish = cls(give_up)
+        wish = cls(give_up, grace_s, saving_grace_s)
         threading.Thread(target=wish._wait, name="sigterm", daemon=True).start()
         return wish
 
@@ -50,6 +54,6 @@ class StopWish:
         signal.sigwait({signal.SIGTERM})
         self._asked.set()
         asked_at = time.monotonic()
-        while time.monotonic() - asked_at < (SAVING_GRACE_S if self._saving else GRACE_S):
+        while time.monotonic() - asked_at < (self._saving_grace_s if self._saving else self._grace_s):
             time.sleep(_LOOK_EVERY_S)
         self._give_up()

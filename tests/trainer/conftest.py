@@ -1,0 +1,133 @@
+"""Boxes to train in, and ranks started as torchrun would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import layout
+
+SMALL: dict[str, Any] = {
+    "steps": 20,
+    "batch": 8,
+    "unroll": 2,
+    "log_every": 1,
+    "checkpoint_every": 10,
+    "data": {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9},
+    "model": {"dim": 32, "depth": 2, "heads": 2},
+    "wandb": {"mode": "off"},
+}
+
+_START_S = 90.0
+
+
+def eventually(holds: Callable[[], bool], *, within_s: float = _START_S) -> None:
+    """Returns when `holds` does; fails at the deadline."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+class Box:
+    """A box with a job, and what was written there."""
+
+    def __init__(self, path: Path, **train: Any) -> None:
+        self.path = path
+        self.describe(**train)
+
+    def describe(self, **train: Any) -> None:
+        """Writes `job.json`; keywords replace values of the small training."""
+        job = {
+            "run_id": "calm-heron-3f1a",
+            "name": "small",
+            "ranks": 2,
+            "gpus": 0,
+            "stall_s": 60,
+            "start_s": 60,
+        }
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / layout.JOB).write_text(json.dumps({**job, "train": {**SMALL, **train}}))
+
+    def json(self, path: str) -> Any:
+        return json.loads((self.path / path).read_text())
+
+    def losses(self) -> dict[int, float]:
+        """Loss by step."""
+        lines = (self.path / layout.METRICS).read_text().splitlines()
+        return {point["step"]: point["loss"] for point in map(json.loads, lines)}
+
+    def reason(self, rank: int) -> Any:
+        """Why a rank ended."""
+        return self.json(f"{layout.RANKS}/rank-{rank}.json")
+
+    def log(self, rank: int) -> str:
+        return (self.path / f"rank-{rank}.log").read_text()
+
+
+class RunningRanks:
+    """Ranks that train in a box. They meet in a store of this process, so that no port is guessed."""
+
+    def __init__(self, box: Box, ranks: int) -> None:
+        from torch.distributed import TCPStore
+
+        self.box = box
+        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.processes = [self._start(rank, ranks) for rank in range(ranks)]
+
+    def send(self, number: signal.Signals) -> None:
+        for process in self.processes:
+            process.send_signal(number)
+
+    def wait(self) -> list[int]:
+        """The exit codes, by rank."""
+        return [process.wait(_START_S) for process in self.processes]
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def _start(self, rank: int, ranks: int) -> subprocess.Popen[bytes]:
+        variables = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": ranks,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": self._store.port,
+            "TORCHELASTIC_USE_AGENT_STORE": True,
+            "OMP_NUM_THREADS": 1,
+            "VASTRUN_BOX": self.box.path,
+        }
+        environment = os.environ | {name: str(value) for name, value in variables.items()}
+        with (self.box.path / f"rank-{rank}.log").open("w") as log:
+            command = [sys.executable, "-u", "-m", "trainer.train"]
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+
+
+@pytest.fixture(scope="session")
+def start_ranks() -> Iterator[Callable[[Box, int], RunningRanks]]:
+    """Starts ranks; what still runs at the end is killed."""
+    started: list[RunningRanks] = []
+
+    def start(box: Box, ranks: int) -> RunningRanks:
+        started.append(RunningRanks(box, ranks))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.kill()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    return Box(tmp_path / "box")

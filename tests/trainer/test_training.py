@@ -1,0 +1,142 @@
+"""Ranks that really train: one curve on any number of ranks, exact resumption, a stop that saves, honest ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.conftest import Box, RunningRanks, eventually
+from trainer import data, layout
+from trainer.checkpoint import load, verify
+from trainer.heartbeat import read_beat
+from trainer.rank import read_job
+
+pytestmark = pytest.mark.torch
+
+Start = Callable[[Box, int], RunningRanks]
+
+CPU = torch.device("cpu")
+
+TASK_THAT_KILLS_RANK_1 = """
+import os, signal
+from trainer.data import advection
+from trainer.data.trajectories import TrajectoryTask
+
+class Deadly(TrajectoryTask):
+    def batch(self, step, picks):
+        if os.environ["RANK"] == "1" and step == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().batch(step, picks)
+
+def make(config, folder):
+    return Deadly(*advection.load(config, folder))
+
+generate = advection.generate
+"""
+
+
+def make_data(box: Box) -> None:
+    train = read_job(box.path).train
+    assert train is not None
+    data.generate(train.data, box.path / layout.DATA, box.path / layout.CODE)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, start_ranks: Start) -> Box:
+    """A box in which two ranks trained to the end, with W&B offline."""
+    box = Box(tmp_path_factory.mktemp("finished"), wandb={"mode": "offline"})
+    make_data(box)
+    assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
+    return box
+
+
+def test_a_finished_training_leaves_its_evidence(finished: Box) -> None:
+    final = finished.json(layout.FINAL)
+    assert (final["step"], final["steps"]) == (20, 20)
+    assert final["loss"] == finished.losses()[20]
+    assert set(final["scores"]) == {
+        "rollout_nrmse",
+        "rollout_nrmse_median",
+        "rollout_nrmse_pooled",
+        "one_step_nrmse",
+        "persistence_nrmse",
+    }
+    assert [finished.reason(rank)["reason"] for rank in (0, 1)] == ["finished", "finished"]
+    assert verify(finished.path / layout.CHECKPOINTS / "step-000020").step == 20
+    for rank in (0, 1):
+        beat = read_beat(finished.path / layout.HEARTBEATS / f"rank-{rank}")
+        assert beat is not None
+        assert (beat.step, beat.stage) == (20, "done")
+
+
+def test_offline_wandb_keeps_its_files_in_the_box_and_says_finished(finished: Box) -> None:
+    expected = {"id": "calm-heron-3f1a", "mode": "offline", "state": "finished", "url": None}
+    assert finished.json(layout.FINAL)["wandb"] == expected
+    assert finished.json(layout.WANDB) == expected
+    assert list((finished.path / layout.RUN / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_one_rank_and_two_ranks_learn_along_the_same_curve(
+    box: Box, finished: Box, start_ranks: Start
+) -> None:
+    make_data(box)
+    assert start_ranks(box, 1).wait() == [0], box.log(0)
+    one, two = box.losses(), finished.losses()
+    assert one.keys() == two.keys() == set(range(1, 21))
+    assert one == pytest.approx(two, abs=1e-5)
+    assert two[20] < 0.9 * two[1]
+
+
+def test_a_killed_training_resumes_to_the_last_bit(box: Box, finished: Box, start_ranks: Start) -> None:
+    (box.path / layout.CODE).mkdir(parents=True)
+    (box.path / layout.CODE / "deadly.py").write_text(TASK_THAT_KILLS_RANK_1)
+    settings = {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9}
+    box.describe(data={**settings, "task": "deadly:make"})
+    make_data(box)
+    assert start_ranks(box, 2).wait() == [1, -signal.SIGKILL]
+    assert box.reason(0)["reason"] == "communication"
+    assert not (box.path / layout.RANKS / "rank-1.json").exists()
+
+    box.describe()
+    assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
+    assert "resumes after step 10" in box.log(0)
+    assert box.losses() == finished.losses()
+    resumed = load(box.path / layout.CHECKPOINTS / "step-000020", CPU)
+    uninterrupted = load(finished.path / layout.CHECKPOINTS / "step-000020", CPU)
+    assert resumed["model"].keys() == uninterrupted["model"].keys()
+    for name, value in resumed["model"].items():
+        assert torch.equal(value, uninterrupted["model"][name]), name
+
+
+def test_sigterm_makes_all_ranks_save_the_same_step_and_leave(box: Box, start_ranks: Start) -> None:
+    box.describe(steps=1_000_000, checkpoint_every=1_000_000, log_every=1000)
+    make_data(box)
+    running = start_ranks(box, 2)
+    beats = [box.path / layout.HEARTBEATS / f"rank-{rank}" for rank in (0, 1)]
+    eventually(lambda: all((beat := read_beat(path)) is not None and beat.step > 2 for path in beats))
+    stacks = box.path / layout.STACKS / "rank-1.txt"
+    os.kill(running.processes[1].pid, signal.SIGUSR1)
+    eventually(lambda: "loop.py" in stacks.read_text(), within_s=10)
+
+    running.processes[1].send_signal(signal.SIGTERM)
+    assert running.wait() == [143, 143]
+    reasons = [box.reason(rank) for rank in (0, 1)]
+    assert {reason["reason"] for reason in reasons} == {"stopped"}
+    assert reasons[0]["step"] == reasons[1]["step"] > 2
+    latest = box.json(f"{layout.CHECKPOINTS}/latest.json")
+    assert latest["step"] == reasons[0]["step"]
+    assert verify(box.path / layout.CHECKPOINTS / latest["path"]).step == latest["step"]
+    assert not (box.path / layout.FINAL).exists()
+
+
+def test_missing_data_end_the_rank_with_the_file_that_is_missing(box: Box, start_ranks: Start) -> None:
+    assert start_ranks(box, 1).wait() == [1]
+    assert box.reason(0)["reason"] == "data"
+    assert (
+        str(Path(layout.DATA) / "1D_Advection_Sols_beta1.0.hdf5: no such file") in box.reason(0)["exception"]
+    )
