@@ -62,7 +62,7 @@ class Reading:
         """Notes that the value at `path` is not what its type expects."""
         path = next(p for p in _upwards(path) if p in self._nodes)
         kind, node = self._kinds[path], self._nodes[path]
-        self.fault(path, f"expected {expected(kind)}, got {_shown(node)}{_hint(bare(kind), node)}")
+        self.fault(path, f"expected {expected(kind)}, got {_shown(node)}{_hint(kind, node)}")
 
     def _read(self, kind: Any, node: Node, path: Path) -> Any:
         self._nodes[path], self._kinds[path] = node, kind
@@ -177,8 +177,10 @@ def _value(node: ScalarNode) -> Any:
 
 def _shown(node: Node) -> str:
     """The value as it stands in the file."""
+    if isinstance(node, SequenceNode):
+        return f"a list of {len(node.value)}" if node.value else "an empty list"
     if not isinstance(node, ScalarNode):
-        return "a list" if isinstance(node, SequenceNode) else "a section"
+        return "a section"
     if node.tag == NULL:
         return "nothing"
     return node.value if node.tag in (INT, FLOAT, BOOL) else repr(node.value)
@@ -186,16 +188,19 @@ def _shown(node: Node) -> str:
 
 def _hint(kind: Any, node: Node) -> str:
     """What to write instead, where that can be told."""
-    if not isinstance(node, ScalarNode):
+    inner = bare(kind)
+    if isinstance(node, MappingNode) and inner is str:
+        return "; quote text that holds ': '"
+    if not isinstance(node, ScalarNode) or (node.tag == NULL and kind is not str):
         return ""
     text = node.value
-    if kind is str:
-        return f'; write "{text}"' if node.tag in (INT, FLOAT, BOOL) else ""
-    if kind is bool:
+    if inner is str:
+        return "" if node.tag == STR else f'; write "{text}"'
+    if inner is bool:
         return f"; write {_YES_NO[text.lower()]}" if text.lower() in _YES_NO else ""
-    if typing.get_origin(kind) is Literal:
-        return _did_you_mean(text, [str(value) for value in typing.get_args(kind)])
-    if kind in (int, float) and node.tag == STR:
+    if typing.get_origin(inner) is Literal:
+        return _did_you_mean(text, [str(value) for value in typing.get_args(inner)])
+    if inner in (int, float) and node.tag == STR:
         return _number_hint(text)
     return ""
 

@@ -16,7 +16,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = re.compile(
     r"(VASTRUN|LEASE|TORCHELASTIC)_.*|(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE"
-    r"|MASTER_(ADDR|PORT)|CONTAINER_(ID|API_KEY)|NCCL_DEBUG|PYTHONPATH"
+    r"|MASTER_(ADDR|PORT)|CONTAINER_(ID|API_KEY)|PYTHON(UNBUFFERED|FAULTHANDLER)"
+    r"|TORCH_NCCL_(ASYNC_ERROR_HANDLING|DUMP_ON_TIMEOUT)|TORCH_FR_DUMP_TEMP_FILE"
+    r"|TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 )
 _WANDB_KEY = "WANDB_API_KEY"
 
@@ -56,8 +58,8 @@ def _program(spec: JobSpec) -> Iterator[Clash]:
 def _success(spec: JobSpec) -> Iterator[Clash]:
     success, command = ("success",), ("command",)
     if spec.command is not None and spec.success is None:
-        how = "say what proves that the command worked, at least success: {exit_code: 0}"
-        yield Clash(success, f"missing; {how}", (command,))
+        how = "which says what proves that it worked; at the least success: {exit_code: 0}"
+        yield Clash(command, f"needs success, {how}", (success,))
     if spec.success is None:
         return
     if spec.command is None:

@@ -45,7 +45,12 @@ class Fault:
 def fault_at(node: Node, key: str, text: str) -> Fault:
     """A fault in the line where `node` begins."""
     mark = node.start_mark
-    return Fault(mark.name == SET, mark.line + 1, key, text, mark.name)
+    return _fault(mark.name, mark.line + 1, key, text)
+
+
+def _fault(source: str, line: int, key: str, text: str) -> Fault:
+    on_command_line = source == SET
+    return Fault(on_command_line, 0 if on_command_line else line, key, text, source)
 
 
 class SyntaxFault(Exception):
@@ -81,7 +86,7 @@ def parse(text: str, source: str, key: str = "") -> Node:
     except yaml.YAMLError as error:
         line, problem = _explain(error, text)
         explained = f"not valid YAML: {problem}"
-        raise SyntaxFault(Fault(source == SET, line, key, explained, source)) from error
+        raise SyntaxFault(_fault(source, line, key, explained)) from error
     return node or ScalarNode(NULL, "", start, start)
 
 

@@ -1,0 +1,200 @@
+"""Job files: what is read from them, and how all their faults are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.config import dump_job, load_job, read_job
+from launcher.errors import JobFileError
+from launcher.job import JobSpec, Secret, Success
+from launcher.shipped import configs_dir
+from trainer.environment import ours
+
+BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
+TRAIN = "name: job\ntrain:\n"
+COMMAND = "name: job\nsuccess: {exit_code: 0}\n"
+
+
+def load(text: str, *overrides: str) -> JobSpec:
+    return load_job(text, "job.yaml", overrides, "/home/me")
+
+
+def faults(text: str, *overrides: str) -> tuple[str, ...]:
+    with pytest.raises(JobFileError) as caught:
+        load(text, *overrides)
+    return caught.value.faults
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+def test_a_broken_file_tells_all_its_faults(path: Path) -> None:
+    with pytest.raises(JobFileError) as caught:
+        load_job(path.read_text(), path.name)
+    assert f"{caught.value}\n" == path.with_suffix(".expected").read_text()
+
+
+@pytest.mark.parametrize("path", sorted(configs_dir().glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_a_job(path: Path) -> None:
+    assert load_job(path.read_text(), path.name, (), str(path.parent)).name == path.stem.replace("_", "-")
+
+
+def test_a_job_of_two_lines_trains_with_the_defaults() -> None:
+    spec = load(TRAIN)
+    assert spec.train is not None
+    assert (spec.name, spec.train.steps, spec.world_size) == ("job", 1500, 1)
+
+
+def test_a_section_with_nothing_in_it_is_as_if_it_were_not_there() -> None:
+    assert load(TRAIN + "limits:\nenv:\noutputs:\nsecrets:\nimage:\n") == load(TRAIN)
+
+
+def test_a_job_goes_through_the_ledger_and_back() -> None:
+    spec = load(
+        COMMAND
+        + "command: [a]\nsecrets: [A, {name: B, file: ~/b}]\ncode: {}\nretry: {hang: 2}\nlimits: {usd: 3}\n"
+    )
+    assert read_job(dump_job(spec)) == spec
+    trained = load(TRAIN + "  data: {betas: [1]}\n")
+    assert read_job(dump_job(trained)) == trained
+
+
+def test_a_command_is_a_shell_line_or_a_list_of_words() -> None:
+    line = load(f"{COMMAND}command: python -m 'my train' --lr 1e-3\n")
+    assert line.command == ("python", "-m", "my train", "--lr", "1e-3")
+    words = load(f"{COMMAND}command: [python, a.py, --steps, 100, --amp, true, 1e-3]\n")
+    assert words.command == ("python", "a.py", "--steps", "100", "--amp", "true", "1e-3")
+
+
+def test_one_string_will_do_for_a_list() -> None:
+    spec = load(
+        TRAIN + "resources: {gpu_names: RTX 4090, regions: NO}\nsetup: make\noutputs: a/*\nsecrets: A\n"
+    )
+    assert spec.resources.gpu_names == ("RTX 4090",)
+    assert spec.resources.regions == ("NO",)
+    assert (spec.setup, spec.outputs, spec.secrets) == (("make",), ("a/*",), (Secret(name="A"),))
+
+
+def test_variables_are_taken_as_they_are_written() -> None:
+    spec = load(TRAIN + "env: {A: 1, B: 1.50, C: true, D: no, E: 0x10, F: ''}\n")
+    assert spec.env == {"A": "1", "B": "1.50", "C": "true", "D": "no", "E": "0x10", "F": ""}
+
+
+def test_numbers_may_be_written_as_scientists_write_them() -> None:
+    spec = load(TRAIN + "  steps: 010\n  optim: {lr: 1e-3, clip: 1}\n")
+    assert spec.train is not None
+    assert (spec.train.optim.lr, spec.train.optim.clip, spec.train.steps) == (0.001, 1.0, 10)
+
+
+@pytest.mark.parametrize("number", [".inf", ".nan", "1e999", "1_000", "1:30", "'1'"])
+def test_what_is_no_number_is_not_taken_for_one(number: str) -> None:
+    (fault,) = faults(TRAIN + f"limits: {{hours: {number}}}\n")
+    assert fault.startswith("job.yaml:3: limits.hours: expected a number above 0, got ")
+
+
+def test_paths_are_those_of_the_job_file() -> None:
+    secrets = "[{name: A, file: key}, {name: B, file: ~/key}, {name: C, file: /key}]"
+    spec = load(TRAIN + f"code: {{path: ../src}}\nsecrets: {secrets}\n")
+    assert spec.code is not None
+    assert spec.code.path == "/home/me/../src"
+    assert [secret.file for secret in spec.secrets] == ["/home/me/key", "~/key", "/key"]
+
+
+def test_the_command_line_wins_over_the_file() -> None:
+    text = TRAIN + "  steps: 5\n  optim: {lr: 1, clip: 2}\nlimits:\n  usd: ten\n"
+    spec = load(
+        text, "limits.usd=2", "train.optim.lr=1e-4", "env.A=1", "resources.regions=[US, NO]", "train.steps=9"
+    )
+    assert spec.train is not None
+    assert (spec.train.optim.lr, spec.train.optim.clip, spec.train.steps) == (1e-4, 2.0, 9)
+    assert (spec.limits.usd, spec.env, spec.resources.regions) == (2.0, {"A": "1"}, ("US", "NO"))
+
+
+def test_the_command_line_may_take_the_place_of_a_section() -> None:
+    spec = load(TRAIN, "train=null", "command=python a.py --n 3", "success.steps=3")
+    assert spec.command == ("python", "a.py", "--n", "3")
+    assert spec.success == Success(steps=3)
+
+
+def test_a_section_shared_by_an_anchor_changes_in_one_place_only() -> None:
+    text = "name: job\nenv: &shared {A: x}\ntrain:\nretry: {}\nresources: {}\n"
+    assert load(text, "env.A=y").env == {"A": "y"}
+    text = COMMAND + "command: a\nenv: {A: &a x, B: *a}\n"
+    assert load(text, "env.A=y").env == {"A": "y", "B": "x"}
+
+
+def test_faults_of_the_command_line_come_last_and_name_their_key() -> None:
+    wrong = ["limits.usdd=3", "limits.usd=ten", "train.optim.lr=-1", "nonsense", "env=[a"]
+    assert faults(TRAIN + "  stepz: 1\n", *wrong) == (
+        "job.yaml:3: train.stepz: unknown key; did you mean steps?",
+        "--set env: not valid YAML: a list '[' that is never closed by ']'",
+        "--set limits.usd: expected a number above 0, got 'ten'",
+        "--set limits.usdd: unknown key; did you mean usd?",
+        "--set nonsense: expected key=value, as in limits.usd=5",
+        "--set train.optim.lr: expected a number above 0, got -1",
+    )
+
+
+def test_an_entry_of_a_list_cannot_be_set_alone() -> None:
+    text = TRAIN + "secrets: [A]\n"
+    assert faults(text, "secrets.0=B") == (
+        "--set secrets.0: secrets is a list; give it whole, as secrets=[a, b]",
+    )
+
+
+@pytest.mark.parametrize("name", sorted(ours(Path("/box"))))
+def test_a_variable_that_vastrun_sets_cannot_be_set_by_a_job(name: str) -> None:
+    assert faults(TRAIN + f"env: {{{name}: x}}\n") == (
+        f"job.yaml:3: env.{name}: {name} is set by vastrun itself",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "fault"),
+    [
+        ("name: a: b\n", 1, "a ':' where none can be; indent keys of one section alike, quote text"),
+        ("name: job\ntrain:\n  steps: 1\n batch: 2\n", 4, "indented otherwise than the lines before it"),
+        ("name: 'job\n", 2, "a quote that is never closed"),
+        ("name: \x07\n", 1, "the character U+0007 is not allowed"),
+        ("name: job\n---\nname: job\n", 2, "a second document '---'; a job file holds one job"),
+        ("name: *other\n", 1, "found undefined alias 'other'"),
+    ],
+)
+def test_text_that_is_no_yaml_is_told_in_the_same_form(text: str, line: int, fault: str) -> None:
+    (told,) = faults(text)
+    assert told.startswith(f"job.yaml:{line}: not valid YAML: {fault}")
+
+
+def test_a_file_that_is_a_list_is_no_job() -> None:
+    assert faults("- a\n")[0] == "job.yaml:1: expected a section, got a list of 1"
+
+
+def test_a_value_that_contains_itself_does_not_hang() -> None:
+    assert "job.yaml:1: name: expected a non-empty string, got a list of 1" in faults(
+        "name: &a [*a]\ntrain:\n"
+    )
+
+
+def test_a_fault_hides_no_other_and_invents_none() -> None:
+    text = (
+        COMMAND.replace("success", "succes") + "command: python 'a\ntrain: {batch: x, unroll: 50}\nranks: 0\n"
+    )
+    assert faults(text) == (
+        "job.yaml:2: succes: unknown key; did you mean success?",
+        "job.yaml:3: command: cannot be split as a shell would: no closing quotation",
+        "job.yaml:4: train.batch: expected a whole number of at least 1, got 'x'",
+        "job.yaml:5: ranks: expected a whole number from 1 to 64, got 0",
+    )
+
+
+def test_proofs_go_with_a_command_and_must_be_given() -> None:
+    assert faults(TRAIN + "success: {exit_code: 0}\n") == (
+        "job.yaml:3: success: goes with command only: the onboard trainer brings its own proofs",
+    )
+    assert faults("name: job\ncommand: a\n") == (
+        "job.yaml:2: command: needs success, which says what proves that it worked; "
+        "at the least success: {exit_code: 0}",
+    )
+    assert faults("name: job\ncommand: a\nsuccess:\n") == (
+        "job.yaml:3: success: expected at least one of files, log, steps, exit_code",
+    )
