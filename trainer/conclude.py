@@ -139,4 +139,4 @@ def _agent_line(box: Path, watched: Watched) -> str:
 def _where(step: int, phase: str) -> str:
     if not step and not phase:
         return ""
-    return f" at step {step}" + (f" ({phase})" if phase else "")
+    return f" at step {step}" + (f" ({phase})" if phase not in ("", "step") else "")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -43,6 +44,7 @@ class AgentRecord:
 def main() -> NoReturn:
     """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
     die_with_parent(int(sys.argv[1]))
+    logging.disable(logging.ERROR)  # torch tells each end in three lines, the supervisor in one
     box = Path(os.environ["VASTRUN_BOX"])
     job = Job.read(box)
     failures = _run_ranks(job, box)

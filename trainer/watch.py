@@ -12,6 +12,7 @@ from trainer.launch import Launch
 from trainer.outcome import Hang
 from trainer.processes import reap_orphans
 from trainer.progress import Progress, write_status
+from trainer.rank_ends import signal_name
 from trainer.rank_process import RankProcess
 from trainer.ranklogs import MergedLog
 from trainer.stacks import Frame, main_thread, top_frame
@@ -131,4 +132,5 @@ class Watch:
         for process in processes:
             if process.exit_code is not None and process.rank not in self._told:
                 self._told.add(process.rank)
-                self.log.say(f"rank {process.rank} left with {process.exit_code}")
+                how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
+                self.log.say(f"rank {process.rank} ended: {how}")

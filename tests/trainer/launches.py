@@ -1,0 +1,107 @@
+"""Boxes with a program of the user's own, and the supervisor started in them as the box's scripts would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tests.trainer.conftest import eventually
+from trainer import layout
+from trainer.outcome import Outcome
+
+_END_S = 60.0
+_BEATING = """
+    import os, signal, sys, time
+    from pathlib import Path
+    from trainer.heartbeat import Heartbeat
+
+    rank, heart = int(os.environ["RANK"]), Heartbeat.of_this_rank()
+    outputs = Path(os.environ["VASTRUN_OUTPUTS"])
+"""
+
+
+class Launched:
+    """One supervised run of a program; all its processes carry a mark of their own."""
+
+    def __init__(self, path: Path, program: str, *, beating: bool = True, **job: Any) -> None:
+        self.box = path
+        self._mark = f"VASTRUN_INSTANCE={uuid.uuid4()}"
+        (path / layout.CODE).mkdir(parents=True)
+        text = textwrap.dedent(_BEATING if beating else "") + textwrap.dedent(program)
+        (path / layout.CODE / "program.py").write_text(text)
+        (path / layout.JOB).write_text(json.dumps(job_of(**job)))
+        self._process = self._start()
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        return self._process.wait(_END_S)
+
+    def outcome(self) -> Outcome:
+        """What the supervisor wrote, after its end."""
+        self.wait()
+        return Outcome.from_json((self.box / layout.OUTCOME).read_text())
+
+    def log(self) -> list[str]:
+        """The merged log without its times."""
+        return [line.partition(" ")[2] for line in (self.box / layout.LOG).read_text().splitlines()]
+
+    def until_steps(self, count: int) -> None:
+        """Returns when every rank is at that step."""
+        eventually(lambda: self._status().get("step", 0) >= count)
+
+    def processes(self) -> list[int]:
+        """Pids of all that this run started and that still lives."""
+        return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if self._has_mark(p)]
+
+    def end(self) -> None:
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        self.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        name, _, value = self._mark.partition("=")
+        environment = os.environ | {name: value, "VASTRUN_BOX": str(self.box), "PYTHONPATH": _root()}
+        return subprocess.Popen([sys.executable, "-P", "-m", "trainer.supervise"], env=environment)
+
+    def _status(self) -> Any:
+        path = self.box / layout.STATUS
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def _has_mark(self, environ: Path) -> bool:
+        try:
+            return self._mark.encode() in environ.read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+
+def job_of(**changes: Any) -> dict[str, Any]:
+    """A job that runs the program on two ranks."""
+    job = {
+        "run_id": "calm-heron-3f1a",
+        "name": "program",
+        "ranks": 2,
+        "gpus": 0,
+        "train": None,
+        "command": ["python", "program.py"],
+        "stall_s": 30,
+        "start_s": 30,
+        "setup": [],
+        "env": {},
+        "success": {"exit_code": 0},
+        "outputs": [],
+        "nccl_debug": "WARN",
+    }
+    return job | changes
+
+
+def _root() -> str:
+    return str(Path(layout.__file__).parents[1])

@@ -1,0 +1,246 @@
+"""The supervisor with real processes: what each way to end leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import eventually
+from tests.trainer.launches import Launched
+from trainer import layout
+
+Launcher = Callable[..., Launched]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launcher]:
+    """Starts a supervisor; what it left running at the end is killed."""
+    launched: list[Launched] = []
+
+    def start(program: str, **job: Any) -> Launched:
+        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, **job))
+        return launched[-1]
+
+    yield start
+    for run in launched:
+        run.end()
+
+
+@pytest.mark.torch
+def test_a_program_that_works_is_finished_with_all_its_conditions(launch: Launcher) -> None:
+    run = launch(
+        """
+        for step in range(1, 4):
+            heart.beat(step)
+            print("loss at step", step)
+        (outputs / f"rank-{rank}.txt").write_text("result")
+        """,
+        success={"files": ["../run/outputs/*.txt"], "log": r"step \d", "steps": 3, "exit_code": 0},
+    )
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason, outcome.steps_done) == (0, "finished", 3)
+    assert [end.exit_code for end in outcome.ranks] == [0, 0]
+    assert [(check.name, check.holds) for check in outcome.checks] == [
+        ("files", True),
+        ("log", True),
+        ("steps", True),
+        ("exit_code", True),
+    ]
+    assert {"rank0 loss at step 3", "rank1 loss at step 3"} <= set(run.log())
+
+
+@pytest.mark.torch
+def test_a_program_that_leaves_with_3_fails_with_3(launch: Launcher) -> None:
+    run = launch("sys.exit(3 if rank == 1 else 0)")
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason) == (1, "error")
+    assert outcome.first_failure is not None
+    assert (outcome.first_failure.rank, outcome.first_failure.exit_code) == (1, 3)
+
+
+@pytest.mark.torch
+def test_an_exception_is_named_with_its_rank_and_the_others_are_not_blamed(launch: Launcher) -> None:
+    run = launch(
+        """
+        heart.beat(7)
+        if rank == 1:
+            raise ValueError("no such grid")
+        time.sleep(60)
+        """
+    )
+    outcome = run.outcome()
+    assert outcome.detail == "rank 1 failed at step 7: ValueError: no such grid"
+    assert [end.ended_by_us for end in outcome.ranks] == [True, False]
+    assert outcome.first_failure is not None
+    assert 'raise ValueError("no such grid")' in (outcome.first_failure.traceback or "")
+
+
+@pytest.mark.torch
+def test_a_crash_is_told_within_8_seconds_even_when_the_other_rank_ignores_sigterm(launch: Launcher) -> None:
+    run = launch(
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if rank == 1:
+            (outputs / "crashed_at").write_text(str(time.time()))
+            os.kill(os.getpid(), signal.SIGSEGV)
+        time.sleep(60)
+        """
+    )
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason) == (1, "signal")
+    assert outcome.first_failure is not None
+    assert (outcome.first_failure.rank, outcome.first_failure.signal) == (1, "SIGSEGV")
+    assert outcome.ranks[0].ended_by_us
+    assert outcome.ended_at - float((run.box / "run/outputs/crashed_at").read_text()) < 8
+
+
+@pytest.mark.torch
+def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(launch: Launcher) -> None:
+    run = launch(
+        """
+        def wait_for_a_file_that_never_comes():
+            time.sleep(60)
+
+        heart.beat(5, "data")
+        if rank == 1:
+            wait_for_a_file_that_never_comes()
+        heart.beat(5, "backward")
+        (outputs / "still_since").write_text(str(time.time()))
+        time.sleep(60)
+        """,
+        stall_s=2,
+    )
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason) == (75, "hang")
+    assert outcome.hang is not None
+    assert (outcome.hang.rank, outcome.hang.step, outcome.hang.phase) == (1, 5, "data")
+    assert outcome.hang.frame.startswith("code/program.py:")
+    assert outcome.hang.frame.endswith(" wait_for_a_file_that_never_comes")
+    assert outcome.hang.stacks == ("run/stacks/rank-0.txt", "run/stacks/rank-1.txt")
+    assert all("most recent call first" in (run.box / path).read_text() for path in outcome.hang.stacks)
+    assert outcome.ended_at - float((run.box / "run/outputs/still_since").read_text()) < 2 + 10
+
+
+@pytest.mark.torch
+def test_a_program_that_beats_and_prints_nothing_hangs_by_its_start_limit(launch: Launcher) -> None:
+    run = launch("import time; time.sleep(60)", beating=False, ranks=1, start_s=2, stall_s=1)
+    outcome = run.outcome()
+    assert outcome.reason == "hang"
+    assert outcome.hang is not None
+    assert outcome.hang.frame == "code/program.py:1 <module>"
+
+
+@pytest.mark.torch
+def test_a_rank_that_saves_slowly_is_not_ended_because_another_left_at_once(launch: Launcher) -> None:
+    run = launch(
+        """
+        def save(number, frame):
+            (outputs / f"asked-{rank}").write_text("once")
+            signal.signal(signal.SIGTERM, lambda *_: (outputs / "asked_again").write_text("twice"))
+            if rank == 0:
+                time.sleep(2)
+                (outputs / "saved").write_text("saved")
+            os._exit(143)
+
+        signal.signal(signal.SIGTERM, save)
+        for step in range(10_000):
+            heart.beat(step)
+            time.sleep(0.01)
+        """
+    )
+    run.until_steps(1)
+    (run.box / layout.STOP).write_text("time_limit\n")
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason, outcome.stop_cause) == (143, "stopped", "time_limit")
+    assert [end.exit_code for end in outcome.ranks] == [143, 143]
+    assert outcome.first_failure is None
+    assert sorted(path.name for path in (run.box / layout.OUTPUTS).iterdir()) == [
+        "asked-0",
+        "asked-1",
+        "saved",
+    ]
+
+
+@pytest.mark.torch
+def test_sigterm_to_the_supervisor_stops_the_ranks_before_it_leaves(launch: Launcher) -> None:
+    run = launch("while True: heart.beat(1); time.sleep(0.01)")
+    run.until_steps(1)
+    run.send(signal.SIGTERM)
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason, outcome.stop_cause) == (143, "stopped", "stopped")
+    assert [end.signal for end in outcome.ranks] == ["SIGTERM", "SIGTERM"]
+    assert run.processes() == []
+
+
+@pytest.mark.torch
+def test_sigkill_to_the_supervisor_leaves_no_process(launch: Launcher) -> None:
+    run = launch("while True: heart.beat(1); time.sleep(0.01)")
+    run.until_steps(1)
+    assert len(run.processes()) == 6  # supervisor, agent, and for each rank its process and its program
+    run.send(signal.SIGKILL)
+    eventually(lambda: run.processes() == [], within_s=5)
+
+
+@pytest.mark.torch
+def test_a_daemon_with_a_session_of_its_own_does_not_outlive_the_run(launch: Launcher) -> None:
+    run = launch(
+        """
+        import subprocess
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        daemon = subprocess.Popen(["setsid", "-f", *command])
+        (outputs / "started").write_text("")
+        """,
+        ranks=1,
+    )
+    assert run.outcome().reason == "finished"
+    assert (run.box / layout.OUTPUTS / "started").exists()
+    assert run.processes() == []
+
+
+@pytest.mark.torch
+def test_leaving_with_0_before_the_first_step_proves_nothing(launch: Launcher) -> None:
+    run = launch("sys.exit(0)", success={"steps": 10})
+    outcome = run.outcome()
+    assert (outcome.reason, outcome.final_record, outcome.steps_done) == ("finished", False, 0)
+    assert [check.holds for check in outcome.checks] == [False]
+
+
+@pytest.mark.torch
+def test_a_program_that_does_not_exist_is_told_in_the_log(launch: Launcher) -> None:
+    run = launch("", command=["no-such-program"], ranks=1)
+    assert run.outcome().detail == "rank 0 exited with code 127"
+    assert "rank0 cannot run no-such-program: No such file or directory" in run.log()
+
+
+def test_a_torch_that_cannot_be_imported_is_told_in_the_outcome(launch: Launcher, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.12 is missing')")
+    outcome = launch("", env={"PYTHONPATH": str(tmp_path)}).outcome()
+    assert outcome.reason == "error"
+    assert outcome.detail == (
+        "the launch agent failed before any rank started: ImportError: libcudart.so.12 is missing"
+    )
+
+
+def test_a_stop_before_the_ranks_were_started_ends_at_once(launch: Launcher, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(60)")
+    began = time.monotonic()
+    run = launch("", env={"PYTHONPATH": str(tmp_path)})
+    eventually(lambda: (run.box / layout.STATUS).exists())
+    (run.box / layout.STOP).write_text("stopped\n")
+    assert run.outcome().reason == "stopped"
+    assert time.monotonic() - began < 10
+
+
+def test_a_job_that_cannot_be_read_still_gives_an_outcome(launch: Launcher) -> None:
+    run = launch("", ranks=[])
+    outcome = run.outcome()
+    assert run.wait() == 1
+    assert outcome.reason == "error"
+    assert outcome.detail.startswith("the supervisor failed: ")
