@@ -58,14 +58,14 @@ bury_run() {
 }
 
 watch() {
-  local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE exit_seen='' home_seen=''
+  local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE over='' home=''
   tell armed
   while tick; age=$((now - start)); ((age < limit)) && [[ -d $VASTRUN_BOX ]]; do
     [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing started in $LEASE_SHIP_S s"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
     [[ -e run.lock && ! -e run/exit ]] && flock -ns run.lock true && [[ ! -e run/exit ]] && bury_run
-    [[ -e run/exit && ! $exit_seen ]] && exit_seen=1 && shorten $((age + LEASE_COLLECT_S)) "the outputs were not collected"
-    [[ -e collected && ! $home_seen ]] && home_seen=1 && shorten $((age + 60)) "the outputs are collected"
+    [[ -e run/exit && ! $over ]] && over=1 && shorten $((age + LEASE_COLLECT_S)) "the outputs were not collected"
+    [[ -e collected && ! $home ]] && home=1 && shorten $((age + 60)) "the outputs are collected"
     sleep 1 9>&-
   done
   tell ending

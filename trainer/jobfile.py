@@ -19,7 +19,7 @@ from trainer import layout
 def variables(job: dict[str, Any]) -> list[str]:
     """The job's environment variables; ours come last and win."""
     ours = {
-        "VASTRUN_KIND": "train" if job.get("train") else "command",
+        "VASTRUN_KIND": "train" if job.get("train") is not None else "command",
         "VASTRUN_RANKS": job["ranks"],
         "VASTRUN_GPUS": job["gpus"],
         "VASTRUN_SETUP": len(job.get("setup") or ()),

@@ -1,0 +1,72 @@
+# `lease.sh end` leaves nothing of an instance: no process however it hid, no port, no folder.
+bats_require_minimum_version 1.5.0
+load test_helper
+
+setup() { make_box; }
+teardown() { end_box; }
+
+# What a shell started in the box wrote as its pid.
+pid_in() { eventually "[[ -s $1 ]]" && printf -v "$2" '%s' "$(<"$1")"; }
+
+@test "a child in a session of its own is killed" {
+  start_in_box setsid sleep 1000
+  pid=$!
+  end_box
+  dead "$pid"
+}
+
+@test "a daemon that forked twice is killed" {
+  in_box bash -c '(setsid bash -c "echo \$\$ >daemon; exec sleep 1000" </dev/null >/dev/null 2>&1 &)'
+  pid_in daemon pid
+  end_box
+  dead "$pid"
+}
+
+@test "a child that cleaned its environment is killed while its parent lives" {
+  start_in_box bash -c 'env -i bash -c "echo \$\$ >clean; sleep 1000; :"; :'
+  pid_in clean pid
+  end_box
+  dead "$pid"
+}
+
+@test "children that go on forking are all killed" {
+  start_in_box bash -c 'while :; do sleep 1000 & echo $! >>forked; sleep 0.01; done'
+  pid=$!
+  eventually '(($(grep -c . forked) > 5))'
+  cp forked "$BATS_TEST_TMPDIR"
+  end_box
+  dead "$pid"
+  for pid in $(<"$BATS_TEST_TMPDIR/forked"); do dead "$pid"; done
+}
+
+@test "a port that was listened to is free" {
+  cat >listen.py <<'PY'
+import pathlib, socket, time
+server = socket.create_server(("127.0.0.1", 0))
+pathlib.Path("port").write_text(str(server.getsockname()[1]))
+time.sleep(1000)
+PY
+  start_in_box python3 listen.py
+  pid_in port port
+  end_box
+  run ! bash -c ": >/dev/tcp/127.0.0.1/$port"
+}
+
+@test "a folder that was made read-only goes as well" {
+  mkdir -p deep/er && touch deep/er/file && chmod -R a-w deep
+  end_box
+  [[ ! -e $VASTRUN_BOX ]]
+}
+
+@test "processes of another instance live on" {
+  VASTRUN_INSTANCE=$box_id-other sleep 1000 3>&- &
+  pid=$!
+  end_box
+  alive "$pid"
+  kill "$pid"
+}
+
+@test "ending twice is no error" {
+  end_box
+  end_box
+}

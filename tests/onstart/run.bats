@@ -1,0 +1,147 @@
+# run.sh runs the steps once, in order, keeps their output and leaves the evidence on every path.
+bats_require_minimum_version 1.5.0
+load test_helper
+
+setup() {
+  make_box
+  only_steps
+}
+teardown() { end_box; }
+
+start() { in_box bash onstart/run.sh start; }
+run_to_end() { start && eventually '[[ -e run/exit ]]'; }
+
+@test "steps run in order and each leaves its line" {
+  stub_step 10-one 'echo first'
+  stub_step 20-two 'echo second'
+  run_to_end
+  [[ $(<run/exit) == 0 ]]
+  [[ $(cut -d' ' -f2- run/run.log) == $'10-one first\n20-two second' ]]
+  [[ $(grep -cE '^\{"step":"(10-one|20-two)","exit_code":0,"seconds":[0-9]+\.[0-9]{3}\}$' run/steps.jsonl) == 2 ]]
+}
+
+@test "each line of the log begins with the time to the millisecond" {
+  stub_step 10-one 'echo out; echo err >&2; printf "no newline"'
+  run_to_end
+  [[ $(grep -cE '^[0-9]{10}\.[0-9]{3} 10-one (out|err|no newline)$' run/run.log) == 3 ]]
+}
+
+@test "the first step that fails ends the run with its exit code" {
+  stub_step 10-one 'exit 76'
+  stub_step 20-two 'touch reached'
+  run_to_end
+  [[ $(<run/exit) == 76 && ! -e reached ]]
+  [[ -e run/manifest.json ]]
+}
+
+@test "starting twice runs the steps once" {
+  stub_step 10-one 'echo once'
+  start & start && wait
+  eventually '[[ -e run/exit ]]'
+  start
+  [[ $(grep -c once run/run.log) == 1 ]]
+}
+
+@test "start returns at once, in a session of its own" {
+  stub_step 10-one 'ps -o sid= -p $PPID >sid; sleep 1000'
+  SECONDS=0
+  start
+  ((SECONDS < 5))
+  eventually '[[ -s sid ]]'
+  [[ $(tr -d ' ' <sid) != "$(ps -o sid= -p $$ | tr -d ' ')" ]]
+}
+
+@test "the secrets reach the steps and their file is gone" {
+  cat >inbox/secrets.env <<'ENV'
+KEY='it'\''s a $ecret'
+ENV
+  stub_step 10-one 'printf "%s" "$KEY" >seen; [[ ! -e inbox/secrets.env ]]'
+  run_to_end
+  [[ $(<run/exit) == 0 && $(<seen) == "it's a \$ecret" ]]
+}
+
+@test "the job's variables reach the steps, and the trainer can be imported" {
+  job '{"ranks": 3, "gpus": 1, "train": {}, "setup": ["a"], "env": {"A": "b\nc", "PYTHONPATH": "/else"}}'
+  stub_step 10-one 'printf "%s" "$A" >seen; echo "$VASTRUN_KIND $VASTRUN_RANKS $VASTRUN_GPUS $VASTRUN_SETUP"'
+  stub_step 20-two 'cd / && python3 -c "import trainer.layout"'
+  run_to_end
+  [[ $(<run/exit) == 0 && $(<seen) == $'b\nc' ]]
+  grep -q '10-one train 3 1 1' run/run.log
+}
+
+@test "what tools write stays in the box" {
+  stub_step 10-one 'for name in XDG_CACHE_HOME XDG_CONFIG_HOME WANDB_DIR PIP_CACHE_DIR TORCHINDUCTOR_CACHE_DIR VASTRUN_DATA
+    do [[ ${!name} == "$VASTRUN_BOX"/* ]]; done'
+  run_to_end
+  [[ $(<run/exit) == 0 ]]
+}
+
+@test "a job file that cannot be read is told in the log and ends the run" {
+  job 'not json'
+  stub_step 10-one 'touch reached'
+  run_to_end
+  [[ $(<run/exit) == 1 && ! -e reached ]]
+  grep -q 'run.sh cannot read job.json with python3: .*JSON' run/run.log
+}
+
+@test "a Python that is not there is told in the log and ends the run" {
+  stub_step 10-one 'touch reached'
+  VASTRUN_PYTHON=/no/such/python run_to_end
+  [[ $(<run/exit) == 1 && ! -e reached ]]
+  grep -q 'cannot read job.json with /no/such/python' run/run.log
+}
+
+@test "a stop ends the step that runs, and no other begins" {
+  stub_step 10-one 'touch began; sleep 1000'
+  stub_step 20-two 'touch reached'
+  start
+  eventually '[[ -e began ]]'
+  bash onstart/run.sh stop stopped
+  eventually '[[ -e run/exit ]]'
+  [[ $(<run/exit) == 143 && ! -e reached && $(<stop) == stopped ]]
+}
+
+@test "the first stop keeps its cause" {
+  bash onstart/run.sh stop time_limit
+  bash onstart/run.sh stop stopped
+  [[ $(<stop) == time_limit ]]
+}
+
+@test "a step may save before it ends on a stop" {
+  stub_step 10-one 'trap "touch saved; exit 143" TERM; touch began; while :; do sleep 0.05; done'
+  start
+  eventually '[[ -e began ]]'
+  bash onstart/run.sh stop stopped
+  eventually '[[ -e run/exit ]]'
+  [[ -e saved && $(<run/exit) == 143 ]]
+}
+
+@test "a SIGTERM to run.sh is a stop" {
+  stub_step 10-one 'echo $PPID >main; sleep 1000'
+  start
+  eventually '[[ -s main ]]'
+  kill -TERM "$(<main)"
+  eventually '[[ -e run/exit ]]'
+  [[ $(<run/exit) == 143 && $(<stop) == stopped ]]
+}
+
+@test "a program left in the background does not hold the run up" {
+  stub_step 10-one 'sleep 1000 & echo done'
+  run_to_end
+  [[ $(<run/exit) == 0 ]]
+  grep -q '10-one done' run/run.log
+}
+
+@test "no manifest is told in the log, and the exit code is written all the same" {
+  stub_step 10-one 'exit 3'
+  stub_module manifest 'raise OSError("disk full")'
+  run_to_end
+  [[ $(<run/exit) == 3 ]]
+  grep -q 'no manifest: OSError: disk full' run/run.log
+}
+
+@test "a wrong verb shows the usage" {
+  run bash onstart/run.sh begin
+  ((status == 2))
+  [[ $output == usage:* ]]
+}

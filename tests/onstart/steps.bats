@@ -1,0 +1,144 @@
+# The five steps of a run, each with stubs for what it calls.
+bats_require_minimum_version 1.5.0
+load test_helper
+
+setup() {
+  make_box
+  export VASTRUN_KIND=train VASTRUN_RANKS=2 VASTRUN_GPUS=0 VASTRUN_SETUP=0 PYTHONPATH=$VASTRUN_BOX/pkg
+}
+
+step() { run bash "onstart/steps.d/$1.sh"; }
+
+# A disk or /dev/shm of so many MiB.
+stub_df() { stub df "echo header; echo \"none $1 0 $1 0% /\""; }
+stub_gpus() { stub nvidia-smi "printf '%s\n' $(printf "'%s' " "$@")"; }
+
+@test "10-check-gpu: without GPUs it says what the computer is" {
+  step 10-check-gpu
+  ((status == 0))
+  [[ $output == *" cores, "* && $output == *"no GPU: the job trains on the CPU"* && $output == *"MiB free"* ]]
+}
+
+@test "10-check-gpu: it names every GPU" {
+  stub_gpus "0, NVIDIA H200, 143771 MiB, 570.1" "1, NVIDIA H200, 143771 MiB, 570.1"
+  VASTRUN_GPUS=2 step 10-check-gpu
+  ((status == 0))
+  [[ $output == *$'GPU 0, NVIDIA H200, 143771 MiB, 570.1\nGPU 1, NVIDIA H200'* ]]
+}
+
+@test "10-check-gpu: fewer GPUs than the job needs is a failure" {
+  stub_gpus "0, NVIDIA H200, 143771 MiB, 570.1"
+  VASTRUN_GPUS=2 step 10-check-gpu
+  ((status == 1))
+  [[ $output == *"the job needs 2 GPUs, this machine has 1"* ]]
+}
+
+@test "10-check-gpu: a driver that does not answer is a failure that shows its words" {
+  stub nvidia-smi 'echo "Failed to initialize NVML"; exit 9'
+  VASTRUN_GPUS=1 step 10-check-gpu
+  ((status == 1))
+  [[ $output == *"nvidia-smi does not work here: Failed to initialize NVML"* ]]
+}
+
+@test "10-check-gpu: little shared memory is a failure for several GPUs" {
+  stub_gpus "0, A, 1 MiB, 1" "1, A, 1 MiB, 1"
+  stub_df 1000
+  VASTRUN_GPUS=2 step 10-check-gpu
+  ((status == 1))
+  [[ $output == *"--shm-size"* ]]
+}
+
+@test "10-check-gpu: little shared memory is a warning on the CPU" {
+  stub_df 1000
+  step 10-check-gpu
+  ((status == 0))
+  [[ $output == *"--shm-size"* ]]
+}
+
+@test "10-check-gpu: a full disk is a failure" {
+  stub_df 100
+  step 10-check-gpu
+  ((status == 1))
+  [[ $output == *"less than 512 MiB of disk are free"* ]]
+}
+
+@test "20-check-comm: it lets all ranks talk" {
+  stub_module preflight 'import sys; print("talked", *sys.argv[1:])'
+  step 20-check-comm
+  ((status == 0))
+  [[ $output == "talked comm --ranks 2" ]]
+}
+
+@test "20-check-comm: ranks that cannot talk are a failure" {
+  stub_module preflight 'raise SystemExit(1)'
+  step 20-check-comm
+  ((status == 1))
+}
+
+@test "20-check-comm: a command with one rank has nobody to talk to" {
+  VASTRUN_KIND=command VASTRUN_RANKS=1 step 20-check-comm
+  ((status == 0))
+  [[ $output == *"nobody"* ]]
+}
+
+@test "30-unpack: the code lies in code/, also the second time" {
+  echo 'print(1)' >train.py
+  tar -czf code.tar.gz train.py
+  step 30-unpack
+  step 30-unpack
+  ((status == 0))
+  [[ $output == "code: 1 files" && $(<code/train.py) == 'print(1)' ]]
+}
+
+@test "30-unpack: an archive that is cut short is a failure" {
+  tar -czf whole.tar.gz onstart
+  head -c 200 whole.tar.gz >code.tar.gz
+  step 30-unpack
+  ((status != 0))
+}
+
+@test "30-unpack: set-up commands run in the code folder, in order" {
+  job '{"setup": ["touch a; pwd", "ls"]}'
+  VASTRUN_SETUP=2 step 30-unpack
+  ((status == 0))
+  [[ $output == *"$VASTRUN_BOX/code"* && $output == *$'$ ls\na'* ]]
+}
+
+@test "30-unpack: the set-up command that failed is named with its exit code" {
+  job '{"setup": ["true", "exit 7", "touch reached"]}'
+  VASTRUN_SETUP=3 step 30-unpack
+  ((status == 1))
+  [[ $output == *"set-up failed with exit code 7: exit 7" && ! -e code/reached ]]
+}
+
+@test "30-unpack: a set-up command stops at its first failing part" {
+  job '{"setup": ["false; touch reached"]}'
+  VASTRUN_SETUP=1 step 30-unpack
+  ((status == 1))
+  [[ ! -e code/reached ]]
+}
+
+@test "30-unpack: a trainer folder in the user's code is not taken for ours" {
+  mkdir -p code/trainer
+  echo 'raise SystemExit("not ours")' >code/trainer/__init__.py
+  job '{"setup": ["echo fine"]}'
+  VASTRUN_SETUP=1 step 30-unpack
+  ((status == 0))
+}
+
+@test "40-data: the onboard trainer's data set is made" {
+  stub_module data 'import sys; print("data", *sys.argv[1:])'
+  step 40-data
+  [[ $output == "data generate" ]]
+}
+
+@test "40-data: a command brings its own data" {
+  VASTRUN_KIND=command step 40-data
+  ((status == 0))
+}
+
+@test "50-train: the supervisor's exit code is the step's" {
+  stub_module supervise 'raise SystemExit(75)'
+  step 50-train
+  ((status == 75))
+}
