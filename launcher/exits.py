@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from launcher.model import Cause, Phase, Run, Verdict
 from launcher.phases import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, VERDICT_OF
 
 EXIT_TIMED_OUT = 124
 """`wait --timeout` ran out; as timeout(1) does."""
+EXIT_DECLINED = 3
 EXIT_INTERRUPTED = 130
-
-MEANING: Mapping[int, str] = {
-    0: "done: the run succeeded and its machine is gone, or it goes on detached as asked",
-    1: "error: this computer, the ledger or the provider stopped the command",
-    2: "usage: the command line or the job file is wrong; nothing was done",
-    3: "stopped by the user",
-    4: "the provider does not accept the key",
-    5: "the run failed",
-    6: "the run hung",
-    7: "the machine was taken away or lost",
-    8: "no offer fits the job",
-    9: "a time or money limit was reached",
-    10: "unknown: a proof of success is missing, or two contradict each other",
-    11: "the machine's end is not confirmed: look at once (vastrun reap)",
-    EXIT_TIMED_OUT: "wait --timeout ran out",
-    EXIT_INTERRUPTED: "interrupted before anything was rented",
-}
 
 
 def verdict_of(run: Run) -> Verdict | None:

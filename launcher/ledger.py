@@ -22,7 +22,6 @@ _COLUMNS = tuple(field.name for field in fields(Run))
 _INSERT = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in _COLUMNS)} WHERE id = :id"
 _TELL = "INSERT INTO events (run_id, at, phase, text, usd) VALUES (:run_id, :at, :phase, :text, :usd)"
-_STRENGTH = {Wish.NONE: 0, Wish.DETACH: 1, Wish.STOP: 2, Wish.DESTROY: 3}
 
 Alive = Callable[[str], bool]
 
@@ -79,7 +78,7 @@ class SqliteLedger:
 
     def ask(self, run_id: str, wish: Wish) -> None:
         with self._transaction():
-            if _STRENGTH[wish] > _STRENGTH[self._wish(run_id)]:
+            if wish.strength > self._wish(run_id).strength:
                 self._db.execute("INSERT OR REPLACE INTO wishes (run_id, wish) VALUES (?, ?)", (run_id, wish))
 
     def wish(self, run_id: str) -> Wish:

@@ -12,6 +12,7 @@ _ERROR = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b:|\bFatal Python error\b|CUDA error"
     r"|NCCL WARN|Segmentation fault|[Kk]illed by signal|\bSIG(?:SEGV|KILL|ABRT|BUS|FPE|ILL)\b|\berror:"
 )
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _CONTEXT = 40
 
 
@@ -50,6 +51,11 @@ def parse_line(raw: str) -> LogLine | None:
         return None
     at, source, text = match.groups()
     return LogLine(at=float(at), source=source, text=text)
+
+
+def printable(text: str) -> str:
+    """Without control characters: what a box prints must not steer the user's terminal."""
+    return _CONTROL.sub("", text.rstrip("\r").rpartition("\r")[2])
 
 
 def chosen(raw: Iterable[str], choice: Choice, *, tail: int | None = None) -> Iterator[LogLine]:

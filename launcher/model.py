@@ -64,9 +64,14 @@ class Wish(StrEnum):
     """What the user asks of a running launcher: by Ctrl-C here, or by `vastrun stop` elsewhere."""
 
     NONE = "none"
-    STOP = "stop"
     DETACH = "detach"
+    STOP = "stop"
     DESTROY = "destroy"
+
+    @property
+    def strength(self) -> int:
+        """Of several wishes the strongest holds."""
+        return list(Wish).index(self)
 
 
 @dataclass(frozen=True, kw_only=True)

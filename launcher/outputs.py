@@ -8,6 +8,8 @@ from launcher.model import Run
 from trainer import layout
 from trainer.outcome import Outcome
 
+_CHUNK = 1 << 20
+
 
 class Outputs:
     """The folder of one run. What the box keeps below `run/` lies here without that prefix."""
@@ -36,3 +38,37 @@ class Outputs:
             return Outcome.from_json(self.path(layout.OUTCOME).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
+
+
+class GrowingFile:
+    """A text file that somebody else appends to."""
+
+    def __init__(self, path: Path, *, last_lines: int | None = None) -> None:
+        """Starts at the beginning, or at the last lines only."""
+        self._path = path
+        self._at = 0 if last_lines is None else _start_of_last(path, last_lines)
+
+    def more(self) -> str:
+        """Whole lines that are new since the last call; empty when there are none, or no such file."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                new = file.read(_CHUNK)
+        except OSError:
+            return ""
+        whole = new[: new.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return whole.decode("utf-8", "replace")
+
+
+def _start_of_last(path: Path, lines: int) -> int:
+    """Where the last `lines` lines of a file begin, looking at its last chunk only."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            file.seek(max(0, size - _CHUNK))
+            end = file.read()
+    except OSError:
+        return 0
+    kept = end.splitlines(keepends=True)[-lines:] if lines else []
+    return size - sum(map(len, kept))

@@ -1,0 +1,20 @@
+"""`vastrun attach`: follow a run."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.driving import drive_to_end
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.wiring import Wiring
+
+
+@click.command("attach")
+@run_argument
+@json_option
+@click.pass_context
+def command(ctx: click.Context, run_name: str, as_json: bool) -> None:
+    """Follow RUN to its end, and drive it if nobody does. Ctrl-C asks: stop, or detach?"""
+    wiring: Wiring = ctx.obj
+    run = the_run(wiring, run_name)
+    ctx.exit(drive_to_end(wiring, lambda a: a.attend(run), began=run.created_at, as_json=as_json))

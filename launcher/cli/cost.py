@@ -1,0 +1,22 @@
+"""`vastrun cost`: what runs cost."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import json_option, maybe_run_argument, show, the_run
+from launcher.queries import all_rows, row_of
+from launcher.render.costs import costs_table
+from launcher.render.documents import costs_document
+from launcher.wiring import Wiring
+
+
+@click.command("cost")
+@maybe_run_argument
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
+    """Say what the runs cost, or one RUN: hours, price, dollars so far or in all."""
+    now, ledger = wiring.now(), wiring.ledger()
+    rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
+    show(costs_document(rows, now), costs_table(rows, now), as_json=as_json)

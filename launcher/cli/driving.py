@@ -1,0 +1,51 @@
+"""What driving commands share: signals become wishes, the end is shown, its exit code follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from launcher.attempts import Attempts, chain_of
+from launcher.cli.failures import concerns
+from launcher.cli.options import show
+from launcher.exits import EXIT_TIMED_OUT, exit_code_of
+from launcher.interrupts import Interrupts
+from launcher.model import Phase, Run, Wish
+from launcher.queries import ending_of
+from launcher.render.documents import ending_document
+from launcher.render.summary import summary
+from launcher.wiring import Wiring
+
+
+def drive_to_end(
+    wiring: Wiring,
+    work: Callable[[Attempts], Run],
+    *,
+    began: float,
+    as_json: bool,
+    first: Wish = Wish.NONE,
+    wish: Wish = Wish.NONE,
+    until: float | None = None,
+) -> int:
+    """Does `work` while signals are wishes and shows how the run ended; the exit code that says so.
+
+    `first` is what the first Ctrl-C means (NONE: ask), `wish` holds from the start, `until` ends the wait.
+    """
+    interrupts = wiring.interrupts(first, wish, until)
+    with interrupts.listening():
+        run = work(wiring.attempts(interrupts, began=began))
+    concerns(run)
+    show_end(wiring, run, as_json=as_json)
+    return _exit_code(run, interrupts)
+
+
+def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:
+    """The summary block, or the run's standing when it goes on without us."""
+    now, ledger = wiring.now(), wiring.ledger()
+    ending = ending_of(ledger, run, chain_of(ledger, run), now)
+    show(ending_document(ending), summary(ending, now), as_json=as_json)
+
+
+def _exit_code(run: Run, interrupts: Interrupts) -> int:
+    if interrupts.timed_out and run.phase is not Phase.ENDED:
+        return EXIT_TIMED_OUT
+    return exit_code_of(run, interrupted=interrupts.interrupted)

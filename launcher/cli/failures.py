@@ -1,0 +1,62 @@
+"""Failures as the user reads them: what, the evidence, what to try, what it has cost, where the log is."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from launcher.errors import JobFileError, StorageError, VastrunError
+from launcher.exits import EXIT_INTERRUPTED
+from launcher.model import Run
+from launcher.outputs import Outputs
+from launcher.policy import cost_usd
+from launcher.render.amounts import usd
+
+_RUN = "launcher.run"
+
+
+def concerns(run: Run) -> None:
+    """From here on, what fails is about this run."""
+    click.get_current_context().meta[_RUN] = run
+
+
+@contextmanager
+def explained(ctx: click.Context) -> Iterator[None]:
+    """Whatever vastrun can explain ends the command with its message and exit code."""
+    try:
+        yield
+    except VastrunError as error:
+        if ctx.params.get("debug"):
+            traceback.print_exception(error)
+        click.echo("\n".join(_lines(ctx, error)), err=True)
+        ctx.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("\ninterrupted", err=True)
+        ctx.exit(EXIT_INTERRUPTED)
+
+
+def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
+    if isinstance(error, JobFileError):
+        return [f"error: {fault}" for fault in error.faults]
+    lines = [f"error: {error}"]
+    if error.__cause__ is not None and str(error.__cause__) not in str(error):
+        lines.append(f"cause: {type(error.__cause__).__name__}: {error.__cause__}")
+    if error.hint:
+        lines.append(f"try:   {error.hint}")
+    run = ctx.meta.get(_RUN)
+    return lines if run is None else lines + _about(ctx, run, error)
+
+
+def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
+    """What the run has cost by now and where its log lies."""
+    try:
+        run = ctx.obj.ledger().get(run.id)
+    except StorageError:
+        if not isinstance(error, StorageError):
+            raise
+    spent = usd(cost_usd(run, ctx.obj.now()))
+    log = Outputs(run).log
+    return [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]

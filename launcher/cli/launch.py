@@ -1,0 +1,82 @@
+"""`vastrun launch`: one command from a job file to proven outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.attempts import Attempts
+from launcher.cli.driving import drive_to_end
+from launcher.cli.failures import concerns
+from launcher.cli.options import (
+    confirm,
+    job_argument,
+    json_option,
+    name_option,
+    provider_option,
+    read_job_file,
+    set_option,
+    show,
+    the_run,
+    yes_option,
+)
+from launcher.model import Run, Wish
+from launcher.queries import plan_of
+from launcher.render.documents import plan_document
+from launcher.render.plan import plan_line, plan_text
+from launcher.wiring import Wiring
+
+
+@click.command("launch")
+@job_argument
+@set_option
+@name_option
+@provider_option
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
+@click.option("--from", "from_name", metavar="RUN", help="Continue from the checkpoint of that run.")
+@click.option("-d", "--detach", is_flag=True, help="Return once it trains; the box ends itself by its lease.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done and what it may cost. Costs nothing.")
+@yes_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    job_file: Path,
+    sets: tuple[str, ...],
+    name: str | None,
+    provider: str,
+    out: Path | None,
+    from_name: str | None,
+    detach: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Train the job: rent, ship, follow, collect, end the machine. The exit code is the verdict.
+
+    Ctrl-C asks: stop, or detach? A second one ends the machine at once.
+    """
+    wiring: Wiring = ctx.obj
+    began = wiring.now()
+    click.echo(f"reading {job_file}", err=True)
+    spec = read_job_file(job_file, sets, name)
+    market = wiring.provider(provider)
+    plan = plan_of(spec, market)
+    if dry_run:
+        show(plan_document(plan), plan_text(plan), as_json=as_json)
+        return
+    if not market.free:
+        confirm(f"rent {plan_line(plan)}", yes=yes)
+    parent = the_run(wiring, from_name) if from_name else None
+    run_id = wiring.new_id()
+    folder = str((out or Path("runs") / run_id).resolve())
+
+    def work(attempts: Attempts) -> Run:
+        run = attempts.start(spec, provider=provider, run_id=run_id, out_dir=folder, parent=parent)
+        concerns(run)
+        click.echo(f"run {run.id}, outputs in {folder}", err=True)
+        return attempts.attend(run)
+
+    wish = Wish.DETACH if detach else Wish.NONE
+    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))

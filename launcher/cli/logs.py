@@ -1,0 +1,97 @@
+"""`vastrun logs`: print or follow a run's log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+import click
+
+from launcher.cli.options import run_argument, seconds, the_run
+from launcher.logfeed import LogFeed
+from launcher.loglines import Choice, LogLine, chosen, first_error, printable
+from launcher.ports import Clock
+from launcher.render.amounts import moment
+from launcher.wiring import Wiring
+
+_LOOK_S = 0.5
+
+
+def pattern(value: str) -> re.Pattern[str]:
+    """A regular expression."""
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise click.BadParameter(f"not a regular expression: {error}") from error
+
+
+@click.command("logs")
+@run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--rank", type=click.IntRange(min=0), help="Of one rank only.")
+@click.option("--tail", type=click.IntRange(min=0), help="The last so many lines only.")
+@click.option("--since", metavar="TIME", help="From 10m ago on, or from a date and time.")
+@click.option("--first-error", "errors", is_flag=True, help="The first error, and what its rank said next.")
+@click.option("--grep", "regex", type=pattern, metavar="RE", help="Lines that match only.")
+@click.option("--timestamps", is_flag=True, help="Say when each line was written.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
+@click.pass_obj
+def command(
+    wiring: Wiring,
+    run_name: str,
+    follow: bool,
+    rank: int | None,
+    tail: int | None,
+    since: str | None,
+    errors: bool,
+    regex: re.Pattern[str] | None,
+    timestamps: bool,
+    as_json: bool,
+) -> None:
+    """Print the log of RUN: of the onstart steps, the supervisor and all ranks, in order."""
+    feed = LogFeed(the_run(wiring, run_name), wiring.tools_for(the_run(wiring, run_name)))
+    choice = Choice(rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex)
+    form = _as_json if as_json else _as_text(timestamps)
+    lines = chosen(_all(feed), choice, tail=tail)
+    _print(first_error(lines) if errors else lines, form)
+    if feed.note:
+        click.echo(feed.note, err=True)
+    if follow and not errors:
+        _print(chosen(_growing(feed, wiring.clock()), choice), form)
+
+
+def _moment(value: str, now: float) -> float:
+    """A span before now, or a date and time, as epoch seconds."""
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except ValueError:
+        return now - seconds(value)
+
+
+def _all(feed: LogFeed) -> Iterator[str]:
+    """Every line so far."""
+    while text := feed.more():
+        yield from text.splitlines()
+
+
+def _growing(feed: LogFeed, clock: Clock) -> Iterator[str]:
+    """Lines as they come, until no more will."""
+    while not feed.over:
+        clock.sleep(_LOOK_S)
+        yield from feed.more().splitlines()
+    yield from _all(feed)
+
+
+def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> None:
+    for line in lines:
+        click.echo(form(line))
+
+
+def _as_text(timestamps: bool) -> Callable[[LogLine], str]:
+    return lambda line: f"{moment(line.at) + ' ' if timestamps else ''}{line.source} {printable(line.text)}"
+
+
+def _as_json(line: LogLine) -> str:
+    return json.dumps({"at": line.at, "source": line.source, "text": line.text})

@@ -1,0 +1,95 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from launcher.cli.failures import concerns
+from launcher.config import load_job
+from launcher.errors import VastrunError
+from launcher.exits import EXIT_DECLINED
+from launcher.job import JobSpec
+from launcher.model import Run
+from launcher.render.documents import Document, to_text
+from launcher.run_ids import LAST, find_run
+from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(value: str) -> float:
+    """A span of time: `90`, `90s`, `10m`, `2h`, `1d`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
+    if match is None:
+        raise click.BadParameter(f"expected a time such as 90s, 10m or 2h, got {value!r}")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Ids from the ledger alone: no network while one types."""
+    try:
+        runs = (ctx.find_root().obj or wire(os.environ)).ledger().runs()
+    except VastrunError:
+        return []
+    return [name for name in (LAST, *(run.id for run in runs)) if name.startswith(incomplete)]
+
+
+run_argument = click.argument("run_name", metavar="RUN", shell_complete=_complete_run)
+maybe_run_argument = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=_complete_run)
+job_argument = click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+set_option = click.option(
+    "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job"
+)
+name_option = click.option("--name", help="Another name for the job.")
+provider_option = click.option(
+    "--provider",
+    envvar="VASTRUN_PROVIDER",
+    default=DEFAULT_PROVIDER,
+    show_default=True,
+    help="Where to rent: local is this computer.",
+)
+
+
+def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpec:
+    """The job in a file. Raises JobFileError, and click's own error when the file cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
+    overrides = [*sets, *([f"name={name}"] if name else [])]
+    return load_job(text, str(path), overrides, str(path.resolve().parent))
+
+
+def the_run(wiring: Wiring, name: str) -> Run:
+    """The run that the user means."""
+    run = find_run(wiring.ledger(), name)
+    concerns(run)
+    return run
+
+
+def show(document: Document, text: str, *, as_json: bool) -> None:
+    """The command's data, on stdout."""
+    click.echo(to_text(document) if as_json else text)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Returns when the user agrees. Without a terminal, or with --no-input, only --yes does."""
+    if yes:
+        return
+    ctx = click.get_current_context()
+    if ctx.find_root().params["no_input"] or not sys.stdin.isatty():
+        raise click.UsageError(f"{question}: there is nobody to ask; -y agrees")
+    click.echo(f"{question} [y/N] ", err=True, nl=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        click.echo("nothing was done", err=True)
+        ctx.exit(EXIT_DECLINED)

@@ -1,0 +1,27 @@
+"""`vastrun pull`: fetch a run's outputs again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.cli.options import json_option, run_argument, show, the_run
+from launcher.pulling import pull
+from launcher.wiring import Wiring
+
+
+@click.command("pull")
+@run_argument
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Into another folder.")
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> None:
+    """Fetch what RUN has put out so far from its living machine; files that are here already are kept."""
+    run = the_run(wiring, run_name)
+    folder = run.out_dir if out is None else str(out.resolve())
+    got = pull(run, wiring.tools_for(run), folder=folder)
+    counts = {"files": got.files, "bytes": got.bytes, "damaged": got.damaged}
+    damaged = f"\nnot intact: {', '.join(got.damaged)}" if got.damaged else ""
+    text = f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}{damaged}"
+    show({"run": run.id, "folder": folder, **counts}, text, as_json=as_json)

@@ -1,0 +1,27 @@
+"""`vastrun resume`: go on with a run whose launcher was killed."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.driving import drive_to_end
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.errors import UsageError
+from launcher.model import Phase
+from launcher.wiring import Wiring
+
+
+@click.command("resume")
+@run_argument
+@json_option
+@click.pass_context
+def command(ctx: click.Context, run_name: str, as_json: bool) -> None:
+    """Go on with RUN where its launcher was killed or detached. Refused while another launcher drives it."""
+    wiring: Wiring = ctx.obj
+    run = the_run(wiring, run_name)
+    if run.phase is Phase.ENDED:
+        raise UsageError(
+            f"{run.id} has ended; a new run can continue from its checkpoint",
+            hint=f"vastrun launch JOB.yaml --from {run.id}",
+        )
+    ctx.exit(drive_to_end(wiring, lambda a: a.pursue(run), began=run.created_at, as_json=as_json))

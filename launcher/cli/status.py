@@ -1,0 +1,30 @@
+"""`vastrun status`: the runs, or one from near."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import json_option, maybe_run_argument, show, the_run
+from launcher.queries import all_rows, detail_of
+from launcher.render.documents import run_document, runs_document
+from launcher.render.runs import run_text, runs_table
+from launcher.wiring import Wiring
+
+
+@click.command("status")
+@maybe_run_argument
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
+    """List the runs, open ones first; or show one RUN with its ranks and its diary.
+
+    RUN is a run's id, the first letters of one, or `last`.
+    """
+    now = wiring.now()
+    if run_name is None:
+        rows = all_rows(wiring.ledger(), now)
+        show(runs_document(rows), runs_table(rows, now), as_json=as_json)
+        return
+    run = the_run(wiring, run_name)
+    detail = detail_of(wiring.ledger(), wiring.provider(run.provider), run, now)
+    show(run_document(detail), run_text(detail, now), as_json=as_json)

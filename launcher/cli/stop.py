@@ -1,0 +1,47 @@
+"""`vastrun stop`: end a run before its time."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.driving import drive_to_end
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.errors import UsageError
+from launcher.model import Event, Phase, Run, Wish
+from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.policy import cost_usd
+from launcher.wiring import Wiring
+
+
+@click.command("stop")
+@run_argument
+@click.option("--now", "at_once", is_flag=True, help="End its machine now, without its outputs.")
+@click.option("--reason", default="", help="For the run's diary.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_json: bool) -> None:
+    """Stop RUN: the training saves a checkpoint, its outputs come home, its machine ends.
+
+    Asks whoever drives the run, and waits; drives it to its end when nobody does.
+    """
+    wiring: Wiring = ctx.obj
+    run = the_run(wiring, run_name)
+    if run.phase is Phase.ENDED:
+        raise UsageError(f"{run.id} has ended already", hint=f"vastrun why {run.id}")
+    _ask(wiring, run, Wish.DESTROY if at_once else Wish.STOP, reason)
+    code = drive_to_end(
+        wiring,
+        lambda attempts: attempts.attend(run),
+        began=run.created_at,
+        as_json=as_json,
+        first=Wish.DETACH,
+    )
+    ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
+
+
+def _ask(wiring: Wiring, run: Run, wish: Wish, reason: str) -> None:
+    now, ledger = wiring.now(), wiring.ledger()
+    what = "its end at once" if wish is Wish.DESTROY else "a stop"
+    text = f"the user asks for {what}" + (f": {reason}" if reason else "")
+    ledger.tell(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
+    ledger.ask(run.id, wish)

@@ -1,0 +1,31 @@
+"""`vastrun wait`: a run's verdict as an exit code."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.driving import drive_to_end
+from launcher.cli.options import json_option, run_argument, seconds, the_run
+from launcher.model import Wish
+from launcher.wiring import Wiring
+
+
+@click.command("wait")
+@run_argument
+@click.option("--timeout", type=seconds, metavar="TIME", help="Give up after 90s, 10m, 2h: exit 124.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, run_name: str, timeout: float | None, as_json: bool) -> None:
+    """Wait for RUN's end, and drive it if nobody does; its verdict is the exit code. Ctrl-C lets it be."""
+    wiring: Wiring = ctx.obj
+    run = the_run(wiring, run_name)
+    until = None if timeout is None else wiring.now() + timeout
+    code = drive_to_end(
+        wiring,
+        lambda attempts: attempts.attend(run),
+        began=run.created_at,
+        as_json=as_json,
+        first=Wish.DETACH,
+        until=until,
+    )
+    ctx.exit(code)

@@ -1,0 +1,21 @@
+"""`vastrun why`: how a run ended, and the proofs."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import json_option, run_argument, show, the_run
+from launcher.queries import explain
+from launcher.render.documents import explanation_document
+from launcher.render.why import explanation_text
+from launcher.wiring import Wiring
+
+
+@click.command("why")
+@run_argument
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, run_name: str, as_json: bool) -> None:
+    """Say why RUN ended as it did: cause, proofs, first failing rank, a hang's stacks, what to try next."""
+    explanation = explain(wiring.ledger(), the_run(wiring, run_name), wiring.now())
+    show(explanation_document(explanation), explanation_text(explanation), as_json=as_json)

@@ -1,0 +1,1 @@
+"""Text from nouns: pure functions, for people and (`documents`) for programs."""

@@ -1,0 +1,95 @@
+"""Documents for programs: one JSON object a command, with a version of its form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from launcher.advice import advice_for
+from launcher.exits import exit_code_of
+from launcher.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
+from launcher.render.costs import hours_of
+
+SCHEMA_VERSION = 1
+
+Document = Mapping[str, Any]
+
+
+def to_text(document: Document) -> str:
+    """The document as it goes to stdout."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2)
+
+
+def runs_document(rows: Sequence[RunRow]) -> Document:
+    return {"runs": [_run(row) for row in rows]}
+
+
+def run_document(detail: RunDetail) -> Document:
+    return {
+        "run": _run(detail.row),
+        "events": [asdict(event) for event in detail.events],
+        "box": None if detail.sighting is None else asdict(detail.sighting),
+        "note": detail.note,
+    }
+
+
+def ending_document(ending: Ending) -> Document:
+    return {
+        "run": _run(ending.row),
+        "exit_code": exit_code_of(ending.row.run),
+        "lease_ends_at": ending.lease_ends_at,
+        "scores": ending.scores,
+        "attempts": [{"id": a.run.id, "verdict": a.verdict, "usd": a.usd} for a in ending.attempts],
+        "usd_all_attempts": sum(attempt.usd for attempt in ending.attempts),
+        "next": advice_for(ending.row.run),
+    }
+
+
+def explanation_document(explanation: Explanation) -> Document:
+    return {
+        "run": _run(explanation.row),
+        "outcome": None if explanation.outcome is None else asdict(explanation.outcome),
+        "stacks": explanation.stacks,
+        "next": advice_for(explanation.row.run),
+    }
+
+
+def costs_document(rows: Sequence[RunRow], now: float) -> Document:
+    return {
+        "runs": [
+            {
+                "id": row.run.id,
+                "job": row.run.job,
+                "hours": hours_of(row, now),
+                "usd_per_hour": row.run.usd_per_hour,
+                "usd": row.usd,
+                "final": row.verdict is not None,
+            }
+            for row in rows
+        ],
+        "usd": sum(row.usd for row in rows),
+    }
+
+
+def plan_document(plan: Plan) -> Document:
+    return {
+        "job": asdict(plan.spec),
+        "provider": plan.provider,
+        "offers": [asdict(offer) for offer in plan.offers],
+        "worst_case_usd": plan.worst_case_usd,
+        "lease": asdict(plan.lease),
+    }
+
+
+def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
+    machines = [{**asdict(o.instance), "run": None if o.run is None else o.run.id} for o in orphans]
+    return {"machines": machines, "destroyed": list(destroyed)}
+
+
+def _run(row: RunRow) -> dict[str, Any]:
+    values = asdict(row.run)
+    del values["spec_json"]
+    driver = None if row.driver is None else row.driver.who
+    return {**values, "verdict": row.verdict, "usd": row.usd, "driver": driver}

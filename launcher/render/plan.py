@@ -1,0 +1,76 @@
+"""`plan` in text: the offers, what the best may cost, what would be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from launcher.job import JobSpec
+from launcher.model import Cause, Lease, Offer
+from launcher.queries import Plan
+from launcher.render.amounts import duration, usd
+from launcher.render.table import facts, short, table
+
+_MOST_OFFERS = 8
+_LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
+
+
+def plan_text(plan: Plan) -> str:
+    """What `launch` would do. Nothing was asked for that costs money."""
+    return f"{_request(plan)}\n\n{_offers(plan.offers)}"
+
+
+def plan_line(plan: Plan) -> str:
+    """The question before money is spent."""
+    offer = plan.offers[0]
+    return (
+        f"{offer.description} at {usd(offer.usd_per_hour)}/h; "
+        f"at most {usd(plan.worst_case_usd)} and {duration(plan.lease.life_s)}"
+    )
+
+
+def _request(plan: Plan) -> str:
+    spec = plan.spec
+    return facts(
+        [
+            ("job", spec.name),
+            ("provider", plan.provider),
+            ("machine", plan_line(plan)),
+            ("lease", _lease(plan.lease)),
+            ("image", spec.image or ""),
+            ("disk", f"{spec.resources.disk_gb:g} GB"),
+            ("ranks", str(spec.world_size)),
+            ("trains", _program(spec)),
+            ("setup", "\n".join(spec.setup)),
+            ("secrets", ", ".join(secret.name for secret in spec.secrets)),
+            ("retry", ", ".join(f"{cause} {tries}x" for cause, tries in spec.retry.items())),
+        ]
+    )
+
+
+def _lease(lease: Lease) -> str:
+    return (
+        f"ends the machine {duration(lease.life_s)} after rent ({_LIFE_CAUSE[lease.life_cause]}), "
+        f"or after {duration(lease.ship_s)} without a job"
+    )
+
+
+def _program(spec: JobSpec) -> str:
+    if spec.train is not None:
+        return f"the onboard trainer: {spec.train.data.task}, {spec.train.steps} steps"
+    return " ".join(spec.command or ())
+
+
+def _offers(offers: Sequence[Offer]) -> str:
+    cells = [
+        (
+            offer.id,
+            f"{offer.gpus} x {offer.gpu_name}" if offer.gpu_name else "CPU",
+            f"{offer.gpu_memory_gb:g}" if offer.gpu_memory_gb else "-",
+            f"{offer.disk_gb:.0f}",
+            f"{usd(offer.usd_per_hour)}",
+            short(offer.description, 32),
+        )
+        for offer in offers[:_MOST_OFFERS]
+    ]
+    more = f"\n{len(offers) - _MOST_OFFERS} more" if len(offers) > _MOST_OFFERS else ""
+    return table(("OFFER", "GPUS", "GB EACH", "DISK GB", "$/H", "WHAT"), cells, right=(2, 3, 4)) + more

@@ -1,0 +1,60 @@
+"""The end of a run in text: verdict, proofs, score, duration, cost, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from launcher.advice import advice_for
+from launcher.model import Phase, Proof
+from launcher.queries import Ending, RunRow
+from launcher.render.amounts import duration, moment, usd
+from launcher.render.runs import state_of
+from launcher.render.table import facts
+
+_HOLDS = {True: "yes", False: "NO", None: "missing"}
+
+
+def summary(ending: Ending, now: float) -> str:
+    """The last lines of `launch`."""
+    run, ends_at = ending.row.run, ending.lease_ends_at
+    return facts(
+        [
+            ("run", f"{run.id} ({run.job})"),
+            ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
+            ("proofs", proof_lines(run.proofs)),
+            ("score", score_line(ending.scores)),
+            ("duration", duration((run.ended_at or now) - run.created_at)),
+            ("cost", _cost(ending)),
+            ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
+            ("outputs", run.out_dir),
+            ("next", "" if run.cause is None and run.phase is Phase.ENDED else advice_for(run)),
+        ]
+    )
+
+
+def verdict_line(row: RunRow) -> str:
+    """`FAILED: signal, rank 1 was ended by SIGSEGV`."""
+    because = ", ".join(filter(None, (row.run.cause, row.run.detail)))
+    return f"{state_of(row)}: {because}" if because else state_of(row)
+
+
+def proof_lines(proofs: Sequence[Proof]) -> str:
+    """One proof a line: does it hold?"""
+    width = max((len(proof.name) for proof in proofs), default=0)
+    return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
+
+
+def score_line(scores: Mapping[str, float]) -> str:
+    """Scores by name; the error of a rollout beside that of predicting no change."""
+    model, floor = scores.get("rollout_nrmse"), scores.get("persistence_nrmse")
+    if model and floor:
+        return f"rollout nRMSE {model:.4g}; persistence {floor:.4g}, {floor / model:.1f}x worse"
+    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(scores.items()))
+
+
+def _cost(ending: Ending) -> str:
+    row = ending.row
+    own = f"{usd(row.usd)} at {usd(row.run.usd_per_hour)}/h"
+    if len(ending.attempts) < 2:
+        return own
+    return f"{own}; {usd(sum(a.usd for a in ending.attempts))} for all {len(ending.attempts)} attempts"

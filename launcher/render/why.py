@@ -1,0 +1,84 @@
+"""`why` in text: verdict, cause, proofs, the first failing rank, a hang's frame, what to try next."""
+
+from __future__ import annotations
+
+from launcher.advice import advice_for
+from launcher.loglines import printable
+from launcher.model import Cause, Phase, Proof
+from launcher.queries import Explanation
+from launcher.render.amounts import duration, moment
+from launcher.render.summary import proof_lines, verdict_line
+from launcher.render.table import facts, short
+from trainer.outcome import Outcome, RankEnd
+
+_HALF = 38
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """Everything that speaks for and against."""
+    run, outcome = explanation.row.run, explanation.outcome
+    parts = [
+        facts(
+            [
+                ("run", f"{run.id} ({run.job})"),
+                ("verdict", verdict_line(explanation.row)),
+                ("first", _first_failure(outcome)),
+                ("hang", _hang(explanation)),
+                ("last", _last(explanation)),
+                ("proofs", proof_lines(run.proofs)),
+            ]
+        )
+    ]
+    if run.cause is Cause.CONTRADICTION:
+        parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise))
+    if outcome is not None and outcome.first_failure and outcome.first_failure.traceback:
+        parts.append(_traceback(outcome.first_failure))
+    parts.append(facts([("outputs", run.out_dir), ("try", advice_for(run))]))
+    return "\n\n".join(parts)
+
+
+def _first_failure(outcome: Outcome | None) -> str:
+    """Which rank failed first, and of what."""
+    if outcome is None or outcome.first_failure is None:
+        return ""
+    rank = outcome.first_failure
+    how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
+    where = f" at step {rank.step}" + (f" ({rank.phase})" if rank.phase else "")
+    return f"rank {rank.rank}: {printable(how)}{where}"
+
+
+def _hang(explanation: Explanation) -> str:
+    outcome = explanation.outcome
+    if outcome is None or outcome.hang is None:
+        return ""
+    hang = outcome.hang
+    lines = [
+        f"rank {hang.rank} stood still for {duration(hang.stalled_s)} in step {hang.step} ({hang.phase})",
+        f"at {printable(hang.frame)}",
+        *(f"stacks {path}" for path in explanation.stacks),
+    ]
+    return "\n".join(lines)
+
+
+def _last(explanation: Explanation) -> str:
+    """What the diary said last, for a run without a verdict or without evidence."""
+    event = explanation.last_event
+    if event is None or (explanation.row.run.phase is Phase.ENDED and explanation.outcome is not None):
+        return ""
+    return f"{moment(event.at)} {event.phase.value}: {printable(event.text)}"
+
+
+def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...]) -> str:
+    rows = [("says success", "says otherwise"), ("-" * _HALF, "-" * _HALF)]
+    for number in range(max(len(left), len(right))):
+        rows.append((_cell(left, number), _cell(right, number)))
+    return "\n".join(f"{one:<{_HALF}}  {other}".rstrip() for one, other in rows)
+
+
+def _cell(proofs: tuple[Proof, ...], number: int) -> str:
+    return short(proofs[number].text, _HALF) if number < len(proofs) else ""
+
+
+def _traceback(rank: RankEnd) -> str:
+    lines = (rank.traceback or "").rstrip().splitlines()
+    return "\n".join([f"rank {rank.rank} said:", *(f"  {printable(line)}" for line in lines)])

@@ -1,0 +1,99 @@
+"""The Screen port on a stream: steps with elapsed time and dollars, the log, a line of progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+from launcher.loglines import parse_line, printable
+from launcher.model import Event, Run
+from launcher.render.amounts import duration, usd
+
+_CLEAR = "\r\x1b[K"
+_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_LIVE_S, _QUIET_S = 0.2, 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What the stream can show."""
+
+    live: bool
+    """A line may be overwritten."""
+    color: bool
+
+    @classmethod
+    def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Look:
+        """Plain for a file, a pipe or a dumb terminal; without colour when NO_COLOR is set."""
+        live = stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+        return cls(live=live, color=live and not environ.get("NO_COLOR"))
+
+
+class StreamScreen:
+    """Shows a run on a stream. `began`: from when elapsed time counts."""
+
+    def __init__(
+        self, stream: TextIO, look: Look, *, began: float, now: Callable[[], float] = time.time
+    ) -> None:
+        self._stream, self._look, self._began, self._now = stream, look, began, now
+        self._progress = ""
+        self._shown: tuple[float, int] = (0.0, -1)
+        self._rest = ""
+
+    def event(self, event: Event) -> None:
+        """A step of the road."""
+        elapsed = duration(event.at - self._began)
+        phase = self._styled(_BOLD, f"{event.phase.value:<8}")
+        self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {printable(event.text)}")
+
+    def log(self, text: str) -> None:
+        """New lines of the training's log; the last may come in parts."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for raw in lines:
+            line = parse_line(raw)
+            if line is None:
+                self._line(printable(raw))
+            else:
+                self._line(f"{self._styled(_DIM, line.source)} {printable(line.text)}")
+
+    def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
+        """Where the training stands: overwritten on a terminal, now and then a line elsewhere."""
+        at, step = self._shown
+        pause_s = _LIVE_S if self._look.live else _QUIET_S
+        if run.step == step or self._now() - at < pause_s:
+            return
+        self._shown = (self._now(), run.step)
+        text = self._standing(run, loss, usd)
+        if self._look.live:
+            self._progress = text
+            self._write(_CLEAR + text)
+        else:
+            self._line(text)
+
+    def close(self) -> None:
+        """Nothing half-written stays on the terminal."""
+        self._write(_CLEAR if self._progress else "")
+        self._progress = ""
+
+    def _standing(self, run: Run, loss: float | None, spent_usd: float) -> str:
+        elapsed = duration(self._now() - self._began)
+        of = f"/{run.steps} ({run.step / run.steps:.0%})" if run.steps else ""
+        loss_text = "" if loss is None else f"  loss {loss:.4g}"
+        return f"{elapsed:>8} {usd(spent_usd):>8}  {run.phase.value:<8} step {run.step}{of}{loss_text}"
+
+    def _line(self, text: str) -> None:
+        """A whole line above the line of progress."""
+        self._write(f"{_CLEAR}{text}\n{self._progress}" if self._progress else f"{text}\n")
+
+    def _styled(self, style: str, text: str) -> str:
+        return f"{style}{text}{_PLAIN}" if self._look.color else text
+
+    def _write(self, text: str) -> None:
+        # A terminal that was closed must not end the launcher: there is a machine to give back.
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            return

@@ -1,0 +1,157 @@
+"""Wiring: the one place that reads the environment and picks adapters."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from launcher.attempts import Attempts
+from launcher.interrupts import Interrupts, ask_on, say_on
+from launcher.ledger import SqliteLedger
+from launcher.model import Run, Wish
+from launcher.ports import Clock, Ledger, Packer, Provider, Screen, Shelf
+from launcher.run_ids import new_id
+from launcher.trip import Tools
+
+DEFAULT_PROVIDER = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wiring:
+    """What the commands work with. Each part is made when it is first asked for."""
+
+    ledger: Callable[[], Ledger]
+    provider: Callable[[str], Provider]
+    packer: Callable[[Path | None], Packer]
+    """Packs what a box needs, with the checkpoints of that folder."""
+    shelf: Callable[[], Shelf]
+    screen: Callable[[float], Screen]
+    """Counts elapsed time from that moment."""
+    interrupts: Callable[[Wish, Wish, float | None], Interrupts]
+    """Of what the first Ctrl-C means (NONE: ask), the wish from the start, and until when to stay."""
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    who: Callable[[], str]
+
+    def clock(self) -> Clock:
+        """Time, for a command that drives nothing."""
+        return self.interrupts(Wish.STOP, Wish.NONE, None)
+
+    def tools_for(self, run: Run) -> Tools:
+        """What reaches the machine of a run, for a command that does not drive it."""
+        interrupts = self.interrupts(Wish.STOP, Wish.NONE, None)
+        return self.tools(run.provider, interrupts, self.screen(run.created_at))
+
+    def attempts(self, interrupts: Interrupts, *, began: float) -> Attempts:
+        """Drives runs for a user who may interrupt."""
+        screen = self.screen(began)
+
+        def tools_for(provider: str, checkpoints: Path | None) -> Tools:
+            return self.tools(provider, interrupts, screen, checkpoints)
+
+        return Attempts(tools_for=tools_for, new_id=self.new_id)
+
+    def tools(
+        self, provider: str, interrupts: Interrupts, screen: Screen, checkpoints: Path | None = None
+    ) -> Tools:
+        """What drives one run."""
+        return Tools(
+            provider=self.provider(provider),
+            ledger=self.ledger(),
+            clock=interrupts,
+            packer=self.packer(checkpoints),
+            shelf=self.shelf(),
+            screen=screen,
+            wishes=interrupts,
+            who=self.who(),
+        )
+
+
+def wire(environ: Mapping[str, str]) -> Wiring:
+    """The real adapters, as the environment asks for them."""
+    state = _state_folder(environ)
+
+    @cache
+    def ledger() -> Ledger:
+        return SqliteLedger(state / "ledger.db", now=time.time, alive=_is_alive)
+
+    @cache
+    def provider(name: str) -> Provider:
+        from launcher.providers import provider_class
+
+        python = environ.get("VASTRUN_PYTHON", sys.executable)
+        return provider_class(name)(state / "boxes", python, clock=_interrupts(Wish.STOP, Wish.NONE, None))
+
+    def packer(checkpoints: Path | None) -> Packer:
+        from launcher.bundle import Bundler
+
+        return Bundler(environ, resume_dir=checkpoints)
+
+    def shelf() -> Shelf:
+        from launcher.shelf import FolderShelf
+
+        return FolderShelf()
+
+    def screen(began: float) -> Screen:
+        from launcher.screen import Look, StreamScreen
+
+        return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began)
+
+    return Wiring(
+        ledger=ledger,
+        provider=provider,
+        packer=packer,
+        shelf=shelf,
+        screen=screen,
+        interrupts=_interrupts,
+        now=time.time,
+        new_id=lambda: new_id(random.SystemRandom()),
+        who=_this_process,
+    )
+
+
+def _state_folder(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_STATE_HOME", "")
+    # A relative path is to be ignored, says the XDG specification.
+    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    return root / "vastrun"
+
+
+def _interrupts(first: Wish, wish: Wish, until: float | None) -> Interrupts:
+    """Asks at a terminal what Ctrl-C means when `first` is NONE; elsewhere it then means stop."""
+    say = say_on(sys.stderr.fileno())
+    asks = first is Wish.NONE and sys.stdin.isatty() and sys.stderr.isatty()
+    return Interrupts(
+        say=say,
+        ask=ask_on(sys.stdin.fileno(), say) if asks else None,
+        first=Wish.STOP if first is Wish.NONE else first,
+        wish=wish,
+        until=until,
+    )
+
+
+@cache
+def _this_process() -> str:
+    import psutil
+
+    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+
+def _is_alive(who: str) -> bool:
+    """False only when that process ran on this computer and is dead: its number may be another's by now."""
+    import psutil
+
+    host, pid, started = who.rsplit(":", 2)
+    if host != socket.gethostname():
+        return True
+    try:
+        return abs(psutil.Process(int(pid)).create_time() - float(started)) < 2.0
+    except psutil.NoSuchProcess:
+        return False
