@@ -1,0 +1,56 @@
+"""The ranks' environment: who wins over whom."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.launches import job_of
+from trainer.environment import rank_environment
+from trainer.job import Job
+from trainer.records import read_as
+
+BOX = Path("/box")
+
+
+def job(**changes: Any) -> Job:
+    made = read_as(Job, job_of(**changes))
+    assert isinstance(made, Job)
+    return made
+
+
+def test_the_job_wins_over_our_defaults_and_the_defaults_over_the_image() -> None:
+    inherited = {"OMP_NUM_THREADS": "64", "NCCL_DEBUG": "TRACE", "HF_HOME": "/cache"}
+    env = rank_environment(job(env={"NCCL_DEBUG": "INFO"}, ranks=1000), BOX, inherited)
+    assert (env["OMP_NUM_THREADS"], env["NCCL_DEBUG"], env["HF_HOME"]) == ("1", "INFO", "/cache")
+
+
+def test_the_threads_of_the_training_are_those_of_its_ranks() -> None:
+    env = rank_environment(job(train={"steps": 5, "threads": 3}, command=None), BOX, {})
+    assert env["OMP_NUM_THREADS"] == "3"
+
+
+def test_the_jobs_nccl_debug_is_set() -> None:
+    assert rank_environment(job(nccl_debug="INFO"), BOX, {})["NCCL_DEBUG"] == "INFO"
+
+
+@pytest.mark.parametrize("name", ["PYTHONFAULTHANDLER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "VASTRUN_BOX"])
+def test_what_the_supervisor_lives_by_cannot_be_changed(name: str) -> None:
+    assert rank_environment(job(env={name: "0"}), BOX, {})[name] != "0"
+
+
+def test_python_is_the_one_that_trains_and_finds_the_trainer_first() -> None:
+    inherited = {"PATH": "/usr/bin", "PYTHONPATH": "/mine"}
+    env = rank_environment(job(), BOX, inherited)
+    assert env["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
+    trainer, mine = env["PYTHONPATH"].split(":")
+    assert (Path(trainer) / "trainer" / "supervise.py").is_file()
+    assert mine == "/mine"
+
+
+def test_the_onboard_trainer_finds_the_users_code() -> None:
+    env = rank_environment(job(train={"steps": 5}, command=None), BOX, {})
+    assert env["PYTHONPATH"].endswith(":/box/code")

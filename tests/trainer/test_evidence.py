@@ -1,0 +1,157 @@
+"""What the files of a training prove, and what they do not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.launches import job_of
+from trainer import layout
+from trainer.conclude import Watched, conclude
+from trainer.evidence import run_checks
+from trainer.job import Job, Success
+from trainer.outcome import Outcome, RankEnd
+from trainer.rank_process import RankProcess
+
+STATE = b"weights"
+DONE = Watched(
+    started_at=1.0,
+    processes=tuple(RankProcess(rank=r, pid=1, started_at=1.0, exit_code=0, ended_at=2.0) for r in range(2)),
+    agent=None,
+    agent_exit=0,
+)
+
+
+class TrainingBox:
+    """A box in which two ranks trained 20 steps."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write(layout.JOB, job_of(train={"steps": 20}, command=None, success=None))
+        self.write(layout.FINAL, {"step": 20, "steps": 20, "loss": 0.5, "scores": {"rollout_nrmse": 0.1}})
+        self.write(f"{layout.CHECKPOINTS}/latest.json", {"step": 20, "path": "step-000020"})
+        sums = {"path": "state.pt", "size": len(STATE), "sha256": hashlib.sha256(STATE).hexdigest()}
+        self.write(f"{layout.CHECKPOINTS}/step-000020/manifest.json", {"step": 20, "files": [sums]})
+        self.state.write_bytes(STATE)
+        for rank in range(2):
+            self.write(f"{layout.RANKS}/rank-{rank}.json", {"reason": "finished", "step": 20})
+
+    @property
+    def state(self) -> Path:
+        return self.path / layout.CHECKPOINTS / "step-000020/state.pt"
+
+    def write(self, path: str, value: Any) -> None:
+        (self.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.path / path).write_text(json.dumps(value))
+
+    def outcome(self) -> Outcome:
+        """As a reader of the file gets it."""
+        return Outcome.from_json(conclude(self.path, Job.read(self.path), DONE).to_json())
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> TrainingBox:
+    return TrainingBox(tmp_path)
+
+
+def test_a_whole_training_leaves_every_proof(box: TrainingBox) -> None:
+    outcome = box.outcome()
+    assert (outcome.kind, outcome.reason) == ("train", "finished")
+    assert (outcome.final_record, outcome.steps_done, outcome.steps_planned) == (True, 20, 20)
+    assert (outcome.last_loss, outcome.loss_finite) == (0.5, True)
+    assert outcome.scores == {"rollout_nrmse": 0.1}
+    assert outcome.checkpoint is not None
+    assert (outcome.checkpoint.step, outcome.checkpoint.intact) == (20, True)
+    assert [file.path for file in outcome.checkpoint.files] == ["run/checkpoints/step-000020/state.pt"]
+
+
+def test_a_checkpoint_with_one_byte_changed_is_not_intact(box: TrainingBox) -> None:
+    box.state.write_bytes(b"Weights")
+    checkpoint = box.outcome().checkpoint
+    assert checkpoint is not None
+    assert not checkpoint.intact
+
+
+def test_a_checkpoint_without_its_file_is_not_intact(box: TrainingBox) -> None:
+    box.state.unlink()
+    checkpoint = box.outcome().checkpoint
+    assert checkpoint is not None
+    assert not checkpoint.intact
+
+
+def test_without_a_checkpoint_there_is_none(box: TrainingBox) -> None:
+    (box.path / layout.CHECKPOINTS / "latest.json").unlink()
+    assert box.outcome().checkpoint is None
+
+
+@pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_is_told_as_not_finite(box: TrainingBox, loss: float | None) -> None:
+    box.write(layout.FINAL, {"step": 20, "steps": 20, "loss": loss, "scores": {"rollout_nrmse": loss}})
+    outcome = box.outcome()
+    assert (outcome.last_loss, outcome.loss_finite) == (None, False)
+    assert outcome.scores == {}
+
+
+def test_without_a_final_record_the_last_metrics_give_the_loss(box: TrainingBox) -> None:
+    (box.path / layout.FINAL).unlink()
+    (box.path / layout.METRICS).write_text('{"step": 9, "loss": 0.9}\n{"step": 10, "loss": 0.8}\n{"step": 1')
+    outcome = box.outcome()
+    assert not outcome.final_record
+    assert (outcome.last_loss, outcome.loss_finite) == (0.8, True)
+
+
+def test_the_rank_that_did_the_fewest_steps_counts(box: TrainingBox) -> None:
+    box.write(f"{layout.RANKS}/rank-1.json", {"reason": "finished", "step": 19})
+    assert box.outcome().steps_done == 19
+
+
+def test_a_training_that_did_nothing_proves_nothing(tmp_path: Path) -> None:
+    (tmp_path / layout.JOB).write_text(json.dumps(job_of(train={"steps": 20}, command=None, success=None)))
+    outcome = conclude(tmp_path, Job.read(tmp_path), DONE)
+    assert (outcome.reason, outcome.final_record, outcome.steps_done) == ("finished", False, 0)
+    assert (outcome.last_loss, outcome.loss_finite, outcome.checkpoint) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"), [("finished", "finished"), ("failed", "failed"), ("running", "crashed")]
+)
+def test_a_wandb_run_that_was_never_finished_has_crashed(box: TrainingBox, written: str, told: str) -> None:
+    box.write(layout.WANDB, {"id": "calm-heron-3f1a", "mode": "offline", "state": written, "url": None})
+    wandb = box.outcome().wandb
+    assert wandb is not None
+    assert (wandb.mode, wandb.state) == ("offline", told)
+
+
+@pytest.mark.parametrize(
+    ("success", "holds"),
+    [
+        (Success(files=("results/*.npz",)), True),
+        (Success(files=("results/*.txt",)), False),
+        (Success(files=("results/empty.csv",)), False),
+        (Success(log=r"nRMSE 0\.\d+"), True),
+        (Success(log="rollout done"), False),
+        (Success(steps=7), True),
+        (Success(steps=8), False),
+        (Success(exit_code=0), True),
+    ],
+)
+def test_a_condition_of_the_job_holds_or_not(tmp_path: Path, success: Success, holds: bool) -> None:
+    results = tmp_path / layout.CODE / "results"
+    results.mkdir(parents=True)
+    (results / "a.npz").write_bytes(b"numbers")
+    (results / "empty.csv").touch()
+    log = tmp_path / layout.RAW_LOGS / "rank-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch 1\nnRMSE 0.03\n")
+    ranks = [RankEnd(rank=0, exit_code=0, step=7), RankEnd(rank=1, exit_code=0, step=9)]
+    assert [check.holds for check in run_checks(success, tmp_path, ranks)] == [holds]
+
+
+def test_an_exit_code_that_differs_on_one_rank_breaks_the_condition(tmp_path: Path) -> None:
+    ranks = [RankEnd(rank=0, exit_code=0), RankEnd(rank=1, exit_code=3)]
+    (check,) = run_checks(Success(exit_code=0), tmp_path, ranks)
+    assert (check.holds, check.text) == (False, "exit codes of the ranks: 0, 3")
