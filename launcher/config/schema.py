@@ -38,8 +38,11 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
         hint, key = hints[field.name], prefix + field.name
         yield Option(key=key, expected=expected(hint), default=_default(field))
         inner = bare(hint)
+        items = typing.get_args(inner)
         if is_dataclass(inner):
             yield from options(inner, f"{key}.")
+        elif items and is_dataclass(items[0]):
+            yield from options(items[0], f"{key}[].")
 
 
 def _default(field: Field[Any]) -> Any:
