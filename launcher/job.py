@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
@@ -117,8 +116,3 @@ class JobSpec:
     def world_size(self) -> int:
         """How many ranks train."""
         return self.ranks or max(1, self.resources.gpus)
-
-
-def code_root(job_file_dir: str, code: Code) -> str:
-    """The code folder, given the folder of the job file."""
-    return str(PurePosixPath(job_file_dir) / code.path)
