@@ -146,7 +146,7 @@ class LocalProvider:
             raise ProviderError(f"{box} could not be removed: {done.stderr.strip()[-300:]}")
 
     def _box(self, instance_id: str) -> Path:
-        if instance_id != Path(instance_id).name or instance_id.startswith("."):
+        if Path(instance_id).name != instance_id or instance_id.startswith(".") or not instance_id:
             raise ProviderError(f"not the id of a local box: {instance_id!r}")
         return self._root / instance_id
 

@@ -1,0 +1,77 @@
+"""One maker for each provider: what the contract suite needs to try it out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.job import JobSpec, Resources
+from launcher.model import Offer, Order
+from launcher.ports import Provider
+from launcher.providers import provider_class
+from launcher.shipped import onstart_dir
+from tests.fakes import FakeClock, FakeProvider, train_job
+
+LEASE = {
+    "LEASE_SHIP_S": "600",
+    "LEASE_LIFE_S": "3600",
+    "LEASE_LIFE_CAUSE": "time_limit",
+    "LEASE_GRACE_S": "60",
+    "LEASE_COLLECT_S": "600",
+}
+
+
+class RealClock:
+    """The computer's own time."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Market:
+    """A provider to try, and a second look at the same market through fresh eyes."""
+
+    provider: Provider
+    again: Callable[[], Provider]
+    real: bool = True
+    """Its boxes run any command and keep any file."""
+
+    def order(self, label: str, *, env: Mapping[str, str] = LEASE) -> Order:
+        return Order(
+            offer=self.offer(),
+            label=label,
+            image=None,
+            disk_gb=8.0,
+            onstart=(onstart_dir() / "lease.sh").read_text(encoding="utf-8"),
+            env=env,
+        )
+
+    def offer(self) -> Offer:
+        return self.provider.search(small_job())[0]
+
+
+def small_job() -> JobSpec:
+    """A job that every computer can train."""
+    return train_job(resources=Resources(gpus=0, disk_gb=8.0))
+
+
+def fake(folder: Path) -> Market:
+    market = FakeProvider(FakeClock())
+    return Market(provider=market, again=lambda: market, real=False)
+
+
+def local(folder: Path) -> Market:
+    def make() -> Provider:
+        return provider_class("local")(folder / "boxes", sys.executable, clock=RealClock())
+
+    return Market(provider=make(), again=make)
+
+
+MAKERS: Mapping[str, Callable[[Path], Market]] = {"fake": fake, "local": local}

@@ -1,0 +1,102 @@
+"""What every provider promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.errors import GoneError, NoOfferError
+from launcher.job import Resources
+from launcher.model import Instance
+from launcher.providers import PROVIDERS
+from tests.contract.markets import MAKERS, Market, small_job
+
+
+def test_every_registered_provider_meets_the_contract() -> None:
+    assert set(PROVIDERS) <= set(MAKERS)
+
+
+def test_a_job_that_fits_gets_an_offer_with_a_price_and_a_host(market: Market) -> None:
+    offer = market.provider.search(small_job())[0]
+    assert offer.usd_per_hour >= 0
+    assert offer.host
+    assert offer.description
+
+
+def test_a_job_that_fits_nowhere_gets_no_offer(market: Market) -> None:
+    if not market.real:
+        pytest.skip("it sells whatever is asked for")
+    impossible = replace(small_job(), resources=Resources(gpus=64, gpu_memory_gb=10_000))
+    try:
+        assert not market.provider.search(impossible)
+    except NoOfferError as error:
+        assert "64 GPUs" in str(error)
+
+
+def test_searching_rents_nothing(market: Market) -> None:
+    market.provider.search(small_job())
+    assert not market.provider.instances()
+
+
+def test_free_says_whether_its_offers_cost_nothing(market: Market) -> None:
+    assert market.provider.free == (market.offer().usd_per_hour == 0)
+
+
+def test_a_rented_machine_carries_its_label_and_its_price(market: Market) -> None:
+    order = market.order("vastrun-calm-heron-3f1a")
+    instance = market.provider.rent(order)
+    assert instance.label == "vastrun-calm-heron-3f1a"
+    assert instance.usd_per_hour == order.offer.usd_per_hour
+    assert instance.rented_at > 0
+
+
+def test_a_rented_machine_is_listed_as_it_was_rented(market: Market, instance: Instance) -> None:
+    assert [found for found in market.provider.instances() if found.label == instance.label] == [instance]
+
+
+def test_another_launcher_sees_the_same_machines(market: Market, instance: Instance) -> None:
+    assert market.again().instances() == [instance]
+
+
+def test_renting_twice_makes_two_machines(market: Market) -> None:
+    first = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
+    second = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
+    assert first.id != second.id
+    assert {found.id for found in market.provider.instances()} == {first.id, second.id}
+
+
+def test_a_destroyed_machine_is_not_listed(market: Market, instance: Instance) -> None:
+    market.provider.destroy(instance.id)
+    assert not market.provider.instances()
+
+
+def test_destroying_one_machine_leaves_the_others(market: Market, instance: Instance) -> None:
+    other = market.provider.rent(market.order("vastrun-warm-otter-77aa"))
+    market.provider.destroy(instance.id)
+    assert market.provider.instances() == [other]
+
+
+def test_destroying_twice_is_no_error(market: Market, instance: Instance) -> None:
+    market.provider.destroy(instance.id)
+    market.provider.destroy(instance.id)
+
+
+def test_destroying_what_never_was_is_no_error(market: Market) -> None:
+    market.provider.destroy("nothing-0000.0000")
+
+
+def test_a_destroyed_machine_cannot_be_connected_to(market: Market, instance: Instance) -> None:
+    market.provider.destroy(instance.id)
+    with pytest.raises(GoneError):
+        market.provider.connect(instance)
+
+
+def test_another_launcher_can_destroy_a_machine(market: Market, instance: Instance) -> None:
+    market.again().destroy(instance.id)
+    assert not market.provider.instances()
+
+
+def test_a_rented_machine_has_its_lease_armed(market: Market, instance: Instance) -> None:
+    state = market.provider.connect(instance).read("lease.state")
+    assert b"state=armed" in state.splitlines()

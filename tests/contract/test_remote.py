@@ -1,0 +1,107 @@
+"""What every shell on a machine promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.model import Instance
+from launcher.ports import Remote
+from tests.contract.markets import Market
+
+
+def test_what_is_written_is_read(remote: Remote) -> None:
+    content = bytes(range(256)) * 10
+    remote.write("inbox/data", content)
+    assert remote.read("inbox/data") == content
+
+
+def test_writing_again_replaces_the_whole_file(remote: Remote) -> None:
+    remote.write("note", b"a long first version")
+    remote.write("note", b"short")
+    assert remote.read("note") == b"short"
+
+
+def test_a_file_that_was_put_is_read(remote: Remote, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(b"\0content")
+    remote.put(str(tmp_path / "here"), "inbox/there")
+    assert remote.read("inbox/there") == b"\0content"
+
+
+def test_reading_starts_at_the_offset_and_ends_at_the_limit(remote: Remote) -> None:
+    remote.write("digits", b"0123456789")
+    assert remote.read("digits", offset=3, limit=4) == b"3456"
+
+
+def test_reading_past_the_end_gives_nothing(remote: Remote) -> None:
+    remote.write("digits", b"0123456789")
+    assert remote.read("digits", offset=10) == b""
+    assert remote.read("digits", offset=99) == b""
+
+
+def test_reading_what_is_not_there_gives_nothing(remote: Remote) -> None:
+    assert remote.read("no/such/file") == b""
+
+
+def test_a_box_goes_on_when_its_connection_is_closed(
+    market: Market, instance: Instance, remote: Remote
+) -> None:
+    remote.write("note", b"still here")
+    remote.close()
+    assert market.provider.connect(instance).read("note") == b"still here"
+
+
+@pytest.mark.parametrize("verb", ["run", "write", "put", "read"])
+def test_every_verb_on_a_box_that_is_no_more_says_so(
+    market: Market, instance: Instance, remote: Remote, tmp_path: Path, verb: str
+) -> None:
+    (tmp_path / "here").write_bytes(b"content")
+    verbs = {
+        "run": lambda: remote.run("true", timeout_s=10),
+        "write": lambda: remote.write("note", b"content"),
+        "put": lambda: remote.put(str(tmp_path / "here"), "inbox/there"),
+        "read": lambda: remote.read("note"),
+    }
+    market.provider.destroy(instance.id)
+    with pytest.raises(GoneError):
+        verbs[verb]()
+    assert not market.provider.instances()
+
+
+def test_a_command_gives_its_exit_code_and_both_its_outputs(shell: Remote) -> None:
+    done = shell.run("echo out; echo err >&2; exit 3", timeout_s=10)
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+def test_a_command_runs_in_the_folder_of_the_box(shell: Remote) -> None:
+    shell.write("note", b"from the box")
+    assert shell.run("cat note", timeout_s=10).stdout == "from the box"
+    assert shell.run('[ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=10).exit_code == 0
+
+
+def test_a_command_sees_the_order_s_variables(shell: Remote) -> None:
+    assert shell.run("echo $LEASE_LIFE_S", timeout_s=10).stdout == "3600\n"
+
+
+def test_output_that_is_not_text_is_no_error(shell: Remote) -> None:
+    assert "\N{REPLACEMENT CHARACTER}" in shell.run("printf '\\377'", timeout_s=10).stdout
+
+
+def test_a_command_without_an_answer_in_time_is_unreachable_and_ended(shell: Remote) -> None:
+    with pytest.raises(UnreachableError, match="no answer within"):
+        shell.run("echo $$ >pid; sleep 1000", timeout_s=0.5)
+    pid = shell.read("pid").decode().strip()
+    assert shell.run(f"kill -0 {pid}", timeout_s=10).exit_code != 0
+
+
+def test_a_written_file_has_the_mode_that_was_asked_for(shell: Remote) -> None:
+    shell.write("inbox/secrets.env", b"A='b'\n", mode=0o600)
+    assert shell.run("stat -c %a inbox/secrets.env", timeout_s=10).stdout == "600\n"
+
+
+def test_nothing_of_an_unfinished_file_is_left(shell: Remote, tmp_path: Path) -> None:
+    with pytest.raises(ProviderError, match="No such file"):
+        shell.put(str(tmp_path / "not here"), "inbox/there")
+    assert shell.run("ls -A inbox", timeout_s=10).stdout.strip() == ""

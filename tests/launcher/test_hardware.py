@@ -1,0 +1,83 @@
+"""What this computer has, and what it lacks for a job."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.hardware import Gpu, Hardware, look_around, shortfall
+from launcher.job import Resources
+
+STATION = Hardware(
+    cores=16,
+    memory_gb=64.0,
+    disk_gb=500.0,
+    gpus=(
+        Gpu(name="NVIDIA GeForce RTX 4090", memory_gb=24.0),
+        Gpu(name="NVIDIA A100-SXM4-80GB", memory_gb=80.0),
+    ),
+    cuda=12.4,
+)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Resources(gpus=2),
+        Resources(gpus=1, gpu_names=("RTX 4090",)),
+        Resources(gpus=1, gpu_names=("A100 SXM4",), gpu_memory_gb=80),
+        Resources(gpus=2, gpu_names=("RTX 4090", "A100 SXM4")),
+        Resources(gpus=0, memory_gb=64, disk_gb=500, cuda=13.0),
+        Resources(gpus=1, cuda=12.4, regions=("DE",), reliability=1.0),
+    ],
+)
+def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
+    assert shortfall(STATION, wanted) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (Resources(gpus=3), "3 GPUs of any kind wanted, 2 here"),
+        (Resources(gpus=2, gpu_names=("RTX 4090",)), "2 GPUs of RTX 4090 wanted, 1 here"),
+        (Resources(gpus=2, gpu_memory_gb=40), "2 GPUs of any kind with 40 GB wanted, 1 here"),
+        (Resources(gpus=0, memory_gb=65), "65 GB of memory wanted, 64 here"),
+        (Resources(gpus=0, disk_gb=501), "501 GB of disk wanted, 500 free here"),
+        (Resources(gpus=1, cuda=12.8), "CUDA 12.8 wanted, the driver here supports 12.4"),
+    ],
+)
+def test_each_limit_that_is_not_met_is_told(wanted: Resources, words: str) -> None:
+    assert shortfall(STATION, wanted) == [words]
+
+
+def test_an_unknown_cuda_version_is_not_held_against_the_computer() -> None:
+    assert shortfall(replace(STATION, cuda=0.0), Resources(gpus=1, cuda=12.8)) == []
+
+
+def test_gpus_are_those_that_nvidia_smi_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in --query*) echo "NVIDIA GeForce RTX 4090, 24564" ;;\n'
+        '*) echo "| Driver Version: 550.54   CUDA Version: 12.4  |" ;; esac\n'
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = look_around(tmp_path)
+    assert found.gpus == (Gpu(name="NVIDIA GeForce RTX 4090", memory_gb=24),)
+    assert found.cuda == 12.4
+
+
+def test_an_nvidia_smi_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert look_around(tmp_path).gpus == ()
+
+
+def test_the_free_disk_is_known_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    assert look_around(tmp_path / "not" / "yet").disk_gb > 0

@@ -1,0 +1,167 @@
+"""The provider `local`: what is its own beside the contract that all providers keep."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import GoneError, NoOfferError, ProviderError
+from launcher.job import Resources
+from launcher.model import Instance
+from launcher.ports import Provider
+from launcher.providers import provider_class
+from launcher.providers.local_remote import box_error
+from tests.contract.markets import LEASE, Market, RealClock, local, small_job
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Market:
+    return local(tmp_path)
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Path:
+    return tmp_path / "boxes"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(market: Market) -> object:
+    yield
+    for instance in market.provider.instances():
+        market.provider.destroy(instance.id)
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "never came true"
+        time.sleep(0.05)
+
+
+def rented(market: Market, **lease: str) -> Instance:
+    return market.provider.rent(market.order("vastrun-calm-heron-3f1a", env={**LEASE, **lease}))
+
+
+def lease_pid(market: Market, instance: Instance) -> int:
+    state = market.provider.connect(instance).read("lease.state").decode()
+    return int(dict(line.split("=", 1) for line in state.splitlines())["pid"])
+
+
+def test_a_box_does_not_see_the_launchers_secrets(tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "WANDB_API_KEY": "a secret", "VAST_API_KEY": "another"}
+    provider: Provider = provider_class("local")(
+        tmp_path / "boxes", sys.executable, clock=RealClock(), environ=environ
+    )
+    instance = provider.rent(local(tmp_path).order("vastrun-calm-heron-3f1a"))
+    variables = provider.connect(instance).run("env", timeout_s=10).stdout
+    assert "PATH=" in variables
+    assert "secret" not in variables
+    assert "another" not in variables
+
+
+def test_a_box_trains_with_the_python_it_was_given(market: Market) -> None:
+    remote = market.provider.connect(rented(market))
+    assert remote.run("echo $VASTRUN_PYTHON", timeout_s=10).stdout.strip() == sys.executable
+
+
+def test_only_the_user_can_look_into_a_box(market: Market, boxes: Path) -> None:
+    instance = rented(market)
+    assert (boxes / instance.id).stat().st_mode & 0o077 == 0
+
+
+def test_a_box_whose_time_is_up_is_gone_without_a_launcher(market: Market) -> None:
+    instance = rented(market, LEASE_LIFE_S="1", LEASE_GRACE_S="0")
+    remote = market.provider.connect(instance)
+    eventually(lambda: not market.provider.instances())
+    with pytest.raises(GoneError):
+        remote.read("lease.state")
+
+
+def test_a_box_whose_lease_died_is_stopped_until_somebody_connects(market: Market) -> None:
+    instance = rented(market)
+    os.kill(lease_pid(market, instance), signal.SIGKILL)
+    eventually(lambda: market.provider.instances()[0].state == "stopped")
+    market.provider.connect(instance)
+    assert market.provider.instances() == [instance]
+
+
+def test_the_lease_of_a_box_that_was_stopped_counts_from_the_first_start(market: Market) -> None:
+    instance = rented(market)
+    remote = market.provider.connect(instance)
+    before = remote.read("lease.state").decode().split("armed_at=")[1]
+    os.kill(lease_pid(market, instance), signal.SIGKILL)
+    eventually(lambda: market.provider.instances()[0].state == "stopped")
+    market.provider.connect(instance)
+    assert remote.read("lease.state").decode().split("armed_at=")[1] == before
+
+
+def test_a_folder_that_was_never_finished_is_no_machine_and_goes_with_the_next(
+    market: Market, boxes: Path
+) -> None:
+    half_made = boxes / ".calm-heron-3f1a.0000"
+    half_made.mkdir(parents=True)
+    assert not market.provider.instances()
+    rented(market)
+    assert not half_made.exists()
+
+
+def test_a_folder_whose_removal_was_cut_short_is_listed_and_can_be_destroyed(
+    market: Market, boxes: Path
+) -> None:
+    (boxes / "calm-heron-3f1a.0000" / "run").mkdir(parents=True)
+    found = market.provider.instances()[0]
+    assert found.label == "vastrun-calm-heron-3f1a"
+    market.provider.destroy(found.id)
+    assert not list(boxes.iterdir())
+
+
+def test_a_lease_that_does_not_start_is_an_error_that_says_why(market: Market) -> None:
+    order = replace(market.order("vastrun-calm-heron-3f1a"), onstart="echo broken >&2; exit 1")
+    with pytest.raises(ProviderError, match="broken"):
+        market.provider.rent(order)
+    assert [found.label for found in market.provider.instances()] == [order.label]
+
+
+def test_destroying_ends_what_a_removed_folder_left_running(market: Market, boxes: Path) -> None:
+    instance = rented(market)
+    remote = market.provider.connect(instance)
+    done = remote.run("setsid sleep 1000 >/dev/null 2>&1 & echo $!", timeout_s=10)
+    os.kill(lease_pid(market, instance), signal.SIGKILL)
+    (boxes / instance.id).rename(boxes.parent / "moved away")
+    market.provider.destroy(instance.id)
+    eventually(lambda: not Path("/proc", done.stdout.strip()).exists())
+
+
+@pytest.mark.parametrize("name", ["..", "../elsewhere", "/etc", ".hidden", ""])
+def test_only_boxes_can_be_destroyed(market: Market, name: str) -> None:
+    with pytest.raises(ProviderError, match="not the id"):
+        market.provider.destroy(name)
+
+
+def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market: Market) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    provider: Provider = provider_class("local")(tmp_path / "file", sys.executable, clock=RealClock())
+    with pytest.raises(ProviderError, match="this computer refused"):
+        provider.rent(market.order("vastrun-calm-heron-3f1a"))
+
+
+def test_a_full_disk_is_told_in_words() -> None:
+    error = box_error(OSError(errno.ENOSPC, "No space left on device"))
+    assert str(error) == "no space left on this computer's disk"
+    assert error.hint
+
+
+def test_what_this_computer_lacks_is_told_at_once(market: Market) -> None:
+    job = replace(small_job(), resources=Resources(gpus=8, memory_gb=1e6, disk_gb=1e7))
+    with pytest.raises(NoOfferError) as raised:
+        market.provider.search(job)
+    for part in ("8 GPUs", "GB of memory wanted", "GB of disk wanted"):
+        assert part in str(raised.value)
