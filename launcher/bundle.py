@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import tempfile
@@ -13,7 +12,7 @@ from typing import Any, Self
 
 from launcher.archive import Archive
 from launcher.errors import StorageError, UsageError
-from launcher.job import Code, JobSpec, Secret
+from launcher.job import JobSpec, Secret
 from launcher.model import Parcel, Run
 from launcher.shipped import onstart_dir, trainer_dir
 from launcher.worktree import Worktree, inner_target, worktree
@@ -65,7 +64,7 @@ class Bundler:
         return Path(self._scratch.name)
 
     def _write(self, path: Path, run: Run, spec: JobSpec) -> None:
-        tree = None if spec.code is None else _tree(spec.code, Path(run.out_dir))
+        tree = None if spec.code is None else worktree(spec.code.path, spec.code.exclude)
         with Archive(path) as archive:
             archive.add_bytes(layout.JOB, json.dumps(_job(run, spec, tree), indent=1).encode())
             _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh")
@@ -87,14 +86,6 @@ class Bundler:
             )
             raise UsageError(f"the secret {secret.name} is not set in the environment", hint=hint)
         return value
-
-
-def _tree(code: Code, out_dir: Path) -> Worktree:
-    """The code without what this run brings home, should that lie inside it."""
-    root = Path(code.path).expanduser().resolve()
-    out = out_dir.resolve()
-    exclude = (glob.escape(out.relative_to(root).as_posix()),) if out.is_relative_to(root) else ()
-    return worktree(str(root), (*code.exclude, *exclude))
 
 
 def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:

@@ -53,6 +53,10 @@ class FolderShelf:
             out.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=out) as file:
                 file.write(b"\0")
+            if not any(
+                out.iterdir()
+            ):  # ours alone: kept out of the user's commits, and of what the next run ships
+                (out / ".gitignore").write_text("*\n")
         _need_space(out, 0)
 
     def pump(self, run: Run, remote: Remote) -> str:

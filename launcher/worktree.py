@@ -128,17 +128,20 @@ def _walked(root: Path) -> Iterator[str]:
     for folder, subfolders, names in os.walk(root, onerror=refuse):
         here = Path(folder)
         links = [name for name in subfolders if (here / name).is_symlink()]
-        subfolders[:] = [
-            s for s in subfolders if s not in _LEFT_OUT and s not in links and not _is_venv(here / s)
-        ]
+        subfolders[:] = [s for s in subfolders if s not in links and not _is_left_out(here / s)]
         for name in [*names, *links]:
             path = here / name
             if path.is_symlink() or path.is_file():
                 yield path.relative_to(root).as_posix()
 
 
-def _is_venv(folder: Path) -> bool:
-    return (folder / "pyvenv.cfg").exists()
+def _is_left_out(folder: Path) -> bool:
+    """True also for a virtual environment, and for a folder that tells git to ignore all of it."""
+    ignore = folder / ".gitignore"
+    ignored = (
+        ignore.is_file() and ignore.stat().st_size < 9 and ignore.read_text(errors="replace").strip() == "*"
+    )
+    return ignored or folder.name in _LEFT_OUT or (folder / "pyvenv.cfg").exists()
 
 
 def _excluded(path: str, patterns: Sequence[str]) -> bool:

@@ -20,6 +20,7 @@ from launcher.config import dump_job
 from launcher.errors import StorageError, UsageError
 from launcher.job import Code, JobSpec, Limits, Secret, Success
 from launcher.model import Phase, Run
+from launcher.shelf import FolderShelf
 from trainer import layout
 from trainer.config import TrainConfig
 from trainer.job import Job
@@ -64,13 +65,13 @@ def packed(
 ) -> Mapping[str, bytes]:
     """Every file of the bundle."""
     with Bundler({}, resume_dir=resume_dir) as bundler:
-        parcel = bundler.pack(run_of(spec, out_dir), spec)
+        parcel = bundler.pack(run_of(spec), spec)
         with tarfile.open(parcel.path) as tar:
             return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry))}
 
 
-def shipped_code(spec: JobSpec, *, out_dir: str = "/nowhere") -> dict[str, tarfile.TarInfo]:
-    return members(packed(spec, out_dir=out_dir)[layout.CODE_ARCHIVE])
+def shipped_code(spec: JobSpec) -> dict[str, tarfile.TarInfo]:
+    return members(packed(spec)[layout.CODE_ARCHIVE])
 
 
 def git(folder: Path, *words: str) -> None:
@@ -196,11 +197,13 @@ def test_what_is_excluded_stays_here(code: Path) -> None:
     assert list(shipped_code(job_with(code, "data", "*.pt", "run.sh"))) == ["keep/a.py", "train.py"]
 
 
-def test_what_a_run_brings_home_is_not_shipped_again(code: Path) -> None:
+@pytest.mark.parametrize("folder", ["code", "checkout"])
+def test_what_earlier_runs_brought_home_is_not_shipped(folder: str, request: pytest.FixtureRequest) -> None:
+    code = request.getfixturevalue(folder)
     out = code / "results" / "calm-heron"
-    out.mkdir(parents=True)
+    FolderShelf().check(run_of(SPEC, str(out)))
     (out / "run.log").write_text("x")
-    assert "results/calm-heron/run.log" not in shipped_code(job_with(code), out_dir=str(out))
+    assert not [name for name in shipped_code(job_with(code)) if name.startswith("results")]
 
 
 def test_a_link_inside_the_code_stays_a_link(code: Path) -> None:

@@ -243,10 +243,17 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_is_rented(tmp_path
     assert "--out" in caught.value.hint
 
 
-def test_a_folder_that_takes_files_is_made_and_left_empty(run: Run) -> None:
+def test_a_folder_of_outputs_keeps_itself_out_of_git(run: Run) -> None:
     FolderShelf().check(run)
     FolderShelf().check(run)
-    assert list(Path(run.out_dir).iterdir()) == []
+    assert files_in(run.out_dir) == {".gitignore": b"*\n"}
+
+
+def test_a_folder_with_files_of_the_user_stays_as_it_is(run: Run) -> None:
+    Path(run.out_dir).mkdir(parents=True)
+    (Path(run.out_dir) / "notes").write_text("mine")
+    FolderShelf().check(run)
+    assert files_in(run.out_dir) == {"notes": b"mine"}
 
 
 @pytest.fixture
