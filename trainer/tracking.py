@@ -17,6 +17,7 @@ from trainer.records import write_json
 
 Mode = Literal["online", "offline", "off"]
 
+_INIT_S = 30.0
 _FINISH_S = 60.0
 
 
@@ -36,6 +37,7 @@ class Tracker:
         self._run = WandbRun(id=job.run_id, mode=mode_of(self._config), state="running")
         self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
         if self._run.mode != "off":
+            os.environ.update(_environment(box))
             self._thread.start()
 
     def log(self, point: dict[str, Any]) -> None:
@@ -49,14 +51,12 @@ class Tracker:
         if self._thread.is_alive():
             self._queue.put(exit_code)
             self._thread.join(_FINISH_S)
-        if self._thread.is_alive():
+        if self._run.mode != "off" and self._run.state == "running":
             self._become(state="crashed")
-            print(f"W&B did not finish within {_FINISH_S:.0f} s; its files are in run/wandb", flush=True)
+            print("W&B did not finish; its files are in run/wandb", flush=True)
         return self._run
 
     def _work(self) -> None:
-        for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
-            os.environ.setdefault(name, str(self._box / layout.RUN / "wandb"))
         try:
             import wandb
         except ImportError:
@@ -70,27 +70,40 @@ class Tracker:
             self._become(state="crashed")
 
     def _track(self, wandb: Any) -> None:
-        online = self._run.mode == "online"
-        run = wandb.init(
-            project=self._config.project,
-            entity=self._config.entity,
-            tags=self._config.tags,
-            name=f"{self._job.name} {self._job.run_id}",
-            id=self._job.run_id,
-            resume="allow" if online else None,
-            mode=self._run.mode,
-            dir=str(self._box / layout.RUN),
-            config=asdict(self._train),
-            settings=wandb.Settings(
-                silent=True, console="off", disable_git=True, disable_code=True, finish_timeout=_FINISH_S
-            ),
-        )
-        self._become(url=run.url if online else None)
+        run = self._begin(wandb)
+        self._become(url=run.url if self._run.mode == "online" else None)
         while isinstance(message := self._queue.get(), dict):
             run.log(message, step=message["step"])
         run.summary.update(self._scores)
         run.finish(exit_code=message)
         self._become(state="finished" if message == 0 else "failed")
+
+    def _begin(self, wandb: Any) -> Any:
+        try:
+            return self._init(wandb)
+        except wandb.Error as error:
+            if self._run.mode == "offline":
+                raise
+            print(f"W&B goes on offline: {str(error).splitlines()[0]}", flush=True)
+            self._become(mode="offline")
+            wandb.teardown()  # its service still holds the id
+            return self._init(wandb)
+
+    def _init(self, wandb: Any) -> Any:
+        limits = {"init_timeout": _INIT_S, "finish_timeout": _FINISH_S}
+        quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+        return wandb.init(
+            project=self._config.project,
+            entity=self._config.entity,
+            tags=self._config.tags,
+            name=f"{self._job.name} {self._job.run_id}",
+            id=self._job.run_id,
+            resume="allow" if self._run.mode == "online" else None,
+            mode=self._run.mode,
+            dir=str(self._box / layout.RUN),
+            config=asdict(self._train),
+            settings=wandb.Settings(**limits, **quiet),
+        )
 
     def _become(self, **changes: Any) -> None:
         self._run = replace(self._run, **changes)
@@ -102,3 +115,9 @@ def mode_of(config: WandbConfig) -> Mode:
     if config.mode == "auto":
         return "online" if os.environ.get("WANDB_API_KEY") else "offline"
     return config.mode
+
+
+def _environment(box: Path) -> dict[str, str]:
+    """Keeps W&B quiet, and its files in the box."""
+    folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
+    return {"WANDB_SILENT": "true", **dict.fromkeys(folders, str(box / layout.RUN / "wandb"))}
