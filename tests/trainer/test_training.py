@@ -1,4 +1,4 @@
-"""Ranks that really train: one curve on any number of ranks, exact resumption, a stop that saves, honest ends."""
+"""Ranks that really train: one curve for any number of ranks, exact resumption, a stop that saves."""
 
 from __future__ import annotations
 

@@ -1,0 +1,167 @@
+"""The advection data: exact, in PDEBench's layout, one split for all speeds, nothing written twice."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.trainer.conftest import Box
+from trainer import data, layout
+from trainer.config import DataConfig
+from trainer.data import advection
+from trainer.data.faults import DataError
+from trainer.data.initial import draw
+from trainer.data.pdebench import Grid
+
+SMALL = DataConfig(betas=(0.5, 1.0), train=12, test=4, points=32, frames=5)
+GRID = Grid(points=64, frames=9, dt=0.25)
+
+
+def fields_of(path: Path) -> np.ndarray:
+    with h5py.File(path) as file:
+        return file["tensor"][:]
+
+
+def test_a_field_is_the_first_one_turned_by_beta_t() -> None:
+    u = advection.solve(draw(32, np.random.default_rng(1)), 0.5, GRID)
+    for frame, t in enumerate(GRID.t):
+        np.testing.assert_allclose(u[:, frame], np.roll(u[:, 0], round(0.5 * t * 64), axis=1), atol=1e-9)
+
+
+def test_advection_keeps_the_mean_and_the_energy_of_smooth_fields() -> None:
+    u0 = draw(64, np.random.default_rng(2))
+    u = advection.solve(u0, 0.3, GRID)[~u0.folded & ~u0.windowed]
+    mean, energy = u.mean(axis=2), (u**2).mean(axis=2)
+    np.testing.assert_allclose(mean, mean[:, :1] * np.ones_like(mean), atol=1e-12)
+    np.testing.assert_allclose(energy, energy[:, :1] * np.ones_like(energy), rtol=1e-12)
+
+
+def test_initial_conditions_have_the_statistics_of_pdebench() -> None:
+    u0 = draw(4000, np.random.default_rng(3))
+    assert u0.folded.mean() == pytest.approx(0.1, abs=0.02)
+    assert (u0.sign < 0).mean() == pytest.approx(0.5, abs=0.03)
+    assert u0.windowed.mean() == pytest.approx(0.1, abs=0.02)
+    assert set(np.unique(u0.wavenumber)) == {0, 1, 2, 3, 4, 6, 8}
+    offset = np.abs(u0(Grid(points=64, frames=1, dt=1).x).mean(axis=1))
+    assert (offset > 0.1).mean() == pytest.approx(0.85, abs=0.05)
+
+
+def test_files_have_the_layout_of_pdebench(tmp_path: Path) -> None:
+    advection.generate(SMALL, tmp_path)
+    with h5py.File(tmp_path / "1D_Advection_Sols_beta0.5.hdf5") as file:
+        assert file["tensor"].shape == (16, 5, 32)
+        assert file["tensor"].dtype == file["x-coordinate"].dtype == file["t-coordinate"].dtype == np.float32
+        np.testing.assert_allclose(file["x-coordinate"], (np.arange(32) + 0.5) / 32, rtol=1e-6)
+        np.testing.assert_allclose(file["t-coordinate"], np.arange(6) * 0.1, rtol=1e-6)
+        assert (file.attrs["beta"], file.attrs["seed"]) == (0.5, 2022)
+        assert file.attrs["generator"] == advection.GENERATOR
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path) -> None:
+    sums = []
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        advection.generate(replace(SMALL, seed=seed), tmp_path / folder)
+        path = advection.path_of(tmp_path / folder, 0.5)
+        sums.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_a_second_generate_writes_nothing_and_a_changed_config_writes_anew(tmp_path: Path) -> None:
+    advection.generate(SMALL, tmp_path)
+    path = advection.path_of(tmp_path, 0.5)
+    written = path.stat().st_mtime_ns
+    advection.generate(SMALL, tmp_path)
+    assert path.stat().st_mtime_ns == written
+    advection.generate(replace(SMALL, frames=6), tmp_path)
+    assert fields_of(path).shape == (16, 6, 32)
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_file_that_is_not_ours_is_read_and_never_replaced(tmp_path: Path) -> None:
+    advection.generate(SMALL, tmp_path)
+    path = advection.path_of(tmp_path, 0.5)
+    with h5py.File(path, "a") as file:
+        del file.attrs["generator"]
+        file["tensor"][0] = 7.0
+    advection.generate(replace(SMALL, seed=5), tmp_path)
+    train, _ = advection.load(SMALL, tmp_path)
+    assert (train.fields[0] == 7.0).all()
+
+
+def test_all_speeds_begin_from_the_same_initial_conditions_in_the_same_split(tmp_path: Path) -> None:
+    advection.generate(SMALL, tmp_path)
+    train, test = advection.load(SMALL, tmp_path)
+    assert (len(train), len(test)) == (24, 8)
+    first_frames = train.fields[:, 0]
+    assert (first_frames[:12] == first_frames[12:]).all()
+    seen = {row.numpy().tobytes() for row in first_frames}
+    assert seen.isdisjoint(row.numpy().tobytes() for row in test.fields[:, 0])
+    assert train.conditions[:, 0].tolist() == pytest.approx([np.log10(0.5)] * 12 + [0.0] * 12)
+
+
+def test_a_test_set_does_not_depend_on_how_much_there_is_to_train_on(tmp_path: Path) -> None:
+    for folder, n in (("a", 12), ("b", 300)):
+        advection.generate(replace(SMALL, train=n), tmp_path / folder)
+    small, large = (fields_of(advection.path_of(tmp_path / folder, 1.0))[-4:] for folder in "ab")
+    np.testing.assert_array_equal(small, large)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda file: file.__delitem__("x-coordinate"), "expected a dataset `x-coordinate`"),
+        (lambda file: file["tensor"].write_direct(np.full((16, 5, 32), np.nan, "f4")), "NaN or infinity"),
+        (lambda file: file.attrs.modify("beta", 2.0), "expected the attribute beta to be 0.5, got 2.0"),
+        (lambda file: file["t-coordinate"].write_direct(np.arange(6, dtype="f4")), "frames 0.1 apart"),
+    ],
+)
+def test_damaged_data_are_named_with_their_fault(tmp_path: Path, damage, message: str) -> None:
+    advection.generate(SMALL, tmp_path)
+    with h5py.File(advection.path_of(tmp_path, 0.5), "a") as file:
+        damage(file)
+    with pytest.raises(DataError, match=message):
+        advection.load(SMALL, tmp_path)
+
+
+def test_a_grid_that_does_not_fit_and_a_file_that_is_no_hdf5_are_refused(tmp_path: Path) -> None:
+    advection.generate(SMALL, tmp_path)
+    with pytest.raises(DataError, match=r"expected `tensor` of shape \(at least 16, 5, 64\)"):
+        advection.load(replace(SMALL, points=64), tmp_path)
+    advection.path_of(tmp_path, 0.5).write_text("not a field")
+    with pytest.raises(DataError, match="expected an HDF5 file"):
+        advection.load(SMALL, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("advektion", "expected one of advection, or module:function, got 'advektion'"),
+        ("no_such_module:make", "No module named 'no_such_module'"),
+        ("trainer.data.advection:mak", "has no attribute 'mak'"),
+    ],
+)
+def test_a_task_that_cannot_be_found_is_named(tmp_path: Path, task: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        data.make(replace(SMALL, task=task), tmp_path)
+
+
+def test_the_command_makes_the_data_of_a_box_and_says_so(box: Box) -> None:
+    def run(verb: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainer.data", verb]
+        environment = os.environ | {"VASTRUN_BOX": str(box.path)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    assert run("make").returncode == 2
+    missing = run("check")
+    assert (missing.returncode, "no such file" in missing.stderr) == (1, True)
+    assert "40 trajectories of 9 frames and 32 points made" in run("generate").stdout
+    assert (box.path / layout.DATA / "1D_Advection_Sols_beta1.0.hdf5").is_file()
+    assert run("check").stdout == "advection: 32 trajectories to train on, 8 to test on\n"

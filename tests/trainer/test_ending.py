@@ -1,0 +1,113 @@
+"""How a rank ends: each cause with its reason file and exit code, and a stop that cannot wait for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from tests.trainer.conftest import Box, eventually
+from trainer.ending import reason_of
+
+RANK = """
+import sys, time
+from trainer.data.faults import DataError
+from trainer.ending import Ending
+from trainer.heartbeat import Heartbeat
+from trainer.rank import Rank
+from trainer.signals import StopWish
+
+heart = Heartbeat.of_this_rank()
+with Ending(Rank.of_environment(), heart) as ending:
+    stop = StopWish.watch(ending.give_up, grace_s=0.2, saving_grace_s=1.0)
+    heart.beat(7, "forward")
+{body}
+"""
+
+
+def start(box: Box, body: str) -> subprocess.Popen[str]:
+    variables = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "4", "VASTRUN_BOX": str(box.path)}
+    script = RANK.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+    return subprocess.Popen(
+        [sys.executable, "-c", script], env=os.environ | variables, text=True, stderr=subprocess.PIPE
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "exit_code", "exception"),
+    [
+        ("ending.reason = 'finished'", "finished", 0, None),
+        ("ending.reason = 'stopped'", "stopped", 143, None),
+        ("1 / 0", "error", 1, "ZeroDivisionError: division by zero"),
+        ("raise DataError('no file')", "data", 1, "DataError: no file"),
+        ("raise MemoryError", "oom", 76, "MemoryError"),
+        (
+            "raise OSError(28, 'No space left on device')",
+            "disk",
+            1,
+            "OSError: [Errno 28] No space left on device",
+        ),
+        ("sys.exit(0)", "error", 1, "SystemExit: 0"),
+        ("raise KeyboardInterrupt", "error", 1, "KeyboardInterrupt"),
+    ],
+)
+def test_an_end_is_written_down_and_the_exit_code_says_the_same(
+    box: Box, body: str, reason: str, exit_code: int, exception: str | None
+) -> None:
+    process = start(box, body)
+    _, stderr = process.communicate()
+    record = box.reason(3)
+    assert process.returncode == record["exit_code"] == exit_code
+    assert (record["reason"], record["step"], record["exception"]) == (reason, 7, exception)
+    assert (record["traceback"] is None) == (exception is None)
+    assert (exception or "") in stderr
+
+
+def test_a_rank_that_cannot_stop_in_time_is_ended(box: Box) -> None:
+    process = start(box, "while True: time.sleep(60)")
+    eventually(lambda: (box.path / "run/heartbeat/rank-3").exists() and "forward" in beat_of(box))
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert box.reason(3)["reason"] == "stopped"
+    assert "ends without saving" in stderr
+
+
+def test_a_rank_that_is_saving_gets_more_time(box: Box) -> None:
+    body = (
+        "with stop.saving():\n    heart.beat(8, 'checkpoint')\n    while not stop.asked: time.sleep(0.01)\n"
+    )
+    body += "    time.sleep(0.5)\nending.reason = 'stopped'"
+    process = start(box, body)
+    eventually(lambda: (box.path / "run/heartbeat/rank-3").exists() and "checkpoint" in beat_of(box))
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert time.monotonic() - begin > 0.5
+    assert "ends without saving" not in stderr
+
+
+def test_errors_of_torch_have_their_reasons() -> None:
+    assert reason_of(torch.OutOfMemoryError("CUDA out of memory")) == "oom"
+    assert reason_of(torch.distributed.DistBackendError("NCCL error")) == "communication"
+    assert (
+        reason_of(RuntimeError("[/pytorch/gloo/transport/tcp/pair.cc:547] Connection closed"))
+        == "communication"
+    )
+    assert reason_of(RuntimeError("shapes do not fit")) == "error"
+
+
+def test_memory_that_the_cpu_does_not_have_is_out_of_memory() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert reason_of(caught.value) == "oom"
+
+
+def beat_of(box: Box) -> str:
+    return (box.path / "run/heartbeat/rank-3").read_text()

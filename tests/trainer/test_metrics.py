@@ -1,0 +1,100 @@
+"""Metrics and W&B: lines that can be read, an end that is true, and no network without a key."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import Box
+from trainer import layout
+from trainer.config import TrainConfig, WandbConfig
+from trainer.metrics import Metrics, Point
+from trainer.rank import TrainJob
+from trainer.tracking import mode_of
+
+JOB = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=0, stall_s=60, start_s=60)
+
+
+def metrics_in(box: Box, mode: str = "off") -> Metrics:
+    return Metrics(box.path, JOB, TrainConfig(wandb=WandbConfig(mode=mode)))
+
+
+def point(step: int, loss: float = 0.5) -> Point:
+    return Point(step=step, loss=loss, lr=1e-3, grad_norm=1.0, samples_per_s=100.0)
+
+
+def lines_of(box: Box) -> list[dict]:
+    return [json.loads(line) for line in (box.path / layout.METRICS).read_text().splitlines()]
+
+
+def test_a_point_is_a_line_that_says_when(box: Box) -> None:
+    metrics = metrics_in(box)
+    metrics.add(point(10))
+    (line,) = lines_of(box)
+    assert (line["step"], line["loss"], line["lr"]) == (10, 0.5, 1e-3)
+    assert line["at"] > 1.7e9
+
+
+def test_a_loss_that_is_no_number_is_null(box: Box) -> None:
+    metrics = metrics_in(box)
+    metrics.add(point(10, math.nan))
+    metrics.add(point(20, math.inf))
+    assert [line["loss"] for line in lines_of(box)] == [None, None]
+
+
+def test_a_resumed_run_forgets_what_came_after_its_checkpoint(box: Box) -> None:
+    metrics = metrics_in(box)
+    for step in (10, 20, 30):
+        metrics.add(point(step))
+    with (box.path / layout.METRICS).open("a") as file:
+        file.write('{"step": 40, "lo')
+    metrics_in(box).begin_at(20)
+    assert [line["step"] for line in lines_of(box)] == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "mode"),
+    [
+        ("auto", "secret", "online"),
+        ("auto", "", "offline"),
+        ("offline", "secret", "offline"),
+        ("online", "", "online"),
+        ("off", "secret", "off"),
+    ],
+)
+def test_data_leave_the_box_only_with_a_key_or_when_told(
+    monkeypatch: pytest.MonkeyPatch, config: str, key: str, mode: str
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    assert mode_of(WandbConfig(mode=config)) == mode
+
+
+def test_a_training_that_fails_is_failed_on_wandb(
+    box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(ZeroDivisionError), metrics_in(box, "offline") as metrics:
+        metrics.add(point(10))
+        raise ZeroDivisionError
+    assert box.json(layout.WANDB)["state"] == "failed"
+    assert not (tmp_path / "home").exists()
+
+
+def test_wandb_without_a_way_in_goes_on_offline(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "not-a-key")
+    with metrics_in(box, "online") as metrics:
+        metrics.add(point(10))
+        run = metrics.finish(0)
+    assert (run.mode, run.state) == ("offline", "finished")
+    assert [line["step"] for line in lines_of(box)] == [10]
+
+
+def test_a_box_that_wandb_cannot_write_to_does_not_end_the_training(box: Box) -> None:
+    (box.path / layout.RUN).mkdir()
+    (box.path / layout.RUN / "wandb").write_text("in the way")
+    with metrics_in(box, "offline") as metrics:
+        metrics.add(point(10))
+        assert metrics.finish(0).state == "crashed"

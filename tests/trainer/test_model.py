@@ -1,0 +1,156 @@
+"""The latent operator, its objective, its optimiser and its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as torch_dist
+
+from trainer.config import DataConfig, ModelConfig, OptimConfig
+from trainer.data import advection
+from trainer.data.trajectories import TrajectoryTask, Windows
+from trainer.dist import Ranks
+from trainer.evaluate import evaluate
+from trainer.models.latent_operator import LatentOperator
+from trainer.objective import UnrollLoss
+from trainer.optim import adamw, learning_rate
+from trainer.rank import Rank
+from trainer.sampler import Space, picks
+
+CONFIG = ModelConfig(dim=32, depth=2, heads=2)
+DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> TrajectoryTask:
+    advection.generate(DATA, tmp_path)
+    return advection.make(DATA, tmp_path)
+
+
+@pytest.fixture
+def operator(task: TrajectoryTask) -> LatentOperator:
+    torch.manual_seed(0)
+    operator = LatentOperator(CONFIG, points=32, conditions=2)
+    operator.normalise_by(task.train.fields)
+    return operator
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Ranks]:
+    """The groups of the only rank."""
+    store = torch_dist.FileStore(str(tmp_path / "store"), 1)
+    torch_dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    control = torch_dist.new_group(backend="gloo")
+    rank = Rank(rank=0, local_rank=0, world_size=1, box=tmp_path)
+    yield Ranks(rank=rank, device=torch.device("cpu"), control=control)
+    torch_dist.destroy_process_group()
+
+
+def windows_of(task: TrajectoryTask, step: int = 0, *, noise: float = 0.0) -> Windows:
+    space = Space(trajectories=len(task.train), frames=6, points=32, unroll=2)
+    return task.batch(step, picks(0, step, batch=8, noise=noise, space=space))
+
+
+def trained(operator: LatentOperator, task: TrajectoryTask, steps: int) -> list[float]:
+    model = UnrollLoss(operator)
+    optimizer = adamw(model, OptimConfig())
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = model(windows_of(task, step))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_fresh_operator_predicts_persistence(operator: LatentOperator, task: TrajectoryTask) -> None:
+    u = task.train.fields[:, 0]
+    assert torch.equal(operator(u, task.train.conditions), u)
+
+
+def test_every_parameter_learns_after_the_first_steps(operator: LatentOperator, task: TrajectoryTask) -> None:
+    trained(operator, task, 3)
+    UnrollLoss(operator)(windows_of(task)).backward()
+    idle = [name for name, p in operator.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
+    assert idle == []
+
+
+def test_the_prediction_follows_the_conditions(operator: LatentOperator, task: TrajectoryTask) -> None:
+    trained(operator, task, 5)
+    u = task.train.fields[:4, 0]
+    slow, fast = (operator(u, torch.tensor([[beta, -1.0]] * 4)) for beta in (-0.3, 0.0))
+    assert not torch.equal(slow, fast)
+
+
+def test_a_window_is_a_piece_of_its_trajectory_turned(task: TrajectoryTask) -> None:
+    space = Space(trajectories=len(task.train), frames=6, points=32, unroll=2)
+    chosen = picks(0, 0, batch=8, noise=0.0, space=space)
+    windows = task.batch(0, chosen)
+    assert windows.fields.shape == (8, 3, 32)
+    for row, window in enumerate(windows.fields):
+        first = chosen.frames[row, 0]
+        piece = task.train.fields[chosen.trajectory[row], first : first + 3]
+        assert torch.equal(window, piece.roll(-int(chosen.columns[row, 0]), dims=1))
+
+
+def test_noise_reaches_the_first_frame_only(operator: LatentOperator, task: TrajectoryTask) -> None:
+    quiet, noisy = windows_of(task), windows_of(task, noise=0.5)
+    assert torch.equal(quiet.fields, noisy.fields)
+    assert UnrollLoss(operator)(noisy) != UnrollLoss(operator)(quiet)
+
+
+def test_the_loss_falls_and_the_state_of_the_model_holds_the_normalisation(
+    operator: LatentOperator, task: TrajectoryTask
+) -> None:
+    losses = trained(operator, task, 30)
+    assert losses[-1] < 0.8 * losses[0]
+    state = operator.state_dict()
+    assert state["mean"] == task.train.fields.mean()
+    assert state["std"] == task.train.fields.std()
+
+
+def test_scores_of_persistence_are_the_floor_itself(
+    operator: LatentOperator, task: TrajectoryTask, alone: Ranks
+) -> None:
+    scores = evaluate(operator, task.test, alone, lambda: None)
+    assert scores.rollout_nrmse == pytest.approx(scores.persistence_nrmse)
+    assert scores.one_step_nrmse < scores.persistence_nrmse
+    error = task.test.fields[:, 1:] - task.test.fields[:, :1]
+    ratios = error.norm(dim=2) / task.test.fields[:, 1:].norm(dim=2)
+    assert scores.persistence_nrmse == pytest.approx(ratios.mean().item(), rel=1e-5)
+    assert scores.rollout_nrmse_pooled == pytest.approx(
+        (error.norm() / task.test.fields[:, 1:].norm()).item(), rel=1e-5
+    )
+
+
+def test_scores_that_are_not_numbers_are_left_out_of_the_record(
+    operator: LatentOperator, task: TrajectoryTask, alone: Ranks
+) -> None:
+    torch.nn.init.constant_(operator.decoder.bias, float("inf"))
+    scores = evaluate(operator, task.test, alone, lambda: None).finite()
+    assert set(scores) == {"persistence_nrmse"}
+
+
+def test_the_learning_rate_warms_up_and_then_falls_along_a_cosine() -> None:
+    config = OptimConfig(lr=1.0, warmup=0.1)
+    rates = [learning_rate(step, 100, config) for step in range(100)]
+    assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.505)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0 < rates[-1] < 0.02
+
+
+def test_a_training_without_warm_up_begins_at_the_full_rate() -> None:
+    assert learning_rate(0, 1, OptimConfig(lr=1.0, warmup=0.0)) == 1.0
+
+
+def test_vectors_are_not_decayed(operator: LatentOperator) -> None:
+    decayed, free = adamw(operator, OptimConfig()).param_groups
+    assert {p.ndim for p in decayed["params"]} == {2}
+    assert {p.ndim for p in free["params"]} == {1}
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.01, 0.0)
