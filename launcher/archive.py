@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, cast
 
@@ -32,8 +33,11 @@ class Archive:
             if kind is None:
                 self._tar.close()
                 self._zip.close()
+                self._raw.flush()
         finally:
-            self._raw.close()
+            for file in (self._zip, self._raw):
+                with suppress(OSError):
+                    file.close()
 
     def add_bytes(self, name: str, content: bytes, *, mode: int = 0o644) -> None:
         """A file from memory."""
@@ -69,9 +73,8 @@ class _Source:
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise UsageError(
-                f"cannot read {path}: {error.strerror}", hint="or leave it out: code.exclude"
-            ) from error
+            hint = "make it readable, or leave it out with code.exclude"
+            raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
         found = os.fstat(self._file.fileno())
         self.size, self.mode = found.st_size, found.st_mode
         self._left = self.size

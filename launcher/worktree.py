@@ -14,6 +14,8 @@ from launcher.errors import UsageError
 
 LIMIT_BYTES = 500 * 10**6
 
+_GIT_TIMEOUT_S = 120
+
 _LEFT_OUT = {
     ".git",
     ".hg",
@@ -110,15 +112,18 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _ask_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["git", "--no-optional-locks", "-C", str(root), *words],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=120,
-        check=False,
-    )
+    try:
+        return subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(root), *words],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"git {words[0]} takes more than {_GIT_TIMEOUT_S} s in {root}") from error
 
 
 def _walked(root: Path) -> Iterator[str]:

@@ -234,6 +234,13 @@ def test_too_much_code_names_its_largest_part(code: Path) -> None:
     assert "exclude: [data]" in caught.value.hint
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_cannot_be_read_is_named(code: Path) -> None:
+    (code / "train.py").chmod(0)
+    with pytest.raises(UsageError, match=r"cannot read .*/train.py: Permission denied"):
+        packed(job_with(code))
+
+
 def test_no_code_to_ship_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder"):
         packed(job_with(tmp_path / "nothing"))
