@@ -9,7 +9,7 @@ from launcher.model import Cause, Phase, Run
 AFTER_SUCCESS = "nothing: it worked"
 
 ADVICE: Mapping[Cause, str] = {
-    Cause.USER_ERROR: "fix the program or the job file, then: vastrun launch JOB.yaml --from {run}",
+    Cause.USER_ERROR: "fix the program or the job file, then: {again}",
     Cause.SETUP: "read the output of the step that failed: vastrun logs {run} --first-error",
     Cause.OUT_OF_MEMORY: "halve train.batch, or ask for more with resources.gpu_memory_gb",
     Cause.SIGNAL: "read the rank's last lines: vastrun logs {run} --first-error",
@@ -18,11 +18,11 @@ ADVICE: Mapping[Cause, str] = {
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again: another machine may well do; retry: {{host: 2}} does so by itself",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
-    Cause.STOPPED: "continue from its checkpoint: vastrun launch JOB.yaml --from {run}",
-    Cause.TIME_LIMIT: "continue with more time: vastrun launch JOB.yaml --from {run} --set limits.hours=...",
-    Cause.MONEY_LIMIT: "continue with more money: vastrun launch JOB.yaml --from {run} --set limits.usd=...",
-    Cause.PREEMPTED: "continue elsewhere: vastrun launch JOB.yaml --from {run}",
-    Cause.LOST: "continue from the last checkpoint that came home: vastrun launch JOB.yaml --from {run}",
+    Cause.STOPPED: "to go on with it: {again}",
+    Cause.TIME_LIMIT: "continue with more time: {again} --set limits.hours=...",
+    Cause.MONEY_LIMIT: "continue with more money: {again} --set limits.usd=...",
+    Cause.PREEMPTED: "continue elsewhere: {again}",
+    Cause.LOST: "to go on from the last checkpoint that came home: {again}",
     Cause.NO_OFFER: "relax the limits that leave nothing: vastrun plan JOB.yaml",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "see which proof is missing above; the log may say why: vastrun logs {run}",
@@ -31,10 +31,13 @@ ADVICE: Mapping[Cause, str] = {
 }
 
 
-def advice_for(run: Run) -> str:
-    """One thing to do next."""
+def advice_for(run: Run, *, checkpoint: bool) -> str:
+    """One thing to do next. `checkpoint`: one came home."""
     if run.phase is Phase.DESTROY:
         return f"end its machine: vastrun resume {run.id}"
     if run.phase is not Phase.ENDED:
         return f"it is still open: vastrun attach {run.id}"
-    return AFTER_SUCCESS if run.cause is None else ADVICE[run.cause].format(run=run.id)
+    if run.cause is None:
+        return AFTER_SUCCESS
+    again = f"vastrun launch JOB.yaml{f' --from {run.id}' if checkpoint else ''}"
+    return ADVICE[run.cause].format(run=run.id, again=again)

@@ -50,6 +50,8 @@ class Explanation:
 
     row: RunRow
     outcome: Outcome | None
+    checkpoint: bool
+    """One came home."""
     stacks: tuple[str, ...] = ()
     """Files on this computer with the stacks of a hang."""
     last_event: Event | None = None
@@ -71,6 +73,8 @@ class Ending:
     attempts: Sequence[RunRow]
     lease_ends_at: float | None
     """When the box ends itself at the latest; None when it has no machine."""
+    checkpoint: bool
+    """One came home."""
     scores: dict[str, float] = field(default_factory=dict)
 
 
@@ -125,6 +129,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     return Explanation(
         row=row_of(ledger, run, now),
         outcome=outputs.outcome(),
+        checkpoint=outputs.checkpoints is not None,
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
     )
@@ -132,8 +137,10 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
 
 def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Ending:
     """How a run ended, and the attempts before it."""
-    outcome = Outputs(run).outcome()
+    outputs = Outputs(run)
+    outcome = outputs.outcome()
     return Ending(
+        checkpoint=outputs.checkpoints is not None,
         lease_ends_at=_lease_end(run),
         row=row_of(ledger, run, now),
         attempts=[row_of(ledger, attempt, now) for attempt in chain],

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from launcher.amounts import duration, usd
 from launcher.loglines import parse_line, printable
 from launcher.model import Event, Run
-from launcher.render.amounts import duration, usd
 
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -62,7 +62,7 @@ class StreamScreen:
         """Where the training stands: overwritten on a terminal, now and then a line elsewhere."""
         at, step = self._shown
         pause_s = _LIVE_S if self._look.live else _QUIET_S
-        if run.step == step or self._now() - at < pause_s:
+        if run.step in (0, step) or self._now() - at < pause_s:
             return
         self._shown = (self._now(), run.step)
         text = self._standing(run, loss, usd)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import click
 
-from launcher.errors import JobFileError, StorageError, VastrunError
+from launcher.amounts import usd
+from launcher.errors import JobFileError, StorageError, UsageError, VastrunError
 from launcher.exits import EXIT_INTERRUPTED
 from launcher.model import Run
 from launcher.outputs import Outputs
 from launcher.policy import cost_usd
-from launcher.render.amounts import usd
 
 _RUN = "launcher.run"
 
@@ -47,7 +47,9 @@ def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
     if error.hint:
         lines.append(f"try:   {error.hint}")
     run = ctx.meta.get(_RUN)
-    return lines if run is None else lines + _about(ctx, run, error)
+    if run is None or isinstance(error, UsageError):
+        return lines
+    return lines + _about(ctx, run, error)
 
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:

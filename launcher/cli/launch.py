@@ -61,6 +61,8 @@ def command(
     began = wiring.now()
     click.echo(f"reading {job_file}", err=True)
     spec = read_job_file(job_file, sets, name)
+    if not dry_run:
+        wiring.ledger()  # found unwritable now, not after a machine was chosen
     market = wiring.provider(provider)
     plan = plan_of(spec, market)
     if dry_run:

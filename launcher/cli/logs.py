@@ -9,11 +9,11 @@ from datetime import datetime
 
 import click
 
+from launcher.amounts import moment
 from launcher.cli.options import run_argument, seconds, the_run
 from launcher.logfeed import LogFeed
 from launcher.loglines import Choice, LogLine, chosen, first_error, printable
 from launcher.ports import Clock
-from launcher.render.amounts import moment
 from launcher.wiring import Wiring
 
 _LOOK_S = 0.5
@@ -55,7 +55,8 @@ def command(
     choice = Choice(rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex)
     form = _as_json if as_json else _as_text(timestamps)
     lines = chosen(_all(feed), choice, tail=tail)
-    _print(first_error(lines) if errors else lines, form)
+    if not _print(first_error(lines) if errors else lines, form) and errors:
+        click.echo("no line looks like an error", err=True)
     if feed.note:
         click.echo(feed.note, err=True)
     if follow and not errors:
@@ -84,9 +85,13 @@ def _growing(feed: LogFeed, clock: Clock) -> Iterator[str]:
     yield from _all(feed)
 
 
-def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> None:
+def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> int:
+    """How many lines were printed."""
+    printed = 0
     for line in lines:
         click.echo(form(line))
+        printed += 1
+    return printed
 
 
 def _as_text(timestamps: bool) -> Callable[[LogLine], str]:

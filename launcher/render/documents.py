@@ -43,7 +43,7 @@ def ending_document(ending: Ending) -> Document:
         "scores": ending.scores,
         "attempts": [{"id": a.run.id, "verdict": a.verdict, "usd": a.usd} for a in ending.attempts],
         "usd_all_attempts": sum(attempt.usd for attempt in ending.attempts),
-        "next": advice_for(ending.row.run),
+        "next": advice_for(ending.row.run, checkpoint=ending.checkpoint),
     }
 
 
@@ -52,7 +52,7 @@ def explanation_document(explanation: Explanation) -> Document:
         "run": _run(explanation.row),
         "outcome": None if explanation.outcome is None else asdict(explanation.outcome),
         "stacks": explanation.stacks,
-        "next": advice_for(explanation.row.run),
+        "next": advice_for(explanation.row.run, checkpoint=explanation.checkpoint),
     }
 
 

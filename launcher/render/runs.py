@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from launcher.amounts import duration, moment, usd
 from launcher.loglines import printable
 from launcher.model import Event, Phase, RankSighting, Run, Sighting
 from launcher.queries import RunDetail, RunRow
-from launcher.render.amounts import duration, moment, usd
 from launcher.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
@@ -66,7 +66,9 @@ def state_of(row: RunRow) -> str:
         return row.verdict.value
     if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
         return "not torn down"
-    return row.run.phase.value if row.driver else f"{row.run.phase.value} (detached)"
+    if row.driver is not None:
+        return row.run.phase.value
+    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no driver'})"
 
 
 def progress_of(run: Run) -> str:

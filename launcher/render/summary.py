@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from launcher.advice import advice_for
+from launcher.amounts import duration, moment, usd
 from launcher.model import Phase, Proof
 from launcher.queries import Ending, RunRow
-from launcher.render.amounts import duration, moment, usd
 from launcher.render.runs import state_of
 from launcher.render.table import facts
 
@@ -27,15 +27,22 @@ def summary(ending: Ending, now: float) -> str:
             ("cost", _cost(ending)),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
             ("outputs", run.out_dir),
-            ("next", "" if run.cause is None and run.phase is Phase.ENDED else advice_for(run)),
+            (
+                "next",
+                ""
+                if run.cause is None and run.phase is Phase.ENDED
+                else advice_for(run, checkpoint=ending.checkpoint),
+            ),
         ]
     )
 
 
 def verdict_line(row: RunRow) -> str:
     """`FAILED: signal, rank 1 was ended by SIGSEGV`."""
-    because = ", ".join(filter(None, (row.run.cause, row.run.detail)))
-    return f"{state_of(row)}: {because}" if because else state_of(row)
+    state = state_of(row)
+    cause = "" if row.run.cause is None or row.run.cause.value == state.lower() else row.run.cause.value
+    because = ", ".join(filter(None, (cause, row.run.detail)))
+    return f"{state}: {because}" if because else state
 
 
 def proof_lines(proofs: Sequence[Proof]) -> str:

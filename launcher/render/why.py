@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from launcher.advice import advice_for
+from launcher.amounts import duration, moment
 from launcher.loglines import printable
 from launcher.model import Cause, Phase, Proof
 from launcher.queries import Explanation
-from launcher.render.amounts import duration, moment
 from launcher.render.summary import proof_lines, verdict_line
 from launcher.render.table import facts, short
 from trainer.outcome import Outcome, RankEnd
@@ -33,7 +33,9 @@ def explanation_text(explanation: Explanation) -> str:
         parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise))
     if outcome is not None and outcome.first_failure and outcome.first_failure.traceback:
         parts.append(_traceback(outcome.first_failure))
-    parts.append(facts([("outputs", run.out_dir), ("try", advice_for(run))]))
+    parts.append(
+        facts([("outputs", run.out_dir), ("try", advice_for(run, checkpoint=explanation.checkpoint))])
+    )
     return "\n\n".join(parts)
 
 
