@@ -1,5 +1,5 @@
 # The box, as the onstart scripts see it: where it is, which Python trains, where tools keep their files.
-# In: VASTRUN_BOX or this file's place. Out: variables; functions box_environment, write_stop.
+# In: VASTRUN_BOX or this file's place. Out: variables; functions box_environment, layer_python, write_stop.
 # shellcheck shell=bash
 unset LC_ALL; export LC_NUMERIC=C # a dot in EPOCHREALTIME
 export VASTRUN_BOX=${VASTRUN_BOX:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
@@ -18,6 +18,12 @@ box_environment() {
   # A path to a Unix socket has at most 107 bytes, of which Python's multiprocessing takes 32.
   if ((${#VASTRUN_BOX} + 4 <= 75)); then export TMPDIR=$VASTRUN_BOX/tmp; fi
   case $VASTRUN_PYTHON in /*) export PATH=${VASTRUN_PYTHON%/*}:$PATH ;; esac
+}
+
+# On a computer that is not the box's own, set-up commands install into the box, on top of what is there.
+layer_python() {
+  "$VASTRUN_PYTHON" -m trainer.layer "$VASTRUN_BOX/python"
+  export VASTRUN_PYTHON=$VASTRUN_BOX/python/bin/python VIRTUAL_ENV=$VASTRUN_BOX/python PATH=$VASTRUN_BOX/python/bin:$PATH
 }
 
 # The first who writes a stop wins.

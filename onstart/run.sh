@@ -54,6 +54,10 @@ load_environment() {
   fi
   while IFS= read -rd '' pair; do export "${pair?}"; done <.job
   box_environment
+  if [[ ${VASTRUN_PROVIDER-} == local && $VASTRUN_SETUP != 0 ]] && ! layer_python 2>run.err; then
+    log run.sh "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
+    exit 1
+  fi
 }
 
 # On every path: the list of what can be collected, then the exit code, last.

@@ -76,6 +76,21 @@ ENV
   [[ $(<run/exit) == 0 ]]
 }
 
+@test "on this computer, set-up commands install into the box and see what is installed" {
+  cp "$repo/trainer/layer.py" pkg/trainer/
+  job '{"ranks": 1, "gpus": 0, "train": null, "setup": ["x"]}'
+  stub_step 10-one 'python -c "import sys; print(sys.prefix)" >prefix; pip --version >pip; python -c "import trainer.layout"'
+  VASTRUN_PROVIDER=local run_to_end
+  [[ $(<run/exit) == 0 && $(<prefix) == "$VASTRUN_BOX/python" && $(<pip) == pip* ]]
+}
+
+@test "in a container, set-up commands use its Python" {
+  job '{"ranks": 1, "gpus": 0, "train": null, "setup": ["x"]}'
+  stub_step 10-one 'echo $VASTRUN_PYTHON'
+  VASTRUN_PROVIDER=docker run_to_end
+  grep -q '10-one python3$' run/run.log
+}
+
 @test "a job file that cannot be read is told in the log and ends the run" {
   job 'not json'
   stub_step 10-one 'touch reached'
