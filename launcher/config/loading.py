@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from launcher.config.reading import Path, Reading
+from launcher.config.reading import Reading
 from launcher.config.rules import clashes
-from launcher.config.source import SET, Fault, SyntaxFault, grafted, parse
+from launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
 from launcher.errors import JobFileError
 from launcher.job import Code, JobSpec
 
@@ -29,8 +29,8 @@ def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSp
     reading = Reading(root)
     spec = _checked(reading)
     if spec is not None:
-        sound = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
-        for clash in sound:
+        meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
+        for clash in meant:
             reading.fault(clash.path, clash.text)
     faults = sorted(faults + reading.faults)
     if faults or spec is None:
@@ -64,7 +64,7 @@ def _checked(reading: Reading) -> JobSpec | None:
     except ValidationError as error:
         data = reading.data
         for entry in error.errors(include_url=False):
-            path: Path = tuple(part for part in entry["loc"] if part != "[key]")
+            path: KeyPath = tuple(part for part in entry["loc"] if part != "[key]")
             if entry["type"] == "missing":
                 reading.fault(path, "missing")
             elif not reading.is_faulty(path):
@@ -81,7 +81,7 @@ def _validated(data: Any) -> JobSpec:
     return _adapter().validate_json(json.dumps(data), strict=True)
 
 
-def _drop(data: Any, path: Path) -> None:
+def _drop(data: Any, path: KeyPath) -> None:
     """Takes the value at `path` out of `data`; of a list, the whole list."""
     for part in path[:-1]:
         if not isinstance(data, dict) or not isinstance(data.get(part), dict):

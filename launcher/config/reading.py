@@ -14,10 +14,8 @@ from typing import Any, Literal
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.schema import bare, expected, is_mapping, optional, options
-from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, fault_at
+from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from launcher.job import JobSpec, Secret
-
-Path = tuple[str | int, ...]
 
 _AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are taken as the text that they are."""
@@ -30,15 +28,15 @@ class Reading:
 
     def __init__(self, root: Node) -> None:
         self._root = root
-        self._nodes: dict[Path, Node] = {}
-        self._places: dict[Path, Node] = {}
-        self._kinds: dict[Path, Any] = {}
-        self._faulty: set[Path] = set()
+        self._nodes: dict[KeyPath, Node] = {}
+        self._places: dict[KeyPath, Node] = {}
+        self._kinds: dict[KeyPath, Any] = {}
+        self._faulty: set[KeyPath] = set()
         self.faults: list[Fault] = []
         data = self._read(JobSpec, root, ())
         self.data: dict[str, Any] = data if isinstance(data, dict) else {}
 
-    def fault(self, path: Path, text: str) -> None:
+    def fault(self, path: KeyPath, text: str) -> None:
         """Notes a fault, once a path, at the line of the key nearest to it."""
         if self.is_faulty(path):
             return
@@ -46,11 +44,11 @@ class Reading:
         place = next((self._places[p] for p in _upwards(path) if p in self._places), self._root)
         self.faults.append(fault_at(place, _dotted(path), text))
 
-    def is_faulty(self, path: Path) -> bool:
+    def is_faulty(self, path: KeyPath) -> bool:
         """True when the path, or a section that it lies in, has a fault already."""
         return any(p in self._faulty for p in _upwards(path))
 
-    def is_sound(self, *paths: Path) -> bool:
+    def is_sound(self, *paths: KeyPath) -> bool:
         """True when nothing at, above or below these paths has a fault."""
         return not any(
             faulty[: len(path)] == path or path[: len(faulty)] == faulty
@@ -58,15 +56,18 @@ class Reading:
             for path in paths
         )
 
-    def unexpected(self, path: Path) -> None:
+    def unexpected(self, path: KeyPath) -> None:
         """Notes that the value at `path` is not what its type expects."""
         path = next(p for p in _upwards(path) if p in self._nodes)
         kind, node = self._kinds[path], self._nodes[path]
         self.fault(path, f"expected {expected(kind)}, got {_shown(node)}{_hint(kind, node)}")
 
-    def _read(self, kind: Any, node: Node, path: Path) -> Any:
+    def _read(self, kind: Any, node: Node, path: KeyPath) -> Any:
         self._nodes[path], self._kinds[path] = node, kind
         inner = bare(kind)
+        if isinstance(node, ScalarNode) and (fault := _foreign(node)):
+            self.fault(path, fault)
+            return _SKIP
         if _is_null(node) and (node.value or not is_dataclass(inner)) and optional(kind):
             return None
         if is_dataclass(inner):
@@ -77,7 +78,7 @@ class Reading:
             return self._mapping(inner, node, path)
         return self._scalar(node, path)
 
-    def _section(self, kind: Any, node: Node, path: Path) -> Any:
+    def _section(self, kind: Any, node: Node, path: KeyPath) -> Any:
         if kind is Secret and isinstance(node, ScalarNode) and node.tag == STR:
             self._places[(*path, "name")] = node
             return {"name": self._read(str, node, (*path, "name"))}
@@ -85,14 +86,14 @@ class Reading:
         known = {field.name: hints[field.name] for field in fields(kind)}
         return self._entries(node, path, lambda key: known.get(key), list(known))
 
-    def _mapping(self, kind: Any, node: Node, path: Path) -> Any:
+    def _mapping(self, kind: Any, node: Node, path: KeyPath) -> Any:
         keys, values = typing.get_args(kind)
         if typing.get_origin(keys) is Literal:
             known = [str(key) for key in typing.get_args(keys)]
             return self._entries(node, path, lambda key: values if key in known else None, known)
         return self._entries(node, path, lambda _: values, [])
 
-    def _entries(self, node: Node, path: Path, kind_of: Callable[[str], Any], known: list[str]) -> Any:
+    def _entries(self, node: Node, path: KeyPath, kind_of: Callable[[str], Any], known: list[str]) -> Any:
         """The entries of a mapping node. An empty one is `{}`: a section whose keys are all commented out."""
         if _is_null(node):
             return {}
@@ -106,7 +107,7 @@ class Reading:
             self._places.setdefault(at, key_node)
             kind = kind_of(key)
             if kind is None:
-                self.fault(at, _unknown(key, known, path))
+                self._unknown(at, known, node)
             elif key in lines:
                 self.faults.append(
                     fault_at(key_node, _dotted(at), f"given twice, first in line {lines[key]}")
@@ -116,7 +117,21 @@ class Reading:
             lines.setdefault(key, key_node.start_mark.line + 1)
         return data
 
-    def _list(self, kind: Any, node: Node, path: Path) -> Any:
+    def _unknown(self, path: KeyPath, known: list[str], section: MappingNode) -> None:
+        """Notes an unknown key. That the key it was meant to be is missing is then no news."""
+        *above, key = path
+        elsewhere = [o.key for o in options() if o.key.endswith(f".{key}") and not above]
+        near = _nearest(str(key), known)
+        if elsewhere:
+            self.fault(path, f"unknown key; did you mean {' or '.join(elsewhere)}?")
+        elif near is None:
+            self.fault(path, f"unknown key; the keys here are {', '.join(known)}")
+        else:
+            self.fault(path, f"unknown key; did you mean {near}?")
+            if near not in [entry.value for entry, _ in section.value]:
+                self._faulty.add((*above, near))
+
+    def _list(self, kind: Any, node: Node, path: KeyPath) -> Any:
         items = typing.get_args(kind)
         if isinstance(node, SequenceNode):
             values = [
@@ -132,18 +147,18 @@ class Reading:
             return [self._item(items[0], node, (*path, 0))]
         return self._misfit(path)
 
-    def _item(self, kind: Any, node: Node, path: Path) -> Any:
+    def _item(self, kind: Any, node: Node, path: KeyPath) -> Any:
         self._places[path] = node
         return self._read(kind, node, path)
 
-    def _split(self, node: ScalarNode, path: Path) -> Any:
+    def _split(self, node: ScalarNode, path: KeyPath) -> Any:
         try:
             return shlex.split(node.value)
         except ValueError as error:
             self.fault(path, f"cannot be split as a shell would: {str(error).lower()}")
             return _SKIP
 
-    def _scalar(self, node: Node, path: Path) -> Any:
+    def _scalar(self, node: Node, path: KeyPath) -> Any:
         if not isinstance(node, ScalarNode):
             return self._misfit(path)
         if path[0] in _AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
@@ -152,26 +167,33 @@ class Reading:
             version = float(node.value)
             self.fault(path, f"expected one digit after the dot, got {node.value}, which means {version:g}")
             return _SKIP
-        value = _value(node)
-        if isinstance(value, str) and "\0" in value:
-            self.fault(path, "holds a NUL character")
-            return _SKIP
-        return value
+        return _value(node)
 
-    def _misfit(self, path: Path) -> Any:
+    def _misfit(self, path: KeyPath) -> Any:
         self.unexpected(path)
         return _SKIP
 
 
+def _foreign(node: ScalarNode) -> str | None:
+    """Why no value can be read from the node, whatever is expected."""
+    if node.tag not in (NULL, BOOL, INT, FLOAT, STR):
+        return f"the tag {node.tag} is not known here"
+    return "holds a NUL character" if "\0" in node.value else None
+
+
 def _value(node: ScalarNode) -> Any:
+    """The value that the tag promises; the text where that promise is false, as in `!!int abc`."""
     if node.tag == NULL:
         return None
     if node.tag == BOOL:
         return node.value.lower() == "true"
-    if node.tag == INT:
-        return int(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
-    if node.tag == FLOAT and math.isfinite(number := float(node.value)):
-        return number
+    try:
+        if node.tag == INT:
+            return int(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
+        if node.tag == FLOAT and math.isfinite(number := float(node.value)):
+            return number
+    except ValueError:
+        pass
     return node.value
 
 
@@ -199,7 +221,8 @@ def _hint(kind: Any, node: Node) -> str:
     if inner is bool:
         return f"; write {_YES_NO[text.lower()]}" if text.lower() in _YES_NO else ""
     if typing.get_origin(inner) is Literal:
-        return _did_you_mean(text, [str(value) for value in typing.get_args(inner)])
+        near = _nearest(text, [str(value) for value in typing.get_args(inner)])
+        return f"; did you mean {near}?" if near else ""
     if inner in (int, float) and node.tag == STR:
         return _number_hint(text)
     return ""
@@ -213,30 +236,23 @@ def _number_hint(text: str) -> str:
     return ""
 
 
-def _unknown(key: str, known: list[str], path: Path) -> str:
-    near = _did_you_mean(key, known)
-    elsewhere = [o.key for o in options() if o.key.endswith(f".{key}") and not path]
-    if elsewhere:
-        near = f"; did you mean {' or '.join(elsewhere)}?"
-    return "unknown key" + (near or f"; the keys here are {', '.join(known)}")
-
-
-def _did_you_mean(text: str, known: list[str]) -> str:
+def _nearest(text: str, known: list[str]) -> str | None:
+    """The known name that is most like the text, whatever its case and hyphens."""
     of = {name.lower(): name for name in known}
     near = get_close_matches(text.lower().replace("-", "_"), of, n=1)
-    return f"; did you mean {of[near[0]]}?" if near else ""
+    return of[near[0]] if near else None
 
 
 def _is_null(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.tag == NULL
 
 
-def _dotted(path: Path) -> str:
+def _dotted(path: KeyPath) -> str:
     """`a.b[0]`: list indices in brackets."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
 
 
-def _upwards(path: Path) -> Iterator[Path]:
+def _upwards(path: KeyPath) -> Iterator[KeyPath]:
     """The path, then each section that it lies in."""
     return (path[:n] for n in range(len(path), -1, -1))

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from launcher.config.source import KeyPath
 from launcher.job import JobSpec
 from trainer.config import faults_of
-
-Path = tuple[str | int, ...]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -27,9 +26,9 @@ _WANDB_KEY = "WANDB_API_KEY"
 class Clash:
     """A value that does not go with the others."""
 
-    path: Path
+    path: KeyPath
     text: str
-    about: tuple[Path, ...] = ()
+    about: tuple[KeyPath, ...] = ()
     """Other values that it hangs on: it means nothing when one of those has a fault of its own."""
 
 
@@ -75,7 +74,7 @@ def _success(spec: JobSpec) -> Iterator[Clash]:
 def _trainer(spec: JobSpec) -> Iterator[Clash]:
     if spec.train is None:
         return
-    about: tuple[Path, ...] = (("train",), ("ranks",), ("resources", "gpus"))
+    about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("resources", "gpus"))
     for key, text in faults_of(spec.train, spec.world_size):
         yield Clash(("train", *key.split(".")), text, about)
     names = {secret.name for secret in spec.secrets} | set(spec.env)
@@ -87,7 +86,7 @@ def _trainer(spec: JobSpec) -> Iterator[Clash]:
 
 def _machine(spec: JobSpec) -> Iterator[Clash]:
     resources = spec.resources
-    gpus: Path = ("resources", "gpus")
+    gpus: KeyPath = ("resources", "gpus")
     if spec.ranks is not None and 0 < resources.gpus < spec.ranks:
         yield Clash(("ranks",), f"expected at most one a GPU ({resources.gpus}), got {spec.ranks}", (gpus,))
     if resources.gpus == 0:
@@ -104,7 +103,7 @@ def _machine(spec: JobSpec) -> Iterator[Clash]:
 def _secrets(spec: JobSpec) -> Iterator[Clash]:
     seen: set[str] = set()
     for i, secret in enumerate(spec.secrets):
-        path: Path = ("secrets", i, "name")
+        path: KeyPath = ("secrets", i, "name")
         if fault := _variable_fault(secret.name):
             yield Clash(path, fault)
         elif secret.name in spec.env:
@@ -129,7 +128,7 @@ def _variable_fault(name: str) -> str | None:
 
 
 def _globs(spec: JobSpec) -> Iterator[Clash]:
-    globs: dict[Path, tuple[str, ...]] = {("outputs",): spec.outputs}
+    globs: dict[KeyPath, tuple[str, ...]] = {("outputs",): spec.outputs}
     if spec.success is not None:
         globs["success", "files"] = spec.success.files
     for path, patterns in globs.items():

@@ -11,6 +11,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 NULL, BOOL, INT, FLOAT, STR = (f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float", "str"))
 SET = "--set"
 
+KeyPath = tuple[str | int, ...]
+"""Where a value stands: keys, and indices of lists."""
+
 _EXPLAINED = {
     "found character '\\t' that cannot start any token": "a tab; indent with spaces",
     "mapping values are not allowed here": (

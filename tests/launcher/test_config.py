@@ -175,6 +175,32 @@ def test_a_value_that_contains_itself_does_not_hang() -> None:
     )
 
 
+def test_a_key_that_is_misspelt_is_not_told_to_be_missing_too() -> None:
+    assert faults("nmae: job\ntrian: {}\n") == (
+        "job.yaml:1: nmae: unknown key; did you mean name?",
+        "job.yaml:2: trian: unknown key; did you mean train?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "fault"),
+    [
+        ("!secret a", "the tag !secret is not known here"),
+        ('"a\\0b"', "holds a NUL character"),
+        ("[a, !!binary b]", "[1]: the tag tag:yaml.org,2002:binary is not known here"),
+    ],
+)
+def test_a_value_that_nothing_can_be_made_of_is_refused(command: str, fault: str) -> None:
+    (told,) = faults(f"{COMMAND}command: {command}\n")
+    assert told.replace("command: ", "command").endswith(f"command{fault}")
+
+
+def test_a_tag_that_promises_too_much_is_not_believed() -> None:
+    assert faults(TRAIN + "ranks: !!int two\n") == (
+        "job.yaml:3: ranks: expected a whole number from 1 to 64, got two",
+    )
+
+
 def test_a_fault_hides_no_other_and_invents_none() -> None:
     text = (
         COMMAND.replace("success", "succes") + "command: python 'a\ntrain: {batch: x, unroll: 50}\nranks: 0\n"
