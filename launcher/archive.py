@@ -45,10 +45,10 @@ class Archive:
         info.size = len(content)
         self._tar.addfile(info, io.BytesIO(content))
 
-    def add_file(self, name: str, path: Path) -> None:
-        """A file from disk; executable when its owner may execute it."""
+    def add_file(self, name: str, path: Path, *, mode: int | None = None) -> None:
+        """A file from disk; without a mode, executable when its owner may execute it."""
         with _Source(path) as source:
-            info = _entry(name, 0o755 if source.mode & stat.S_IXUSR else 0o644)
+            info = _entry(name, mode or (0o755 if source.mode & stat.S_IXUSR else 0o644))
             info.size = source.size
             self._tar.addfile(info, cast("IO[bytes]", source))
 

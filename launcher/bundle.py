@@ -67,8 +67,8 @@ class Bundler:
         tree = None if spec.code is None else worktree(spec.code.path, spec.code.exclude)
         with Archive(path) as archive:
             archive.add_bytes(layout.JOB, json.dumps(_job(run, spec, tree), indent=1).encode())
-            _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh")
-            _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py")
+            _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
+            _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py", 0o644)
             if tree is not None:
                 code = path.with_suffix(".code")
                 _pack_code(code, tree)
@@ -108,9 +108,10 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
     }
 
 
-def _add_folder(archive: Archive, name: str, folder: Path, pattern: str) -> None:
+def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: int) -> None:
+    """The folder's files. Their modes are ours: an installer may have changed those on disk."""
     for path in sorted(folder.rglob(pattern)):
-        archive.add_file(f"{name}/{path.relative_to(folder).as_posix()}", path)
+        archive.add_file(f"{name}/{path.relative_to(folder).as_posix()}", path, mode=mode)
 
 
 def _pack_code(path: Path, tree: Worktree) -> None:

@@ -108,6 +108,16 @@ def test_a_bundle_holds_the_scripts_the_trainer_and_the_job() -> None:
     assert all(name.endswith((".py", ".sh", ".json")) for name in files)
 
 
+def test_the_scripts_may_be_executed_however_they_were_installed() -> None:
+    with Bundler({}) as bundler:
+        modes = {
+            name: m.mode
+            for name, m in members(Path(bundler.pack(run_of(SPEC), SPEC).path).read_bytes()).items()
+        }
+    assert modes["onstart/run.sh"] == modes["onstart/steps.d/50-train.sh"] == 0o755
+    assert modes["pkg/trainer/train.py"] == modes["job.json"] == 0o644
+
+
 def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
     spec = replace(
         SPEC,
