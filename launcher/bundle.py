@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -78,7 +79,8 @@ class Bundler:
 
     def _value(self, secret: Secret) -> str:
         if secret.file is not None:
-            return _from_file(secret.name, Path(secret.file).expanduser())
+            path = os.path.expanduser(secret.file)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
+            return _from_file(secret.name, Path(path))
         value = self._environment.get(secret.name, "")
         if not value:
             hint = (

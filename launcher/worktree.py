@@ -49,7 +49,8 @@ class Worktree:
 
 def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
     """The files to ship: in a git checkout what git tracks or would track. Raises UsageError."""
-    root = Path(folder).expanduser().resolve()
+    home_known = os.path.expanduser(folder)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
+    root = Path(home_known).resolve()
     if not root.is_dir():
         raise UsageError(f"code.path: no folder {root}")
     in_git = _in_git(root)

@@ -15,7 +15,7 @@ from launcher.config.reading import Reading
 from launcher.config.rules import clashes
 from launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
 from launcher.errors import JobFileError
-from launcher.job import Code, JobSpec
+from launcher.job import JobSpec
 
 _PLACEHOLDER = "unnamed"
 
@@ -92,13 +92,13 @@ def _drop(data: Any, path: KeyPath) -> None:
 
 
 def _anchored(spec: JobSpec, base_dir: str) -> JobSpec:
-    """The job with its paths relative to `base_dir`, so that it needs its file no more."""
+    """The job with its paths anchored, so that it needs its file no more."""
     base = PurePosixPath(base_dir)
-    code = None if spec.code is None else Code(path=str(base / spec.code.path), exclude=spec.code.exclude)
-    secrets = tuple(
-        secret
-        if secret.file is None or secret.file.startswith("~")
-        else replace(secret, file=str(base / secret.file))
-        for secret in spec.secrets
-    )
-    return replace(spec, code=code, secrets=secrets)
+    code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
+    secrets = (s if s.file is None else replace(s, file=_under(base, s.file)) for s in spec.secrets)
+    return replace(spec, code=code, secrets=tuple(secrets))
+
+
+def _under(base: PurePosixPath, path: str) -> str:
+    """The path from `base`; what begins in a home is left to those who know where that is."""
+    return path if path.startswith("~") else str(base / path)

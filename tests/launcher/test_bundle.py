@@ -295,6 +295,16 @@ def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path: Path) 
     assert Bundler({"B": "x"}).secrets(spec) == b"A='abc'\nB='x'\n"
 
 
+def test_a_home_is_where_the_user_has_it(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "key").write_text("abc")
+    spec = replace(SPEC, code=Code(path="~/code"), secrets=(Secret(name="A", file="~/key"),))
+    assert list(shipped_code(spec)) == ["run.sh", "train.py"]
+    assert Bundler({}).secrets(spec) == b"A='abc'\n"
+    with pytest.raises(UsageError, match="the secret A cannot be read from ~nobody-here/key: No such file"):
+        Bundler({}).secrets(replace(SPEC, secrets=(Secret(name="A", file="~nobody-here/key"),)))
+
+
 @pytest.mark.parametrize("environment", [{}, {"TOKEN": ""}])
 def test_a_secret_that_is_not_set_is_named_with_how_to_set_it(environment: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="the secret TOKEN is not set") as caught:

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.config import dump_job, load_job, read_job
 from launcher.errors import JobFileError
-from launcher.job import JobSpec, Secret, Success
+from launcher.job import Code, JobSpec, Secret, Success
 from launcher.shipped import configs_dir
 from trainer.environment import ours
 
@@ -98,6 +98,9 @@ def test_paths_are_those_of_the_job_file() -> None:
     assert spec.code is not None
     assert spec.code.path == "/home/me/../src"
     assert [secret.file for secret in spec.secrets] == ["/home/me/key", "~/key", "/key"]
+    assert load(TRAIN + "code: {path: ~/src}\n", "code.exclude=[data]").code == Code(
+        path="~/src", exclude=("data",)
+    )
 
 
 def test_the_command_line_wins_over_the_file() -> None:
