@@ -53,8 +53,8 @@ shorten() { if (($1 < limit)); then limit=$1 reason=$2; tell armed; fi; }
 
 bury_run() {
   kill_all "VASTRUN_RUN=$VASTRUN_BOX/run"
-  printf '%(%s)T.000 lease run.sh died; the rest was killed\n' -1 >>run/run.log
-  echo 137 >run/.exit && mv run/.exit run/exit
+  timeout 60 bash onstart/run.sh bury 9>&-
+  [[ -e run/exit ]] || { echo 137 >run/.exit && mv run/.exit run/exit; }
 }
 
 watch() {

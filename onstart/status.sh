@@ -2,7 +2,7 @@
 # One line of JSON: how the box stands (docs/box.md). Fast: no Python, few processes.
 # In: the box. Out: the line on stdout.
 set -euo pipefail
-# shellcheck source=onstart/lib.sh
+# shellcheck source-path=SCRIPTDIR
 . "${BASH_SOURCE[0]%/*}/lib.sh"
 cd "$VASTRUN_BOX"
 

@@ -48,9 +48,6 @@ heed_stop() {
   fi
 }
 
-# One write of one whole line, so that other writers of the log cannot cut into it.
-log() { printf '%s %s %s\n' "${EPOCHREALTIME:0:14}" "$1" "$2" >>run/run.log; }
-
 seconds_since() {
   local micros=$((${EPOCHREALTIME/./} - ${1/./}))
   printf '%d.%03d' $((micros / 1000000)) $((micros / 1000 % 1000))

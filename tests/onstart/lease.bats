@@ -103,7 +103,24 @@ hold_run_lock() {
   eventually '[[ -e run/exit ]]'
   [[ $(<run/exit) == 137 ]]
   dead "$rank"
-  grep -q '^[0-9.]* lease run.sh died' run/run.log
+  grep -q '^[0-9.]* lease run.sh was killed' run/run.log
+}
+
+@test "the evidence of a run whose run.sh died can be collected" {
+  hold_run_lock
+  arm
+  kill -KILL "$keeper"
+  eventually '[[ -e run/exit ]]'
+  [[ -e run/manifest.json ]]
+}
+
+@test "a run without its scripts gets its exit code all the same" {
+  hold_run_lock
+  rm -r onstart
+  in_box bash "$repo/onstart/lease.sh"
+  kill -KILL "$keeper"
+  eventually '[[ -e run/exit ]]'
+  [[ $(<run/exit) == 137 ]]
 }
 
 @test "SIGHUP and SIGTERM do not end it" {
