@@ -2,9 +2,9 @@
 # Runs the steps of a run, one after the other, and leaves its exit code in run/exit (docs/box.md).
 # In: `start` the steps in the background, once; `stop CAUSE` them; `bury` a run that was killed: the lease does.
 # Out: run.lock, step; run/run.log, run/steps.jsonl, run/manifest.json, run/exit.
+# shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 onstart=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
-# shellcheck source-path=SCRIPTDIR
 . "$onstart/lib.sh"
 . "$onstart/environment.sh"
 . "$onstart/step.sh"

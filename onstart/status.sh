@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # One line of JSON: how the box stands (docs/box.md). Fast: no Python, few processes.
 # In: the box. Out: the line on stdout.
-set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
+set -euo pipefail
 . "${BASH_SOURCE[0]%/*}/lib.sh"
 cd "$VASTRUN_BOX"
 
