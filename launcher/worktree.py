@@ -57,11 +57,10 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
     listed = _git_listed(root) if in_git else _walked(root)
     paths = tuple(sorted({path for path in listed if not _excluded(path, exclude)}))
     if not paths:
-        raise UsageError(
-            f"code.path: {root} holds no file to ship", hint="git ls-files --cached --others shows why"
-        )
+        hint = "git ignores all that is in it" if in_git else ""
+        raise UsageError(f"code.path: {root} holds no file to ship", hint=hint)
     _check_size(root, paths)
-    commit = _git(root, "rev-parse", "--verify", "-q", "HEAD").strip() or None if in_git else None
+    commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None if in_git else None
     dirty = bool(in_git and _git(root, "status", "--porcelain", "--", "."))
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
 
@@ -82,12 +81,9 @@ def _in_git(root: Path) -> bool:
     if not any((folder / ".git").exists() for folder in (root, *root.parents)):
         return False
     try:
-        asked = _ask_git(root, "rev-parse", "--is-inside-work-tree")
+        return _git(root, "rev-parse", "--is-inside-work-tree").strip() == "true"
     except FileNotFoundError:
         return False
-    if asked.returncode:
-        raise UsageError(f"git cannot read {root}: {asked.stderr.strip()}")
-    return asked.stdout.strip() == "true"
 
 
 def _git_listed(root: Path) -> Iterator[str]:
@@ -105,11 +101,14 @@ def _git_listed(root: Path) -> Iterator[str]:
 def _nested(path: str, full: Path) -> Iterator[str]:
     """The files of a submodule, or of a checkout inside this one; none when it was never filled."""
     if (full / ".git").exists():
-        yield from (str(PurePosixPath(path) / inner) for inner in worktree(str(full)).paths)
+        yield from (str(PurePosixPath(path) / inner) for inner in _git_listed(full))
 
 
 def _git(root: Path, *words: str) -> str:
-    return _ask_git(root, *words).stdout
+    asked = _ask_git(root, *words)
+    if asked.returncode:
+        raise UsageError(f"git cannot read {root}: {asked.stderr.strip()}")
+    return asked.stdout
 
 
 def _ask_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -187,6 +187,20 @@ def test_a_folder_inside_a_checkout_ships_only_itself(checkout: Path) -> None:
     assert list(shipped_code(job_with(checkout / "part"))) == ["a.py"]
 
 
+def test_a_checkout_that_git_cannot_read_is_not_taken_for_a_plain_folder(checkout: Path) -> None:
+    (checkout / ".git" / "HEAD").unlink()
+    with pytest.raises(UsageError, match="git cannot read"):
+        packed(job_with(checkout))
+
+
+def test_a_folder_that_git_ignores_says_so(checkout: Path) -> None:
+    (checkout / "part").mkdir()
+    (checkout / "part" / "a.log").write_text("x")
+    with pytest.raises(UsageError, match="holds no file to ship") as caught:
+        packed(job_with(checkout / "part"))
+    assert caught.value.hint == "git ignores all that is in it"
+
+
 def test_a_submodule_is_shipped_with_its_files(checkout: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
