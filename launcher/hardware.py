@@ -18,6 +18,8 @@ _NVIDIA_SMI_S = 20.0
 class Gpu:
     """One GPU, as nvidia-smi names it."""
 
+    uuid: str
+    """What CUDA_VISIBLE_DEVICES takes, whatever the order of the devices."""
     name: str
     memory_gb: float
 
@@ -34,11 +36,14 @@ class Hardware:
     """The newest CUDA version that the driver supports; 0: no driver."""
 
 
-def look_around(folder: Path) -> Hardware:
-    """This computer, with the free disk at `folder`, which need not exist yet."""
+def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
+    """This computer, with the free disk at `folder`, which need not exist yet.
+
+    `visible`: the GPUs that may be used, as in CUDA_VISIBLE_DEVICES; None: all.
+    """
     while not folder.exists():
         folder = folder.parent
-    gpus, cuda = _gpus()
+    gpus, cuda = _gpus(visible)
     return Hardware(
         cores=len(os.sched_getaffinity(0)),
         memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
@@ -90,12 +95,20 @@ def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], float]:
-    rows = _nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-    pairs = [row.rsplit(",", 1) for row in rows.splitlines() if "," in row]
-    gpus = tuple(Gpu(name=name.strip(), memory_gb=round(float(mib) / 1024)) for name, mib in pairs)
+def _gpus(visible: str | None) -> tuple[tuple[Gpu, ...], float]:
+    rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
+    gpus = []
+    for row in rows.splitlines():
+        index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
+        if visible is None or _is_among(visible, index, uuid):
+            gpus.append(Gpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
     version = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
-    return gpus, float(version[1]) if version else 0.0
+    return tuple(gpus), float(version[1]) if version else 0.0
+
+
+def _is_among(visible: str, index: str, uuid: str) -> bool:
+    chosen = [choice.strip() for choice in visible.split(",")]
+    return any(choice and (choice == index or uuid.startswith(choice)) for choice in chosen)
 
 
 def _nvidia_smi(*options: str) -> str:

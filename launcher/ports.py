@@ -67,7 +67,10 @@ class Provider(Protocol):
     """True where machines cost nothing, so that no confirmation is asked for."""
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Offers that fit every hard limit of the job, best first. Empty when none does."""
+        """Offers that fit every hard limit of the job, best first.
+
+        Empty when none does, or NoOfferError where it can be said why.
+        """
         ...
 
     def rent(self, order: Order) -> Instance:

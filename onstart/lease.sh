@@ -75,7 +75,7 @@ watch() {
 arm() {
   : "$LEASE_SHIP_S $LEASE_LIFE_S $LEASE_LIFE_CAUSE $LEASE_GRACE_S $LEASE_COLLECT_S"
   mkdir -p "$VASTRUN_BOX" && cd "$VASTRUN_BOX" && exec 9>>lease.log || exit 1
-  flock -w 2 9 || exit 0 # one is at work
+  flock -w 2 9 || exit $(($? > 1)) # 1: one is at work
   printf -v armed_at '%(%s)T' -1
   tick; start=$now
   while IFS='=' read -r key value; do

@@ -32,9 +32,13 @@ _INHERITED = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT"),
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"),
+    *("LD_LIBRARY_PATH", "CUDA_HOME"),
 )
 """What a box gets of this computer's environment. Nothing else, for the rest may hold secrets."""
+
+
+_CPU_ONLY = "cpu"
+_TOOLS = ("bash", "setsid", "flock", "tar")
 
 
 class LocalProvider:
@@ -56,11 +60,15 @@ class LocalProvider:
         self._python = python
         self._usd_per_hour = usd_per_hour
         self._clock = clock
+        self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
         self._inherited = {name: environ[name] for name in _INHERITED if name in environ}
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """One offer: this computer. Raises NoOfferError, which says all that it lacks."""
-        hardware = look_around(self._root)
+        missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+        if missing or platform.system() != "Linux":
+            raise NoOfferError(f"`local` needs Linux with {', '.join(_TOOLS)}", hint="another --provider")
+        hardware = look_around(self._root, visible=self._visible_gpus)
         lacking = shortfall(hardware, spec.resources)
         if lacking:
             raise NoOfferError(
@@ -69,7 +77,7 @@ class LocalProvider:
         gpus = fitting_gpus(hardware, spec.resources)[: spec.resources.gpus]
         devices = f"{len(gpus)} x {gpus[0].name}, " if gpus else ""
         offer = Offer(
-            id="local",
+            id=",".join(gpu.uuid for gpu in gpus) or _CPU_ONLY,
             host=platform.node(),
             gpu_name=gpus[0].name if gpus else None,
             gpus=len(gpus),
@@ -89,7 +97,7 @@ class LocalProvider:
             "usd_per_hour": order.offer.usd_per_hour,
             "rented_at": self._clock.now(),
             "host": platform.node(),
-            "env": dict(order.env),
+            "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(_CPU_ONLY)},
         }
         try:
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -118,7 +126,7 @@ class LocalProvider:
         record = _read_record(box)
         if record is None:
             if box.is_dir():
-                raise UnreachableError(f"{instance.id} is being removed")
+                raise UnreachableError(f"{instance.id} has no record: it can only be destroyed")
             raise GoneError(f"no such box: {instance.id}")
         self._ensure_lease(box, record)
         return LocalRemote(box, self._environment(box, record))
@@ -205,13 +213,13 @@ class LocalProvider:
 
 
 def _read_record(box: Path) -> dict[str, Any] | None:
-    """What `rent` noted; None in a folder whose removal began."""
+    """What `rent` noted; None where it cannot be read any more, as in a folder whose removal began."""
     try:
         record: dict[str, Any] = json.loads((box / _RECORD).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    except (OSError, ValueError) as error:
-        raise ProviderError(f"cannot read {box / _RECORD}: {error}") from error
+    except OSError as error:
+        raise box_error(error) from error
     return record
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +11,15 @@ import pytest
 
 from launcher.hardware import Gpu, Hardware, look_around, shortfall
 from launcher.job import Resources
+from tests.contract.markets import local, small_job
 
 STATION = Hardware(
     cores=16,
     memory_gb=64.0,
     disk_gb=500.0,
     gpus=(
-        Gpu(name="NVIDIA GeForce RTX 4090", memory_gb=24.0),
-        Gpu(name="NVIDIA A100-SXM4-80GB", memory_gb=80.0),
+        Gpu(uuid="GPU-1", name="NVIDIA GeForce RTX 4090", memory_gb=24.0),
+        Gpu(uuid="GPU-2", name="NVIDIA A100-SXM4-80GB", memory_gb=80.0),
     ),
     cuda=12.4,
 )
@@ -57,25 +59,76 @@ def test_an_unknown_cuda_version_is_not_held_against_the_computer() -> None:
     assert shortfall(replace(STATION, cuda=0.0), Resources(gpus=1, cuda=12.8)) == []
 
 
-def test_gpus_are_those_that_nvidia_smi_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text(
-        "#!/bin/sh\n"
-        'case "$1" in --query*) echo "NVIDIA GeForce RTX 4090, 24564" ;;\n'
-        '*) echo "| Driver Version: 550.54   CUDA Version: 12.4  |" ;; esac\n'
-    )
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A program of that name, first on PATH, with the body given."""
+
+    def install(body: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text("#!/bin/sh\n" + body)
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return install
+
+
+TWO_GPUS = """case "$1" in
+--query*)
+  echo "0, GPU-aaaa, 2048, NVIDIA GeForce GT 710"
+  echo "1, GPU-bbbb, 24564, NVIDIA GeForce RTX 4090" ;;
+*) echo "| Driver Version: 550.54   CUDA Version: 12.4  |" ;;
+esac
+"""
+
+
+def test_gpus_are_those_that_nvidia_smi_lists(nvidia_smi: Callable[[str], None], tmp_path: Path) -> None:
+    nvidia_smi(TWO_GPUS)
     found = look_around(tmp_path)
-    assert found.gpus == (Gpu(name="NVIDIA GeForce RTX 4090", memory_gb=24),)
+    assert found.gpus[1] == Gpu(uuid="GPU-bbbb", name="NVIDIA GeForce RTX 4090", memory_gb=24)
     assert found.cuda == 12.4
 
 
-def test_an_nvidia_smi_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+@pytest.mark.parametrize(
+    ("visible", "uuids"),
+    [
+        (None, ["GPU-aaaa", "GPU-bbbb"]),
+        ("0,1", ["GPU-aaaa", "GPU-bbbb"]),
+        ("1", ["GPU-bbbb"]),
+        ("GPU-aa", ["GPU-aaaa"]),
+        ("", []),
+    ],
+)
+def test_only_visible_gpus_count(
+    nvidia_smi: Callable[[str], None], tmp_path: Path, visible: str | None, uuids: list[str]
+) -> None:
+    nvidia_smi(TWO_GPUS)
+    assert [gpu.uuid for gpu in look_around(tmp_path, visible=visible).gpus] == uuids
+
+
+def test_a_job_sees_the_gpus_it_asked_for_and_no_other(
+    nvidia_smi: Callable[[str], None], tmp_path: Path
+) -> None:
+    nvidia_smi(TWO_GPUS)
+    market = local(tmp_path)
+    job = replace(small_job(), resources=Resources(gpus=1, gpu_names=("RTX 4090",), disk_gb=8.0))
+    order = replace(market.order("vastrun-calm-heron-3f1a"), offer=market.provider.search(job)[0])
+    instance = market.provider.rent(order)
+    done = market.provider.connect(instance).run("echo $CUDA_VISIBLE_DEVICES", timeout_s=10)
+    market.provider.destroy(instance.id)
+    assert done.stdout == "GPU-bbbb\n"
+
+
+def test_a_job_for_the_cpu_sees_no_gpu(nvidia_smi: Callable[[str], None], tmp_path: Path) -> None:
+    nvidia_smi(TWO_GPUS)
+    market = local(tmp_path)
+    instance = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
+    done = market.provider.connect(instance).run('echo "${CUDA_VISIBLE_DEVICES-all}"', timeout_s=10)
+    market.provider.destroy(instance.id)
+    assert done.stdout == "\n"
+
+
+def test_an_nvidia_smi_that_fails_means_no_gpu(nvidia_smi: Callable[[str], None], tmp_path: Path) -> None:
+    nvidia_smi("echo 'NVIDIA-SMI has failed'; exit 9\n")
     assert look_around(tmp_path).gpus == ()
 
 
