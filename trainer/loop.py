@@ -12,7 +12,7 @@ from trainer import layout
 from trainer.config import TrainConfig
 from trainer.dist import StopVote
 from trainer.ending import exit_code_of
-from trainer.evaluate import Scores, evaluate
+from trainer.evaluate import evaluate
 from trainer.heartbeat import Heartbeat
 from trainer.metrics import Metrics, Point, Rate
 from trainer.optim import learning_rate, set_learning_rate
@@ -20,7 +20,7 @@ from trainer.outcome import Reason
 from trainer.rank import Rank, TrainJob
 from trainer.records import write_json
 from trainer.sampler import picks
-from trainer.setup import Setup, set_up
+from trainer.session import Session, set_up
 from trainer.signals import StopWish
 
 
@@ -36,59 +36,59 @@ def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop
         return _train(set_up(rank, job, config), job, heart, stop, metrics)
 
 
-def _train(run: Setup, job: TrainJob, heart: Heartbeat, stop: StopWish, metrics: Metrics | None) -> Reason:
-    config, step, loss = run.config, run.start, run.loss
-    vote, rate = StopVote(run.ranks, step), Rate(config.batch, step)
+def _train(
+    session: Session, job: TrainJob, heart: Heartbeat, stop: StopWish, metrics: Metrics | None
+) -> Reason:
+    config, step, loss = session.config, session.start, session.loss
+    vote, rate = StopVote(session.ranks, step), Rate(config.batch, step)
     if metrics:
         metrics.begin_at(step)
-    while step < config.steps:
-        losses = _step(run, step, heart)
+    last = step >= config.steps
+    while not last:
+        losses = _step(session, step, heart)
         step += 1
-        if step == run.start + 1:
-            run.ranks.limit_waits(job.stall_s)
-        if step == run.start + 1 or step % config.log_every == 0 or step == config.steps:
-            loss = _report(run, step, losses, rate, metrics)
-        stopping = step < config.steps and vote.passes(step, stop.asked)
-        if stopping or step % config.checkpoint_every == 0 or step == config.steps:
-            _save(run, step, loss, heart, stop)
-        if stopping:
-            if metrics:
-                metrics.finish(exit_code_of("stopped"))
-            return "stopped"
-    heart.beat(step, "eval")
-    scores = evaluate(run.operator, run.task.test, run.ranks, lambda: heart.beat(step, "eval"))
-    run.ranks.wait_for_all()
-    if metrics:
-        _write_final(run, step, loss, scores, metrics)
+        if step == session.start + 1:
+            session.ranks.limit_waits(job.stall_s)
+        last = step == config.steps or vote.passes(step, stop.asked)
+        if last or step == session.start + 1 or step % config.log_every == 0:
+            loss = _report(session, step, losses, rate, metrics)
+        if not last and step % config.checkpoint_every == 0:
+            _save(session, step, loss, heart, stop)
+    _save(session, step, loss, heart, stop)
+    if step < config.steps:
+        if metrics:
+            metrics.finish(exit_code_of("stopped"))
+        return "stopped"
+    _evaluate(session, step, loss, heart, metrics)
     heart.beat(step, "done")
     return "finished"
 
 
-def _step(run: Setup, step: int, heart: Heartbeat) -> tuple[Tensor, Tensor]:
+def _step(session: Session, step: int, heart: Heartbeat) -> tuple[Tensor, Tensor]:
     """One optimiser step: (loss on this rank's share, norm of the gradient), still on the device."""
-    config, rank = run.config, run.ranks.rank
+    config, rank = session.config, session.ranks.rank
     heart.beat(step, "data")
-    chosen = picks(config.seed, step, batch=config.batch, noise=config.noise, space=run.space)
-    windows = run.task.batch(step, chosen.share(rank.rank, rank.world_size))
+    chosen = picks(config.seed, step, batch=config.batch, noise=config.noise, space=session.space)
+    windows = session.task.batch(step, chosen.share(rank.rank, rank.world_size))
     heart.beat(step, "forward")
-    loss = run.model(windows)
+    loss = session.model(windows)
     heart.beat(step, "backward")
-    run.optimizer.zero_grad()
+    session.optimizer.zero_grad()
     loss.backward()
     heart.beat(step, "optimizer")
-    norm = clip_grad_norm_(run.model.parameters(), config.optim.clip)
-    set_learning_rate(run.optimizer, learning_rate(step, config.steps, config.optim))
-    run.optimizer.step()
+    norm = clip_grad_norm_(session.model.parameters(), config.optim.clip)
+    set_learning_rate(session.optimizer, learning_rate(step, config.steps, config.optim))
+    session.optimizer.step()
     return loss.detach(), norm
 
 
 def _report(
-    run: Setup, step: int, losses: tuple[Tensor, Tensor], rate: Rate, metrics: Metrics | None
+    session: Session, step: int, losses: tuple[Tensor, Tensor], rate: Rate, metrics: Metrics | None
 ) -> float:
     """The mean loss over all ranks, told to the world. The only place where the host waits for the device."""
-    loss, grad_norm = run.ranks.mean_of(*losses)
+    loss, grad_norm = session.ranks.mean_of(*losses)
     if metrics:
-        lr = learning_rate(step - 1, run.config.steps, run.config.optim)
+        lr = learning_rate(step - 1, session.config.steps, session.config.optim)
         point = Point(step=step, loss=loss, lr=lr, grad_norm=grad_norm, samples_per_s=rate.at(step))
         metrics.add(point)
     if not math.isfinite(loss):
@@ -96,24 +96,25 @@ def _report(
     return loss
 
 
-def _save(run: Setup, step: int, loss: float | None, heart: Heartbeat, stop: StopWish) -> None:
+def _save(session: Session, step: int, loss: float | None, heart: Heartbeat, stop: StopWish) -> None:
     """A checkpoint is on disk. All ranks wait for it, so that none takes a slow disk for a dead rank 0."""
     heart.beat(step, "checkpoint")
     with stop.saving():
-        if run.ranks.rank.is_first:
-            path = run.checkpoints.save(step, run.state(step, loss))
+        if session.ranks.rank.is_first:
+            path = session.checkpoints.save(step, session.state(step, loss))
             print(f"checkpoint {path.name} saved", flush=True)
-        run.ranks.wait_for_all()
+        session.ranks.wait_for_all()
 
 
-def _write_final(run: Setup, step: int, loss: float | None, scores: Scores, metrics: Metrics) -> None:
-    print(scores, flush=True)
-    wandb = metrics.finish(exit_code_of("finished"), scores.finite())
-    record = {
-        "step": step,
-        "steps": run.config.steps,
-        "loss": loss,
-        "scores": scores.finite(),
-        "wandb": asdict(wandb),
-    }
-    write_json(run.ranks.rank.box / layout.FINAL, record)
+def _evaluate(
+    session: Session, step: int, loss: float | None, heart: Heartbeat, metrics: Metrics | None
+) -> None:
+    """The scores, and the final record when all ranks are done."""
+    scores = evaluate(session.operator, session.task.test, session.ranks, lambda: heart.beat(step, "eval"))
+    session.ranks.wait_for_all()
+    if metrics:
+        print(scores, flush=True)
+        known = scores.finite()
+        wandb = asdict(metrics.finish(exit_code_of("finished"), known))
+        record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": known, "wandb": wandb}
+        write_json(session.ranks.rank.box / layout.FINAL, record)

@@ -18,7 +18,7 @@ from trainer.records import write_json
 Mode = Literal["online", "offline", "off"]
 
 _INIT_S = 30.0
-_FINISH_S = 60.0
+_FINISH_S = 30.0
 
 
 class Tracker:

@@ -140,3 +140,14 @@ def test_missing_data_end_the_rank_with_the_file_that_is_missing(box: Box, start
     assert (
         str(Path(layout.DATA) / "1D_Advection_Sols_beta1.0.hdf5: no such file") in box.reason(0)["exception"]
     )
+
+
+def test_a_loss_that_is_no_number_ends_the_training_and_says_at_which_step(
+    box: Box, start_ranks: Start
+) -> None:
+    box.describe(optim={"lr": 1e30, "clip": 1e30, "warmup": 0.0})
+    make_data(box)
+    assert start_ranks(box, 1).wait() == [1]
+    assert box.reason(0)["reason"] == "error"
+    assert "DivergedError: the loss is nan at step" in box.reason(0)["exception"]
+    assert list(box.losses().values())[-1] is None

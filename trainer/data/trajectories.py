@@ -68,11 +68,16 @@ class TrajectoryTask:
 
     def batch(self, step: int, picks: Picks) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
         device = self.train.fields.device
-        trajectory = torch.from_numpy(picks.trajectory).to(device, non_blocking=True)
-        frames = torch.from_numpy(picks.frames).to(device, non_blocking=True)
-        columns = torch.from_numpy(picks.columns).to(device, non_blocking=True)
+        trajectory = _on(device, picks.trajectory)
+        frames, columns = _on(device, picks.frames), _on(device, picks.columns)
         return Windows(
             fields=self.train.fields[trajectory[:, None, None], frames[:, :, None], columns[:, None, :]],
-            noise=torch.from_numpy(picks.noise).to(device, non_blocking=True),
+            noise=_on(device, picks.noise),
             conditions=self.train.conditions[trajectory],
         )
+
+
+def _on(device: torch.device, array: NDArray) -> Tensor:
+    tensor = torch.from_numpy(array)
+    # From pinned memory the copy does not make the host wait for what the device still has to do.
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

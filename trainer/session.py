@@ -1,4 +1,4 @@
-"""The set-up of a rank, in the one order that works: groups, seeds, data, model, wrap, optimiser, state."""
+"""Session: all that a rank trains with, set up in the one order that works."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trainer.strategies import parallelize
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
-    """All that a rank trains with."""
+class Session:
+    """What a rank holds between its first step and its last."""
 
     config: TrainConfig
     ranks: Ranks
@@ -54,8 +54,12 @@ class ResumeError(Exception):
     """The state to continue from does not fit this job."""
 
 
-def set_up(rank: Rank, job: TrainJob, config: TrainConfig) -> Setup:
-    """A rank that is ready for its next step."""
+def set_up(rank: Rank, job: TrainJob, config: TrainConfig) -> Session:
+    """This rank is ready for its next step.
+
+    The order matters: the device before the groups, the seed before the model, the wrapper before the
+    optimiser (one made earlier would train parameters that nobody uses), the checkpoint last.
+    """
     torch.set_num_threads(config.threads)
     ranks = join(rank, job)
     torch.manual_seed(config.seed)
@@ -67,7 +71,7 @@ def set_up(rank: Rank, job: TrainJob, config: TrainConfig) -> Setup:
     start, loss = _resume(ranks, config, operator, optimizer)
     if rank.is_first:
         _introduce(ranks, config, operator, start)
-    return Setup(
+    return Session(
         config=config,
         ranks=ranks,
         task=task,
