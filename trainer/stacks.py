@@ -40,7 +40,7 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
     then prints into its log is copied.
     """
     sources = {rank: _ask(box, rank, pid) for rank, pid in pids.items()}
-    _until_quiet([path for path, _ in sources.values()], within_s)
+    _until_quiet(dict(sources.values()), within_s)
     written = []
     for rank, (path, offset) in sorted(sources.items()):
         name = f"{layout.STACKS}/rank-{rank}.txt"
@@ -73,11 +73,11 @@ def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
     """Where the rank's answer appears, and from which byte on."""
     own = box / layout.STACKS / f"rank-{rank}.txt"
     if own.exists():
-        size = own.stat().st_size
+        size = _size(own)
         send(pid, signal.SIGUSR1)
         return own, size
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
-    size = log.stat().st_size if log.exists() else 0
+    size = _size(log)
     send(_python_of(pid), signal.SIGABRT)
     return log, size
 
@@ -91,22 +91,21 @@ def _python_of(pid: int) -> int:
     return pid
 
 
-def _until_quiet(paths: list[Path], within_s: float) -> None:
-    """Waits until every file has grown and stopped growing."""
-    deadline = time.monotonic() + within_s
-    first = sizes = _sizes(paths)
+def _until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
+    """Waits until every file has grown beyond its offset and stopped growing."""
     changed_at = time.monotonic()
+    deadline, sizes = changed_at + within_s, dict(offsets)
     while time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        if (now := _sizes(paths)) != sizes:
+        if (now := {path: _size(path) for path in offsets}) != sizes:
             sizes, changed_at = now, time.monotonic()
-        grown = all(a > b for a, b in zip(sizes, first, strict=True))
+        grown = all(sizes[path] > offset for path, offset in offsets.items())
         if grown and time.monotonic() - changed_at > _QUIET_S:
             return
 
 
-def _sizes(paths: list[Path]) -> list[int]:
-    return [path.stat().st_size if path.exists() else 0 for path in paths]
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _copy_dump(log: Path, offset: int, target: Path) -> None:
