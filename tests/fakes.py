@@ -70,6 +70,7 @@ class FakeBox:
         self.started_at: float | None = None
         self.stop_at: float | None = None
         self.ended_at: float | None = None
+        self._told_step: int | None = None
         self._env = order.env
         self._clock = clock
 
@@ -101,7 +102,8 @@ class FakeBox:
             self._finish(over_at)
         elif self.stop_at is not None and now >= self.stop_at + 2:
             self._stop(now)
-        else:
+        elif self.step() != self._told_step:
+            self._told_step = self.step()
             self._log(f"step {self.step()}")
 
     def step(self) -> int:

@@ -1,0 +1,155 @@
+"""Terminal: the command line on a fake market, with a real ledger and real outputs folders."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from launcher.cli import cli
+from launcher.interrupts import Interrupts
+from launcher.ledger import SqliteLedger
+from launcher.model import Instance, Order, Wish
+from launcher.run_ids import new_id
+from launcher.screen import Look, StreamScreen
+from launcher.shelf import FolderShelf
+from launcher.wiring import Wiring
+from tests.fakes import PRICE, FakeClock, FakePacker, FakeProvider, Training
+from trainer.outcome import Hang, Outcome, RankEnd
+
+JOB = """\
+name: demo
+resources: {gpus: 2}
+limits: {hours: 1, usd: 3}
+train: {steps: 10, batch: 8}
+"""
+
+SEGFAULT = RankEnd(rank=1, exit_code=-11, signal="SIGSEGV", step=4, phase="backward")
+
+
+def segfault(outcome: Outcome) -> Outcome:
+    """The outcome of a training whose rank 1 crashed."""
+    return replace(
+        outcome,
+        reason="signal",
+        detail="rank 1 was ended by SIGSEGV",
+        ranks=(outcome.ranks[0], SEGFAULT),
+        first_failure=SEGFAULT,
+        final_record=False,
+        steps_done=4,
+    )
+
+
+def hang(outcome: Outcome) -> Outcome:
+    """The outcome of a training whose rank 1 stood still."""
+    stuck = Hang(
+        rank=1,
+        step=7,
+        phase="forward",
+        stalled_s=61.0,
+        frame="model.py:33 forward",
+        stacks=("run/stacks/rank-0.txt", "run/stacks/rank-1.txt"),
+    )
+    return replace(outcome, reason="hang", detail="rank 1 stood still", hang=stuck, final_record=False)
+
+
+CRASH = Training(outcome=segfault, exit_code=1)
+HANG = Training(outcome=hang, exit_code=1)
+
+
+class Market(FakeProvider):
+    """A market whose machines train one after the other as `trainings` says; the last goes for all others."""
+
+    def __init__(self, clock: FakeClock, trainings: list[Training], *, usd_per_hour: float) -> None:
+        super().__init__(clock, usd_per_hour=usd_per_hour)
+        self.free = usd_per_hour == 0
+        self._trainings = trainings
+
+    def rent(self, order: Order) -> Instance:
+        self.training = self._trainings[0]
+        if len(self._trainings) > 1:
+            self._trainings.pop(0)
+        return super().rent(order)
+
+
+class FastInterrupts(Interrupts):
+    """Waits by a fake clock; what is in `later` happens once its moment has come."""
+
+    clock: FakeClock
+    later: list[tuple[float, Callable[[], None]]]
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+        while self.later and self.later[0][0] <= self.clock.now():
+            self.later.pop(0)[1]()
+
+
+class Terminal:
+    """`type` a command; look at what it left in `ledger`, `market` and `folder`."""
+
+    def __init__(
+        self, folder: Path, *trainings: Training, usd_per_hour: float = PRICE, who: str = "desk:1:1.0"
+    ) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.market = Market(self.clock, list(trainings) or [Training()], usd_per_hour=usd_per_hour)
+        self.ledger = SqliteLedger(folder / "ledger.db", now=self.clock.now, alive=lambda _: True)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.who = who
+        self.job = folder / "job.yaml"
+        self.job.write_text(JOB)
+        self._chances = itertools.count()
+
+    def type(self, *arguments: str, keys: str = "") -> Result:
+        """The command's end. `keys` reach its standard input, which is no terminal."""
+        return CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
+
+    def launch(self, *options: str) -> Result:
+        return self.type("launch", str(self.job), "-y", "--out", str(self.folder / "out"), *options)
+
+    def document(self, *arguments: str) -> Any:
+        """What the command prints with --json."""
+        return json.loads(self.type(*arguments, "--json").stdout)
+
+    def press(self, *, after_s: float) -> None:
+        """Ctrl-C, once so much time has passed."""
+        self.at(after_s, lambda: signal.raise_signal(signal.SIGINT))
+
+    def at(self, after_s: float, happens: Callable[[], None]) -> None:
+        self.later.append((self.clock.now() + after_s, happens))
+
+    def machines(self) -> int:
+        """How many are rented."""
+        return len(self.market.instances())
+
+    def wiring(self) -> Wiring:
+        return Wiring(
+            ledger=lambda: self.ledger,
+            provider=lambda _: self.market,
+            packer=lambda _: FakePacker(self.folder),
+            shelf=FolderShelf,
+            screen=lambda began: StreamScreen(
+                sys.stderr, Look(live=False, color=False), began=began, now=self.clock.now
+            ),
+            interrupts=self._interrupts,
+            now=self.clock.now,
+            new_id=lambda: new_id(random.Random(next(self._chances))),
+            who=lambda: self.who,
+        )
+
+    def _interrupts(self, first: Wish, wish: Wish, until: float | None) -> Interrupts:
+        first = Wish.STOP if first is Wish.NONE else first
+        interrupts = FastInterrupts(say=sys.stderr.write, first=first, wish=wish, until=until)
+        interrupts.clock, interrupts.later = self.clock, self.later
+        return interrupts

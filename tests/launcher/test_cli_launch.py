@@ -1,0 +1,249 @@
+"""`launch` and the commands that go on with what it began."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher.config import read_job
+from launcher.model import Cause, Driver, Phase, Wish
+from tests.fakes import Training
+from tests.launcher.terminal import CRASH, Terminal
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+def test_a_launch_ends_with_verdict_proofs_cost_and_outputs_on_stdout(terminal: Terminal) -> None:
+    end = terminal.launch()
+    assert end.exit_code == 0, end.output
+    assert "SUCCEEDED" in end.stdout
+    assert "2 of 2 ranks exited 0" in end.stdout
+    assert "at $3.60/h" in end.stdout
+    assert str(terminal.folder / "out") in end.stdout
+    assert terminal.machines() == 0
+
+
+def test_the_steps_with_time_and_dollars_go_to_stderr(terminal: Terminal) -> None:
+    end = terminal.launch()
+    assert "the lease is armed" in end.stderr
+    assert "seen twice" in end.stderr
+    assert "lease is armed" not in end.stdout
+
+
+def test_a_launch_with_json_prints_one_document_and_nothing_else(terminal: Terminal) -> None:
+    document = json.loads(terminal.launch("--json").stdout)
+    assert document["schema_version"] == 1
+    assert document["run"]["verdict"] == "SUCCEEDED"
+    assert document["exit_code"] == 0
+    assert document["run"]["usd"] > 0
+
+
+def test_money_is_not_spent_when_there_is_nobody_to_ask(terminal: Terminal) -> None:
+    end = terminal.type("launch", str(terminal.job), keys="y\n")
+    assert end.exit_code == 2
+    assert "-y" in end.stderr
+    assert terminal.market.bill_usd == 0
+    assert not terminal.ledger.runs()
+
+
+def test_a_free_provider_needs_no_consent(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, usd_per_hour=0.0)
+    end = terminal.type("launch", str(terminal.job), "--out", str(tmp_path / "out"))
+    assert end.exit_code == 0, end.output
+
+
+def test_a_dry_run_shows_price_and_worst_case_and_leaves_nothing(terminal: Terminal) -> None:
+    end = terminal.launch("--dry-run")
+    assert end.exit_code == 0
+    assert "at most $3.00" in end.stdout
+    assert not terminal.ledger.runs()
+    assert terminal.market.most_at_once == 0
+
+
+def test_every_fault_of_a_job_file_is_told_before_anything_happens(terminal: Terminal) -> None:
+    terminal.job.write_text("name: demo\nbogus: 1\nlimits: {usd: ten}\ntrain: {steps: 10}\n")
+    end = terminal.launch()
+    assert end.exit_code == 2
+    assert "bogus" in end.stderr
+    assert "limits.usd" in end.stderr
+    assert end.stderr.count("error:") == 2
+    assert not terminal.ledger.runs()
+
+
+def test_a_job_can_be_changed_and_named_on_the_command_line(terminal: Terminal) -> None:
+    terminal.launch("--set", "limits.hours=0.5", "--name", "other")
+    (run,) = terminal.ledger.runs()
+    assert run.job == "other"
+    assert read_job(run.spec_json).limits.hours == 0.5
+
+
+def test_a_crash_sets_its_exit_code_and_names_rank_and_signal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    end = terminal.launch()
+    assert end.exit_code == 5
+    assert "FAILED: signal, rank 1 was ended by SIGSEGV" in end.stdout
+    assert terminal.machines() == 0
+
+
+def test_detached_it_returns_while_the_box_trains_and_says_how_to_come_back(terminal: Terminal) -> None:
+    end = terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    assert end.exit_code == 0
+    assert f"vastrun attach {run.id}" in end.stdout
+    assert "ends the machine at" in end.stdout
+    assert run.phase is Phase.TRAIN
+    assert terminal.machines() == 1
+
+
+def test_wait_brings_a_detached_run_to_its_end_and_gives_its_verdict(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch("--detach")
+    assert terminal.type("wait", "last").exit_code == 5
+    assert terminal.machines() == 0
+
+
+def test_wait_gives_up_after_its_time_and_leaves_the_run_alone(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("wait", "last", "--timeout", "5s")
+    assert end.exit_code == 124
+    assert terminal.machines() == 1
+
+
+def test_the_first_ctrl_c_without_a_terminal_stops_and_collects(terminal: Terminal) -> None:
+    terminal.press(after_s=5)
+    end = terminal.launch()
+    assert end.exit_code == 3
+    assert "stopping" in end.stderr
+    assert (terminal.folder / "out" / "outcome.json").is_file()
+    assert terminal.machines() == 0
+
+
+def test_a_second_ctrl_c_ends_the_machine_at_once(terminal: Terminal) -> None:
+    terminal.press(after_s=5)
+    terminal.press(after_s=5)
+    end = terminal.launch()
+    assert end.exit_code == 3
+    assert "destroyed at once" in end.stdout
+    assert not (terminal.folder / "out" / "outcome.json").exists()
+    assert terminal.machines() == 0
+
+
+def test_ctrl_c_in_wait_leaves_the_run_alone(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.press(after_s=2)
+    end = terminal.type("wait", "last")
+    assert "detaching" in end.stderr
+    assert terminal.machines() == 1
+
+
+def test_a_run_is_tried_again_as_often_as_its_cause_may_be(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH, CRASH, Training())
+    end = terminal.launch("--set", "retry.signal=2")
+    last, second, first = terminal.ledger.runs()
+    assert end.exit_code == 0, end.output
+    assert [run.cause for run in (first, second, last)] == [Cause.SIGNAL, Cause.SIGNAL, None]
+    assert [first.parent, second.parent, last.parent] == [None, first.id, second.id]
+    assert "for all 3 attempts" in end.stdout
+    assert len({run.out_dir for run in (first, second, last)}) == 3
+
+
+def test_a_run_is_not_tried_again_for_another_cause_or_too_often(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    assert terminal.launch("--set", "retry.host=3").exit_code == 5
+    assert len(terminal.ledger.runs()) == 1
+    assert terminal.launch("--set", "retry.signal=1").exit_code == 5
+    assert len(terminal.ledger.runs()) == 3
+
+
+def test_all_attempts_share_one_limit_on_money(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch("--set", "retry.signal=1")
+    second, first = terminal.ledger.runs()
+    left = read_job(second.spec_json).limits.usd
+    assert left is not None
+    assert first.released_at is not None
+    assert first.rented_at is not None
+    assert left == pytest.approx(3.0 - (first.released_at - first.rented_at) * 0.001)
+
+
+def test_a_run_cannot_continue_from_one_without_a_checkpoint(terminal: Terminal) -> None:
+    terminal.launch()
+    end = terminal.launch("--from", "last")
+    assert end.exit_code == 2
+    assert "left no checkpoint" in end.stderr
+    assert len(terminal.ledger.runs()) == 1
+
+
+def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> None:
+    terminal.launch()
+    (first,) = terminal.ledger.runs()
+    (Path(first.out_dir) / "checkpoints" / "latest.json").write_text("{}")
+    assert terminal.launch("--from", first.id[:6]).exit_code == 0
+    assert terminal.ledger.runs()[0].parent == first.id
+
+
+def test_resume_goes_on_where_a_launcher_died(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 0
+    assert terminal.machines() == 0
+
+
+def test_resume_says_who_drives_the_run_already(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 1
+    assert "process 77 on attic" in end.stderr
+    assert f"vastrun logs -f {run.id}" in end.stderr
+    assert "cost:  $" in end.stderr
+
+
+def test_resume_of_a_run_that_ended_points_to_a_new_one(terminal: Terminal) -> None:
+    terminal.launch()
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 2
+    assert "--from" in end.stderr
+
+
+def test_attach_follows_another_launcher_and_takes_over_when_that_one_dies(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 10))
+    end = terminal.type("attach", "last")
+    assert end.exit_code == 0, end.output
+    assert "process 77 on attic" in end.stderr
+    assert "seen twice" in end.stderr
+    assert terminal.machines() == 0
+
+
+def test_stop_asks_whoever_drives_the_run(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
+    terminal.at(1, lambda: terminal.ledger.release(run.id, "attic:77:1.0"))
+    terminal.type("stop", "last", "--reason", "enough seen")
+    assert terminal.ledger.wish(run.id) is Wish.STOP
+    assert any("enough seen" in event.text for event in terminal.ledger.events(run.id))
+
+
+def test_stop_brings_the_run_to_its_end_when_nobody_drives_it(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("stop", "last")
+    assert end.exit_code == 0, end.output
+    assert "STOPPED" in end.stdout
+    assert (terminal.folder / "out" / "outcome.json").is_file()
+    assert terminal.machines() == 0
+
+
+def test_stop_now_ends_the_machine_without_its_outputs(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    assert terminal.type("stop", "last", "--now").exit_code == 0
+    assert not (terminal.folder / "out" / "outcome.json").exists()
+    assert terminal.machines() == 0
