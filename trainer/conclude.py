@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,7 +101,8 @@ def _reason(
         return reason, _failure_line(first.end, reason)
     if watched.stop_cause is not None:
         return "stopped", _stop_line([dated.end for dated in ends], watched)
-    return "error", _agent_line(box, watched)
+    memory = watched.memory_killed and watched.agent_exit == -signal.SIGKILL
+    return "oom" if memory else "error", _agent_line(box, watched)
 
 
 def _hang_line(hang: Hang) -> str:

@@ -97,15 +97,13 @@ def first_failure(ends: Sequence[DatedEnd], killed: Collection[int]) -> DatedEnd
     A rank whose connection broke is a victim when another failed for a reason of its own, whoever was first.
     """
     failed = [dated for dated in ends if dated.failed]
-    own = [dated for dated in failed if not _followed(dated.end, killed)]
+    own = [d for d in failed if not (d.end.exit_code is None or _brought_down(d.end, killed))]
     return min(own or failed, key=lambda d: (reason_of_end(d.end) == "communication", d.at), default=None)
 
 
 def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[int]) -> tuple[RankEnd, ...]:
     """The ends as the outcome tells them: marked are those that others brought about."""
-    return tuple(
-        replace(d.end, ended_by_us=d.failed and d is not first and _followed(d.end, killed)) for d in ends
-    )
+    return tuple(replace(d.end, ended_by_us=d is not first and _brought_down(d.end, killed)) for d in ends)
 
 
 def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
@@ -119,8 +117,8 @@ def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
     return reason_of(end.exception) if end.exception else "error"
 
 
-def _followed(end: RankEnd, killed: Collection[int]) -> bool:
-    return end.rank in killed or end.exit_code is None or end.exit_code in _ENDED_BY_OTHERS
+def _brought_down(end: RankEnd, killed: Collection[int]) -> bool:
+    return end.exit_code != 0 and (end.rank in killed or end.exit_code in _ENDED_BY_OTHERS)
 
 
 def signal_name(exit_code: int | None) -> str | None:
