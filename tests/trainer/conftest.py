@@ -29,6 +29,9 @@ SMALL: dict[str, Any] = {
 
 _START_S = 90.0
 
+# Tests that train in this process share the cores with others; read when torch is first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def eventually(holds: Callable[[], bool], *, within_s: float = _START_S) -> None:
     """Returns when `holds` does; fails at the deadline."""
