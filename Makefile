@@ -1,0 +1,55 @@
+# One word each: setup, quickstart, test, check, bench, clean. All are safe to repeat and quick the second time.
+
+VENV   := .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test pytest bats check format bench clean
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
+	$(BIN)/vastrun launch configs/quickstart.yaml --provider local
+
+test: pytest bats ## Set up, then pass every test
+
+pytest: $(STAMPS)/dev
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+bats: $(STAMPS)/dev
+	@if command -v bats >/dev/null; then bats --print-output-on-failure tests/onstart; \
+	elif [ -n "$$CI" ]; then echo "bats is not installed" >&2; exit 1; \
+	else echo "skipped: tests of the shell scripts need bats (apt-get install bats, brew install bats-core)"; fi
+
+check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then every test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh .ci/run
+	$(MAKE) --no-print-directory test
+
+format: $(STAMPS)/dev ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMPS)/dev ## Print every figure the README claims
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove what set-up made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/trainer: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[trainer]'
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[trainer,dev]'
+	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@

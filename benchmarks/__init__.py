@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks` prints every figure the README claims. Timings are never tests."""

@@ -1,0 +1,75 @@
+"""A box to measure in: a folder with a job and its data, and the two ways to train there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from trainer import data, layout
+from trainer.config import TrainConfig
+
+RANKS = 2
+
+QUIET = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def prepare(folder: Path, config: TrainConfig) -> Path:
+    """The box's folder, with job.json and data."""
+    folder.mkdir(parents=True)
+    job = {
+        "run_id": folder.name,
+        "name": "bench",
+        "ranks": RANKS,
+        "gpus": 0,
+        "train": asdict(config),
+        "command": None,
+        "stall_s": 120,
+        "start_s": 120,
+        "setup": [],
+        "env": {},
+        "success": None,
+        "outputs": [],
+        "nccl_debug": "WARN",
+    }
+    (folder / layout.JOB).write_text(json.dumps(job))
+    data.generate(config.data, folder / layout.DATA)
+    return folder
+
+
+def config(steps: int) -> TrainConfig:
+    """The quickstart's model with a batch that makes a step long enough to measure."""
+    return replace(TrainConfig(), steps=steps, batch=128, log_every=10)
+
+
+def environment(box: Path) -> dict[str, str]:
+    """What both ways get."""
+    return {**os.environ, **QUIET, "VASTRUN_BOX": str(box), "PYTHONPATH": str(Path.cwd())}
+
+
+def train_with_vastrun(box: Path) -> list[dict[str, float]]:
+    """Under the supervisor, with all that is on by default. Step and time of each metric."""
+    subprocess.run(
+        [sys.executable, "-m", "trainer.supervise"],
+        check=True,
+        env=environment(box),
+        stdout=subprocess.DEVNULL,
+    )
+    return [json.loads(line) for line in (box / layout.METRICS).read_text().splitlines()]
+
+
+def train_by_hand(box: Path) -> list[dict[str, float]]:
+    """The bare loop under torchrun. Step and time of each printed line."""
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "-m"]
+    done = subprocess.run(
+        [sys.executable, *command, "benchmarks.bare_ddp"],
+        check=True,
+        env=environment(box),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

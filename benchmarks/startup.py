@@ -1,0 +1,45 @@
+"""How long `vastrun --help` takes, beside a click program that does nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.figures import in_turns, show
+
+ROUNDS = 15
+
+BARE = """\
+import click
+
+
+@click.group()
+def main():
+    "Nothing."
+
+
+main()
+"""
+
+
+def run() -> None:
+    """Prints one line."""
+    with tempfile.TemporaryDirectory() as folder:
+        bare = Path(folder) / "bare.py"
+        bare.write_text(BARE)
+        vastrun = Path(sys.executable).with_name("vastrun")
+        pair = in_turns(
+            lambda: _seconds([str(vastrun), "--help"]),
+            lambda: _seconds([sys.executable, str(bare), "--help"]),
+            ROUNDS,
+        )
+    show("vastrun --help", pair, "s", f"{pair.ratio:.2f} times a bare click program (at most 3)")
+
+
+def _seconds(command: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
