@@ -1,0 +1,36 @@
+"""Tasks that go wrong, as a user's own code may."""
+
+import os
+import threading
+
+from trainer.data import advection
+from trainer.data.trajectories import TrajectoryTask
+
+HANGS_AT = 12
+
+
+class Hanging(TrajectoryTask):
+    def batch(self, step, picks):
+        if step == HANGS_AT and os.environ["RANK"] == "1":
+            wait_for_what_never_comes()
+        return super().batch(step, picks)
+
+
+class Leaving(TrajectoryTask):
+    def batch(self, step, picks):
+        os._exit(0)
+
+
+def wait_for_what_never_comes():
+    threading.Event().wait()
+
+
+def hanging(config, folder):
+    return Hanging(*advection.load(config, folder))
+
+
+def leaving(config, folder):
+    return Leaving(*advection.load(config, folder))
+
+
+generate = advection.generate

@@ -1,0 +1,153 @@
+"""Terminal: the installed `vastrun`, typed by a user in a folder of their own, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+JOBS = Path(__file__).parent / "jobs"
+VASTRUN = str(Path(sys.executable).with_name("vastrun"))
+
+_T = TypeVar("_T")
+
+
+def eventually(look: Callable[[], _T], *, within_s: float = 60.0, what: str = "it") -> _T:
+    """The first true value of `look`. Fails after `within_s`."""
+    deadline = time.monotonic() + within_s
+    while True:
+        value = look()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {within_s:.0f} s; last seen: {value!r}")
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A finished command."""
+
+    exit_code: int
+    out: str
+    err: str
+    seconds: float
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Launch:
+    """A `vastrun` that is at work."""
+
+    def __init__(self, process: subprocess.Popen[str], err: Path) -> None:
+        self.process = process
+        self._err = err
+        self._began = time.monotonic()
+
+    @property
+    def err(self) -> str:
+        """What it printed on stderr so far."""
+        return self._err.read_text()
+
+    def shows(self, text: str, *, within_s: float = 60.0) -> None:
+        """Returns when stderr holds `text`."""
+
+        def look() -> bool:
+            assert text in self.err or self.process.poll() is None, self.err
+            return text in self.err
+
+        eventually(look, within_s=within_s, what=f"{text!r} on stderr")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self, *, within_s: float = 90.0) -> Done:
+        """The finished command. Fails when it goes on for longer."""
+        out, _ = self.process.communicate(timeout=within_s)
+        return Done(
+            exit_code=self.process.returncode, out=out, err=self.err, seconds=time.monotonic() - self._began
+        )
+
+
+class Terminal:
+    """Commands typed in `folder`, with state and outputs below it."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        keep = ("PATH", "LANG", "HOME", "TMPDIR")
+        self.variables = {name: os.environ[name] for name in keep if name in os.environ}
+        self.variables |= {"XDG_STATE_HOME": str(self.state), "OMP_NUM_THREADS": "1", **variables}
+        self._launches: list[Launch] = []
+
+    def start(self, *arguments: str, **variables: str) -> Launch:
+        """The command is running; its input is not a terminal."""
+        err = self.folder / f"stderr-{len(self._launches)}"
+        process = subprocess.Popen(
+            [VASTRUN, *arguments],
+            cwd=self.folder,
+            env=self.variables | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=err.open("w"),
+            text=True,
+            start_new_session=True,
+        )
+        launch = Launch(process, err)
+        self._launches.append(launch)
+        return launch
+
+    def type(self, *arguments: str, within_s: float = 90.0, **variables: str) -> Done:
+        """The finished command."""
+        return self.start(*arguments, **variables).end(within_s=within_s)
+
+    def status(self) -> Any:
+        """The newest run, from near."""
+        return self.type("status", "last", "--json").json()
+
+    def outcome(self) -> Any:
+        """The newest run's outcome.json."""
+        return json.loads((self.outputs() / "outcome.json").read_text())
+
+    def outputs(self) -> Path:
+        """The newest run's folder."""
+        return max((self.folder / "runs").iterdir(), key=lambda folder: folder.stat().st_mtime)
+
+    def leftovers(self) -> list[str]:
+        """Processes of any box of this terminal that are still alive, and boxes that are still there."""
+        found = [f"{process.pid} {' '.join(process.cmdline())}" for process in self._processes()]
+        boxes = self.state / "vastrun" / "boxes"
+        return found + [str(path) for path in boxes.glob("*/run")]
+
+    def clean(self) -> None:
+        """Nothing of this terminal goes on."""
+        for launch in self._launches:
+            with contextlib.suppress(ProcessLookupError):
+                launch.process.kill()
+            launch.process.wait()
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                box = process.environ().get("VASTRUN_BOX", "")
+                if box.startswith(str(self.state)) and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process

@@ -1,0 +1,141 @@
+"""Launchers that are killed, detached, doubled, or that find no room: nothing is lost and nothing goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.terminal import JOBS, Terminal, eventually
+
+pytestmark = pytest.mark.torch
+
+WAITS = ("launch", str(JOBS / "script.yaml"), "--set", "command=python script.py waits")
+PASSES = ("launch", str(JOBS / "script.yaml"))
+
+
+@pytest.mark.parametrize("phase", ["plan", "rent", "boot", "ship", "train", "collect"])
+def test_a_launcher_killed_in_a_phase_is_resumed_to_the_right_verdict(phase: str, terminal: Terminal) -> None:
+    launch = terminal.start(*PASSES)
+    launch.shows(f"  {phase} ")
+    launch.kill()
+
+    done = terminal.type("resume", "last")
+
+    assert done.exit_code == 0, done.err
+    assert "SUCCEEDED" in done.out
+    assert terminal.leftovers() == []
+
+
+def test_without_a_resume_the_box_ends_by_its_lease(terminal: Terminal) -> None:
+    launch = terminal.start(*WAITS, "--set", "limits.hours=0.006")
+    launch.shows("step 3")
+    launch.kill()
+    assert terminal.leftovers() != []
+
+    eventually(lambda: terminal.leftovers() == [], within_s=40, what="the end of the box by its lease")
+
+    assert terminal.type("resume", "last").exit_code == 7
+
+
+def test_a_second_launcher_is_told_who_drives_the_run(terminal: Terminal) -> None:
+    launch = terminal.start(*WAITS)
+    launch.shows("step 3")
+
+    second = terminal.type("resume", "last")
+
+    assert second.exit_code == 1
+    assert str(launch.process.pid) in second.err
+
+
+def test_a_detached_run_is_attached_to_and_ends_with_success(terminal: Terminal) -> None:
+    left = terminal.type(*PASSES, "-d")
+    assert left.exit_code == 0, left.err
+    assert "attach" in left.out + left.err
+
+    done = terminal.type("wait", "last")
+
+    assert done.exit_code == 0, done.err
+    assert terminal.leftovers() == []
+
+
+def test_stop_from_another_terminal_ends_the_run(terminal: Terminal) -> None:
+    launch = terminal.start(*WAITS)
+    launch.shows("step 3")
+
+    terminal.type("stop", "last")
+
+    assert launch.end(within_s=30).exit_code == 3
+    assert terminal.leftovers() == []
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere", "/sys/nowhere"])
+def test_a_home_that_takes_no_writes_is_one_clear_error_and_nothing_is_rented(
+    place: str, terminal: Terminal
+) -> None:
+    done = terminal.type(*PASSES, XDG_STATE_HOME=place)
+
+    assert done.exit_code == 1
+    assert done.out == ""
+    assert [line for line in done.err.splitlines() if line.startswith("error:")]
+    assert "XDG_STATE_HOME" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_outputs_folder_that_takes_no_writes_is_one_clear_error_and_nothing_is_rented(
+    terminal: Terminal,
+) -> None:
+    done = terminal.type(*PASSES, "--out", "/proc/nowhere")
+
+    assert done.exit_code == 1
+    assert "--out" in done.err
+    assert "Traceback" not in done.err
+    assert terminal.leftovers() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 80 MB, mounted for this test alone."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = shutil.which("mount") and os.geteuid() == 0
+    if mounted:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(folder)], check=False)
+        mounted = done.returncode == 0
+    if not mounted:
+        pytest.skip("a small disk can only be mounted by root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """`path` takes all the room that its disk has left."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+
+
+def test_a_disk_that_fills_up_while_outputs_come_home_loses_nothing(
+    terminal: Terminal, small_disk: Path
+) -> None:
+    filler = small_disk / "filler"
+    launch = terminal.start(*PASSES, "--out", str(small_disk / "out"))
+    launch.shows("  ship ")
+    fill(filler)
+    done = launch.end(within_s=40)
+
+    assert done.exit_code == 1, done.err
+    assert "space" in done.err
+    assert "resume" in done.err
+    assert "Traceback" not in done.err
+
+    filler.unlink()
+    done = terminal.type("resume", "last")
+    assert done.exit_code == 0, done.err
+    assert (small_disk / "out" / "code" / "result.txt").read_text() == "42\n"
+    assert terminal.leftovers() == []

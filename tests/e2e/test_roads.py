@@ -1,0 +1,127 @@
+"""The roads a run can take, each driven by the installed command with real ranks on this computer."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.e2e.terminal import JOBS, Terminal, eventually
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_training_succeeds_and_leaves_its_outputs_and_nothing_else(terminal: Terminal) -> None:
+    done = terminal.type("launch", str(JOBS / "learn.yaml"))
+
+    assert done.exit_code == 0, done.err
+    assert "SUCCEEDED" in done.out
+    assert "persistence" in done.out
+    assert "outputs" in done.out
+    assert (terminal.outputs() / "checkpoints" / "step-000030" / "state.pt").exists()
+    assert terminal.outcome()["wandb"]["mode"] == "offline"
+    assert terminal.outcome()["wandb"]["state"] == "finished"
+    assert terminal.leftovers() == []
+
+
+def test_stdout_is_one_json_document_when_asked_for(terminal: Terminal) -> None:
+    done = terminal.type("launch", str(JOBS / "learn.yaml"), "--json")
+
+    assert done.json()["run"]["verdict"] == "SUCCEEDED"
+
+
+def test_a_rank_that_segfaults_is_named_with_its_signal(terminal: Terminal) -> None:
+    launch = terminal.start("launch", str(JOBS / "endless.yaml"))
+    launch.shows("checkpoint step-000020 saved")
+    ranks = eventually(lambda: (terminal.status()["box"] or {}).get("ranks"), what="ranks with a process")
+    os.kill(next(rank["pid"] for rank in ranks if rank["rank"] == 1), signal.SIGSEGV)
+    done = launch.end(within_s=15)
+
+    assert done.exit_code == 5
+    assert "FAILED" in done.out
+    why = terminal.type("why", "last").out
+    assert "rank 1" in why
+    assert "SIGSEGV" in why
+    assert list((terminal.outputs() / "checkpoints").glob("step-*"))
+    assert "step 20/" in (terminal.outputs() / "run.log").read_text()
+    assert terminal.leftovers() == []
+
+
+def test_a_rank_that_hangs_is_named_with_its_top_frame_and_all_stacks_come_home(terminal: Terminal) -> None:
+    launch = terminal.start("launch", str(JOBS / "hangs.yaml"))
+    launch.shows("checkpoint step-000010 saved")
+    done = launch.end(within_s=4 + 15)
+
+    assert done.exit_code == 6, done.err
+    why = terminal.type("why", "last").out
+    assert "rank 1" in why
+    assert "faulty.py" in why
+    assert "wait_for_what_never_comes" in why
+    for rank in (0, 1):
+        assert "Thread" in (terminal.outputs() / "stacks" / f"rank-{rank}.txt").read_text()
+    assert terminal.leftovers() == []
+
+
+def test_a_training_that_exits_0_without_a_step_is_not_a_success(terminal: Terminal) -> None:
+    done = terminal.type("launch", str(JOBS / "does_nothing.yaml"))
+
+    assert done.exit_code == 10
+    assert "UNKNOWN" in done.out
+    assert "0 of 30 steps" in terminal.type("why", "last").out
+
+
+def test_an_own_program_that_meets_its_conditions_succeeds(terminal: Terminal) -> None:
+    done = terminal.type("launch", str(JOBS / "script.yaml"))
+
+    assert done.exit_code == 0, done.err
+    assert (terminal.outputs() / "code" / "result.txt").read_text() == "42\n"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ("raises", "ValueError: the grid has no points"),
+        ("exits_3", "exit code 3"),
+        ("says_nothing", "result.txt"),
+    ],
+)
+def test_an_own_program_that_fails_is_a_failure_that_says_why(
+    behaviour: str, said: str, terminal: Terminal
+) -> None:
+    done = terminal.type(
+        "launch", str(JOBS / "script.yaml"), "--set", f"command=python script.py {behaviour}"
+    )
+
+    assert done.exit_code == 5, done.out
+    assert said in terminal.type("why", "last").out
+    assert terminal.leftovers() == []
+
+
+def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal: Terminal) -> None:
+    launch = terminal.start("launch", str(JOBS / "endless.yaml"))
+    launch.shows("step 5/")
+    launch.send(signal.SIGINT)
+    done = launch.end(within_s=30)
+
+    assert done.exit_code == 3, done.err
+    assert "STOPPED" in done.out
+    stopped_at = terminal.outcome()["steps_done"]
+    assert terminal.outcome()["checkpoint"]["step"] == stopped_at
+    assert terminal.leftovers() == []
+
+    steps = f"train.steps={stopped_at + 10}"
+    done = terminal.type("launch", str(JOBS / "endless.yaml"), "--from", "last", "--set", steps)
+    assert done.exit_code == 0, done.err
+    assert f"resumes after step {stopped_at}" in done.err
+
+
+def test_ctrl_c_twice_ends_the_machine_at_once(terminal: Terminal) -> None:
+    launch = terminal.start("launch", str(JOBS / "script.yaml"), "--set", "command=python script.py waits")
+    launch.shows("step 3")
+    launch.send(signal.SIGINT)
+    launch.send(signal.SIGINT)
+    done = launch.end(within_s=15)
+
+    assert done.exit_code == 3, done.err
+    assert terminal.leftovers() == []
