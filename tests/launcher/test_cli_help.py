@@ -1,0 +1,77 @@
+"""`vastrun --help`: quick to start, and true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from launcher import exits, phases
+from launcher.cli import COMMANDS, cli
+from launcher.cli.exit_codes import EXIT_CODES
+from launcher.errors import AuthError, NoOfferError, UsageError, VastrunError
+
+_SLOW = {
+    *("pydantic", "yaml", "psutil", "sqlite3", "torch", "numpy", "asyncio", "subprocess", "socket", "json"),
+    *("dataclasses", "tempfile", "random", "importlib.metadata"),
+}
+
+
+def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> None:
+    program = (
+        "import sys; before = set(sys.modules); from launcher.cli import cli\n"
+        "cli(['--help'], standalone_mode=False)\n"
+        "print('LOADED', *sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    ours = {name for name in loaded if name.partition(".")[0] in ("launcher", "trainer")}
+    assert ours == {"launcher", "launcher.cli", "launcher.cli.exit_codes"}, done.stderr
+    by_click = set(_imported_by_click())
+    assert not (loaded - by_click) & _SLOW
+
+
+def _imported_by_click() -> list[str]:
+    program = "import sys, click; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_is_there_and_has_help(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    end = CliRunner().invoke(cli, [name, "--help"])
+    assert end.exit_code == 0
+    assert all(len(line) <= 80 for line in end.output.splitlines())
+
+
+def test_the_help_lists_every_command_and_every_exit_code() -> None:
+    said = CliRunner().invoke(cli, ["--help"]).output
+    assert all(re.search(rf"^  {name} ", said, re.MULTILINE) for name in COMMANDS)
+    assert all(re.search(rf"^  {code} ", said, re.MULTILINE) for code in EXIT_CODES)
+
+
+def test_every_exit_code_that_can_happen_is_explained() -> None:
+    of_errors = {kind.exit_code for kind in (VastrunError, UsageError, AuthError, NoOfferError)}
+    of_runs = {*phases.EXIT_CODE_OF.values(), phases.EXIT_TEARDOWN_NOT_CONFIRMED}
+    of_waits = {exits.EXIT_TIMED_OUT, exits.EXIT_INTERRUPTED, exits.EXIT_DECLINED}
+    assert set(EXIT_CODES) == of_errors | of_runs | of_waits
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
+    end = CliRunner().invoke(cli, ["lanch"])
+    assert end.exit_code == 2
+    assert "did you mean launch?" in end.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    end = CliRunner().invoke(cli, ["completion", shell])
+    assert end.exit_code == 0
+    assert "_VASTRUN_COMPLETE" in end.output

@@ -1,0 +1,227 @@
+"""The commands that read: status, why, cost, logs, pull, reap."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.model import Cause, Driver, Phase, Run
+from tests.launcher.terminal import CRASH, HANG, Terminal
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+def only_run(terminal: Terminal) -> Run:
+    (run,) = terminal.ledger.runs()
+    return run
+
+
+def test_status_lists_open_runs_first_within_80_columns(terminal: Terminal) -> None:
+    terminal.launch("--detach", "--name", "a-job-with-quite-a-long-name-for-a-table")
+    terminal.launch()
+    end = terminal.type("status")
+    header, first, second, *_ = end.stdout.splitlines()
+    assert header.split() == ["RUN", "JOB", "STATE", "STEP", "AGE", "COST"]
+    assert "train (detached)" in first
+    assert "SUCCEEDED" in second
+    assert max(map(len, end.stdout.splitlines())) <= 80
+
+
+def test_status_without_runs_says_how_to_start_one(terminal: Terminal) -> None:
+    assert "vastrun launch" in terminal.type("status").stdout
+
+
+def test_status_of_a_run_looks_at_its_box(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.clock.sleep(10)
+    document = terminal.document("status", "last")
+    assert document["box"]["box"] == "running"
+    assert document["box"]["step"] == 5
+    assert document["run"]["phase"] == "train"
+    assert "lease armed" in terminal.type("status", "last").stdout
+
+
+def test_status_of_a_box_that_does_not_answer_says_so_and_still_works(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.market.cut_off = True
+    end = terminal.type("status", "last")
+    assert end.exit_code == 0
+    assert "connection timed out" in end.stdout
+
+
+def test_a_run_is_found_by_the_start_of_its_id(terminal: Terminal) -> None:
+    terminal.launch()
+    run = only_run(terminal)
+    assert terminal.document("status", run.id[:4])["run"]["id"] == run.id
+    end = terminal.type("status", "nobody")
+    assert end.exit_code == 2
+    assert "no run is called 'nobody'" in end.stderr
+
+
+def test_why_names_the_first_failing_rank_and_what_to_try(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch()
+    said = terminal.type("why", "last").stdout
+    assert "rank 1: SIGSEGV at step 4 (backward)" in said
+    assert "NO       ranks" in said
+    assert "--first-error" in said
+    document = terminal.document("why", "last")
+    assert document["outcome"]["first_failure"]["signal"] == "SIGSEGV"
+    assert document["run"]["cause"] == "signal"
+
+
+def test_why_names_the_stuck_rank_its_frame_and_its_stacks(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, HANG)
+    assert terminal.launch().exit_code == 6
+    stack = Path(only_run(terminal).out_dir) / "stacks" / "rank-1.txt"
+    stack.parent.mkdir()
+    stack.write_text("Thread 0x1\n")
+    said = terminal.type("why", "last").stdout
+    assert "rank 1 stood still for 1m 01s in step 7 (forward)" in said
+    assert "model.py:33 forward" in said
+    assert str(stack) in said
+
+
+def test_why_shows_a_contradiction_side_by_side(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(CRASH, outcome=lambda o: replace(o, steps_done=3), exit_code=0))
+    assert terminal.launch().exit_code == 10
+    assert only_run(terminal).cause is Cause.CONTRADICTION
+    said = terminal.type("why", "last").stdout
+    assert "says success" in said
+    row = next(
+        line for line in said.splitlines() if line.endswith("3 of 10 steps were done") and "2 of 2" in line
+    )
+    assert row.index("2 of 2 ranks exited 0") < row.index("3 of 10 steps were done")
+
+
+def test_why_shows_a_missing_proof_as_missing(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(CRASH, outcome=lambda o: replace(o, loss_finite=None), exit_code=0))
+    assert terminal.launch().exit_code == 10
+    assert "missing  loss" in terminal.type("why", "last").stdout
+
+
+def test_cost_adds_up_what_runs_cost(terminal: Terminal) -> None:
+    terminal.launch()
+    terminal.launch()
+    document = terminal.document("cost")
+    assert document["usd"] == pytest.approx(terminal.market.bill_usd, rel=0.2)
+    assert document["usd"] >= terminal.market.bill_usd
+    assert terminal.type("cost").stdout.splitlines()[-1].startswith("total")
+
+
+def test_the_cost_of_a_run_that_goes_on_grows(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    before = terminal.document("cost", "last")["usd"]
+    terminal.clock.sleep(100)
+    after = terminal.document("cost", "last")["usd"]
+    assert after - before == pytest.approx(0.1)
+    assert "so far" in terminal.type("cost").stdout
+
+
+def test_logs_of_a_run_that_nobody_drives_are_fetched(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.clock.sleep(10)
+    assert "rank0 step 5" in terminal.type("logs", "last").stdout.splitlines()
+
+
+def test_logs_of_a_run_that_another_drives_are_read_from_its_outputs(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    run = only_run(terminal)
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
+    terminal.clock.sleep(10)
+    (Path(run.out_dir) / "run.log").write_text("1800000001.000 rank1 from the other\n")
+    assert terminal.type("logs", "last").stdout == "rank1 from the other\n"
+
+
+def test_logs_can_be_followed_to_the_end(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    lines = terminal.type("logs", "-f", "last").stdout.splitlines()
+    assert lines[-1] == "rank0 the end"
+    assert lines.count("rank0 step 5") == 1
+
+
+def test_logs_show_only_what_is_asked_for(terminal: Terminal) -> None:
+    terminal.launch()
+    log = Path(only_run(terminal).out_dir) / "run.log"
+    log.write_text(
+        "1799999000.000 rank0 long ago\n"
+        "1800000001.000 rank0 step 1\n"
+        "1800000002.000 rank1 step 1\n"
+        "1800000003.000 rank1 ValueError: bad\x1b[31m\n"
+        "1800000004.000 rank0 step 2\n"
+        "1800000005.000 rank1 the end\n"
+    )
+
+    def logs(*options: str) -> list[str]:
+        return terminal.type("logs", "last", *options).stdout.splitlines()
+
+    assert logs("--rank", "0", "--tail", "1") == ["rank0 step 2"]
+    assert logs("--grep", "step 1$", "--since", "10m") == ["rank0 step 1", "rank1 step 1"]
+    assert logs("--first-error") == ["rank1 ValueError: bad", "rank1 the end"]
+    assert json.loads(logs("--json", "--tail", "1")[0]) == {
+        "at": 1800000005.0,
+        "source": "rank1",
+        "text": "the end",
+    }
+    assert "2027-01-15" in logs("--timestamps", "--tail", "1")[0]
+
+
+def test_a_regular_expression_that_is_none_is_refused(terminal: Terminal) -> None:
+    assert terminal.type("logs", "last", "--grep", "(").exit_code == 2
+
+
+def test_pull_fetches_what_there_is_from_a_living_box(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.clock.sleep(30)
+    end = terminal.type("pull", "last", "--out", str(terminal.folder / "copy"))
+    assert end.exit_code == 0, end.output
+    assert (terminal.folder / "copy" / "outcome.json").is_file()
+    assert terminal.machines() == 1
+
+
+def test_pull_does_not_disturb_whoever_fills_the_same_folder(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    run = only_run(terminal)
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
+    assert terminal.type("pull", "last").exit_code == 1
+    assert terminal.type("pull", "last", "--out", str(terminal.folder / "copy")).exit_code == 0
+
+
+def test_pull_without_a_machine_says_where_the_outputs_lie(terminal: Terminal) -> None:
+    terminal.launch()
+    end = terminal.type("pull", "last")
+    assert end.exit_code == 2
+    assert only_run(terminal).out_dir in end.stderr
+
+
+def test_reap_leaves_machines_of_open_runs_alone(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    assert terminal.type("reap", "-y").exit_code == 0
+    assert terminal.machines() == 1
+
+
+def test_reap_ends_what_no_open_run_claims_once_confirmed(terminal: Terminal) -> None:
+    forsaken(terminal)
+    assert terminal.type("reap", keys="y\n").exit_code == 2
+    assert terminal.machines() == 1
+    document = terminal.document("reap", "--dry-run")
+    assert [machine["id"] for machine in document["machines"]] == ["1"]
+    assert terminal.machines() == 1
+    end = terminal.type("reap", "--yes")
+    assert end.exit_code == 0
+    assert "1 is gone" in end.stdout
+    assert terminal.machines() == 0
+
+
+def forsaken(terminal: Terminal) -> None:
+    """A machine stays although its run has ended."""
+    terminal.launch("--detach")
+    run = only_run(terminal)
+    terminal.ledger.hold(run.id, Driver(who="desk:1:1.0", until=terminal.clock.now() + 600))
+    terminal.ledger.save(replace(run, phase=Phase.ENDED), who="desk:1:1.0")
