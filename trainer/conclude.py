@@ -35,6 +35,8 @@ class Watched:
     """When the ranks were asked to stop."""
     memory_killed: bool = False
     """The kernel killed something for want of memory meanwhile."""
+    disk_full: bool = False
+    """There was no room left when the ranks had ended."""
 
 
 def conclude(box: Path, job: Job, watched: Watched) -> Outcome:
@@ -98,6 +100,8 @@ def _reason(
         return "hang", _hang_line(watched.hang)
     if _blamed(first, watched):
         reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
+        if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
+            return "disk", f"{_failure_line(first.end, reason)}; the disk is full"
         return reason, _failure_line(first.end, reason)
     if watched.stop_cause is not None:
         return "stopped", _stop_line([dated.end for dated in ends], watched)

@@ -118,7 +118,10 @@ def _check_file(pattern: str, box: Path) -> Check:
 
 
 def _check_log(pattern: str, log: Path) -> Check:
-    expression = re.compile(pattern)
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        return Check(name="log", holds=False, text=f"{pattern} is no regular expression: {error}")
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:
             while line := lines.readline(_LONGEST_LINE):

@@ -12,7 +12,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_ZOMBIE = "Z"
+_ZOMBIE = b"Z"
+_LOOK_ONLY = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _OOM_COUNTERS = (
     Path("/sys/fs/cgroup/memory.events"),
     Path("/sys/fs/cgroup/memory/memory.oom_control"),
@@ -60,10 +61,9 @@ def kill_descendants(*, within_s: float) -> list[int]:
 
 def reap_orphans(*, but: int) -> None:
     """Adopted processes that ended leave the process table; `but` is left to whoever started it."""
-    for pid, (parent, state) in _table().items():
-        if parent == os.getpid() and state == _ZOMBIE and pid != but:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, _LOOK_ONLY)) is not None and ended.si_pid != but:
+            os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def send(pid: int, number: int) -> None:
@@ -82,14 +82,14 @@ def memory_kills() -> int:
     return 0
 
 
-def _table() -> dict[int, tuple[int, str]]:
+def _table() -> dict[int, tuple[int, bytes]]:
     """pid -> (parent's pid, state letter) of every process."""
     table = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), open(f"{entry.path}/stat", "rb") as file:  # noqa: PTH123
                 # The name, in parentheses, may hold anything; what follows the last one is plain.
-                state, parent = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[:2]
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
                 table[int(entry.name)] = (int(parent), state)
     return table
 

@@ -65,7 +65,7 @@ def write_status(
         "ranks": ranks,
     }
     with contextlib.suppress(OSError):
-        write_json(box / layout.STATUS, status)
+        write_json(box / layout.STATUS, status, durable=False)
 
 
 def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, int | str | float]:

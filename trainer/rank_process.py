@@ -21,9 +21,10 @@ from typing import NoReturn
 from trainer import layout
 from trainer.job import Job, working_folder
 from trainer.processes import die_with_parent
-from trainer.records import read_as, write_json
+from trainer.records import read_as, write_atomically
 
 _CANNOT_RUN = 127
+_WIDTH = 255
 _DEFAULT_AGAIN = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -66,10 +67,17 @@ def main() -> NoReturn:
 
 def _watch(box: Path, process: RankProcess) -> int:
     path = box / layout.RANKS / f"rank-{process.rank}.process.json"
-    write_json(path, asdict(process))
+    write_atomically(path, _line(process), durable=False)
+    record = os.open(path, os.O_WRONLY)
     code = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
-    write_json(path, asdict(replace(process, exit_code=code, ended_at=time.time())))
+    # In place: the rank may have ended because the disk is full.
+    os.pwrite(record, _line(replace(process, exit_code=code, ended_at=time.time())).encode(), 0)
     return code
+
+
+def _line(process: RankProcess) -> str:
+    """Always as long, so that the end overwrites the beginning."""
+    return f"{json.dumps(asdict(process)):<{_WIDTH}}\n"
 
 
 def _become(program: tuple[str, ...], *, parent: int) -> NoReturn:

@@ -30,20 +30,24 @@ def read_as(kind: Any, value: Any) -> Any:
     return value
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """`path` holds `text`, whole and on disk: a reader sees the old file or the new one, never a part."""
+def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+    """`path` holds `text`, whole: a reader sees the old file or the new one, never a part.
+
+    When `durable`, it is on disk too, which a busy disk may take seconds for.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """As `write_atomically`, from a JSON value."""
-    write_atomically(path, json.dumps(value, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(value, allow_nan=False) + "\n", durable=durable)

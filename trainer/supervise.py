@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -92,6 +93,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest) -> Outcome:
         stop_cause=stop.cause if watch.stopped_at else None,
         stopped_at=watch.stopped_at,
         memory_killed=memory_kills() > memory_kills_before,
+        disk_full=shutil.disk_usage(box).free < _RESERVE,
     )
     watch.report()
     outcome = conclude(box, job, watched)
