@@ -7,7 +7,8 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from launcher.ledger import SqliteLedger
 from launcher.model import Run, Wish
 from launcher.ports import Clock, Ledger, Packer, Provider, Screen, Shelf
 from launcher.run_ids import new_id
+from launcher.screen import Look, StreamScreen
 from launcher.trip import Tools
 
 DEFAULT_PROVIDER = "local"
@@ -32,7 +34,7 @@ class Wiring:
     packer: Callable[[Path | None], Packer]
     """Packs what a box needs, with the checkpoints of that folder."""
     shelf: Callable[[], Shelf]
-    screen: Callable[[float], Screen]
+    screen: Callable[[float], StreamScreen]
     """Counts elapsed time from that moment."""
     interrupts: Callable[[Wish, Wish, float | None], Interrupts]
     """Of what the first Ctrl-C means (NONE: ask), the wish from the start, and until when to stay."""
@@ -49,14 +51,18 @@ class Wiring:
         interrupts = self.interrupts(Wish.STOP, Wish.NONE, None)
         return self.tools(run.provider, interrupts, self.screen(run.created_at))
 
-    def attempts(self, interrupts: Interrupts, *, began: float) -> Attempts:
+    @contextmanager
+    def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
         """Drives runs for a user who may interrupt."""
         screen = self.screen(began)
 
         def tools_for(provider: str, checkpoints: Path | None) -> Tools:
             return self.tools(provider, interrupts, screen, checkpoints)
 
-        return Attempts(tools_for=tools_for, new_id=self.new_id)
+        try:
+            yield Attempts(tools_for=tools_for, new_id=self.new_id)
+        finally:
+            screen.close()
 
     def tools(
         self, provider: str, interrupts: Interrupts, screen: Screen, checkpoints: Path | None = None
@@ -99,9 +105,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
         return FolderShelf()
 
-    def screen(began: float) -> Screen:
-        from launcher.screen import Look, StreamScreen
-
+    def screen(began: float) -> StreamScreen:
         return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began)
 
     return Wiring(

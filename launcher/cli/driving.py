@@ -31,8 +31,8 @@ def drive_to_end(
     `first` is what the first Ctrl-C means (NONE: ask), `wish` holds from the start, `until` ends the wait.
     """
     interrupts = wiring.interrupts(first, wish, until)
-    with interrupts.listening():
-        run = work(wiring.attempts(interrupts, began=began))
+    with interrupts.listening(), wiring.attempts(interrupts, began=began) as attempts:
+        run = work(attempts)
     concerns(run)
     show_end(wiring, run, as_json=as_json)
     return _exit_code(run, interrupts)

@@ -1,0 +1,93 @@
+"""Whether a run is tried again, with how much money, and from which checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.attempts import chain_of, newest_checkpoints, next_attempt
+from launcher.config import dump_job
+from launcher.job import JobSpec, Limits
+from launcher.ledger import SqliteLedger
+from launcher.model import Cause, Phase, Run
+from tests.fakes import train_job
+
+NOW = 10_000.0
+JOB = train_job(retry={"host": 1, "signal": 2}, limits=Limits(hours=1.0, usd=3.0))
+RUN = Run(
+    id="one",
+    job="demo",
+    spec_json=dump_job(JOB),
+    provider="fake",
+    phase=Phase.ENDED,
+    out_dir="/o",
+    created_at=0.0,
+    phase_at=0.0,
+    usd_per_hour=3.6,
+    rented_at=NOW - 1000,
+    released_at=NOW,
+    cause=Cause.HOST,
+)
+
+
+def tried_again(spec: JobSpec, *chain: Run) -> bool:
+    return next_attempt(spec, chain, NOW) is not None
+
+
+@pytest.mark.parametrize(
+    ("last", "again"),
+    [
+        (RUN, True),
+        (replace(RUN, cause=None), False),
+        (replace(RUN, cause=Cause.STOPPED), False),
+        (replace(RUN, phase=Phase.DESTROY), False),
+    ],
+    ids=["a cause with tries", "a success", "another cause", "not torn down"],
+)
+def test_only_an_ended_run_with_tries_left_is_tried_again(last: Run, again: bool) -> None:
+    assert tried_again(JOB, last) is again
+
+
+def test_tries_are_counted_by_cause_along_the_chain() -> None:
+    crashed = replace(RUN, cause=Cause.SIGNAL)
+    assert not tried_again(JOB, RUN, RUN)
+    assert tried_again(JOB, RUN, crashed, crashed)
+    assert not tried_again(JOB, RUN, crashed, crashed, crashed)
+
+
+def test_another_attempt_has_only_what_is_left_of_the_money() -> None:
+    spec = next_attempt(JOB, [RUN], NOW)
+    assert spec is not None
+    assert spec.limits.usd == pytest.approx(2.0)
+    assert spec.train == JOB.train
+
+
+def test_without_money_left_there_is_no_other_attempt() -> None:
+    assert not tried_again(replace(JOB, limits=Limits(usd=1.0)), RUN)
+    assert tried_again(replace(JOB, limits=Limits(usd=None)), RUN)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> SqliteLedger:
+    """Three runs: `a` was stopped, `b` continues it and loses its host, `c` tries `b` again."""
+    ledger = SqliteLedger(tmp_path / "ledger.db", now=lambda: NOW, alive=lambda _: True)
+    for run_id, parent, cause in [("a", None, Cause.STOPPED), ("b", "a", Cause.HOST), ("c", "b", None)]:
+        ledger.add(replace(RUN, id=run_id, parent=parent, cause=cause, out_dir=str(tmp_path / run_id)))
+    return ledger
+
+
+def test_a_chain_ends_where_a_user_not_a_retry_continued(ledger: SqliteLedger) -> None:
+    assert [run.id for run in chain_of(ledger, ledger.get("c"))] == ["b", "c"]
+
+
+def test_a_run_continues_from_the_nearest_run_that_left_a_checkpoint(
+    ledger: SqliteLedger, tmp_path: Path
+) -> None:
+    assert newest_checkpoints(ledger, ledger.get("c")) is None
+    for run_id in ("a", "b"):
+        folder = tmp_path / run_id / "checkpoints"
+        folder.mkdir(parents=True)
+        (folder / "latest.json").write_text("{}")
+        assert newest_checkpoints(ledger, ledger.get("c")) == folder

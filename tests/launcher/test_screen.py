@@ -1,0 +1,125 @@
+"""What a user sees: plain lines in a file, one living line at a terminal."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from launcher.model import Event, Phase, Run
+from launcher.screen import Look, StreamScreen
+from tests.fakes import FakeClock
+
+RUN = Run(
+    id="calm-heron-3f1a",
+    job="demo",
+    spec_json="{}",
+    provider="local",
+    phase=Phase.TRAIN,
+    out_dir="/o",
+    created_at=0.0,
+    phase_at=0.0,
+    steps=200,
+)
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Closed(io.StringIO):
+    def write(self, _: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def screen_on(stream: io.StringIO, clock: FakeClock, *, live: bool, color: bool = False) -> StreamScreen:
+    return StreamScreen(stream, Look(live=live, color=color), began=clock.now(), now=clock.now)
+
+
+def test_a_step_shows_elapsed_time_and_dollars(clock: FakeClock) -> None:
+    out = io.StringIO()
+    screen = screen_on(out, clock, live=False)
+    screen.event(Event(run_id="r", at=clock.now() + 92, phase=Phase.RENT, text="machine 7", usd=0.25))
+    assert out.getvalue().split() == ["1m", "32s", "$0.250", "rent", "machine", "7"]
+
+
+def test_log_lines_lose_their_time_and_what_would_steer_the_terminal(clock: FakeClock) -> None:
+    out = io.StringIO()
+    screen = screen_on(out, clock, live=False)
+    screen.log(
+        "1800000000.000 rank0 50%\r100%\r\n1800000000.100 rank1 \x1b]0;title\x07\x1b[2Jboo\nnot ours\n"
+    )
+    assert out.getvalue().splitlines()[0] == "rank0 100%"
+    assert "\x1b" not in out.getvalue()
+    assert "\x07" not in out.getvalue()
+    assert out.getvalue().endswith("not ours\n")
+
+
+def test_a_log_line_that_comes_in_parts_is_shown_once_it_is_whole(clock: FakeClock) -> None:
+    out = io.StringIO()
+    screen = screen_on(out, clock, live=False)
+    screen.log("1800000000.000 rank0 hel")
+    assert out.getvalue() == ""
+    screen.log("lo\n")
+    assert out.getvalue() == "rank0 hello\n"
+
+
+def test_at_a_terminal_progress_is_one_line_below_all_others(clock: FakeClock) -> None:
+    out = Tty()
+    screen = screen_on(out, clock, live=True)
+    screen.progress(replace(RUN, step=20), loss=0.5, usd=0.1)
+    assert out.getvalue().endswith("step 20/200 (10%)  loss 0.5")
+    screen.log("1800000000.000 rank0 hello\n")
+    above, below = out.getvalue().rsplit("\n", 1)
+    assert above.endswith("rank0 hello")
+    assert below.endswith("loss 0.5")
+    screen.close()
+    assert out.getvalue().endswith("\r\x1b[K")
+
+
+def test_in_a_file_progress_is_a_line_now_and_then_and_only_when_it_moved(clock: FakeClock) -> None:
+    out = io.StringIO()
+    screen = screen_on(out, clock, live=False)
+    for step in range(61):
+        screen.progress(replace(RUN, step=step), loss=None, usd=0.0)
+        clock.sleep(1)
+    assert [line.split("step ")[1] for line in out.getvalue().splitlines()] == ["1/200 (0%)", "31/200 (16%)"]
+    clock.sleep(100)
+    screen.progress(replace(RUN, step=31), loss=None, usd=0.0)
+    assert len(out.getvalue().splitlines()) == 2
+
+
+def test_a_terminal_that_was_closed_does_not_stop_the_launcher(clock: FakeClock) -> None:
+    screen_on(Closed(), clock, live=True).log("1800000000.000 rank0 hello\n")
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "live", "color"),
+    [
+        (Tty(), {"TERM": "xterm"}, True, True),
+        (Tty(), {"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        (Tty(), {"TERM": "dumb"}, False, False),
+        (io.StringIO(), {"TERM": "xterm"}, False, False),
+    ],
+    ids=["terminal", "NO_COLOR", "dumb", "file"],
+)
+def test_the_look_follows_stream_and_environment(
+    stream: io.StringIO, environ: dict[str, str], live: bool, color: bool
+) -> None:
+    assert Look.of(stream, environ) == Look(live=live, color=color)
+
+
+def test_colour_is_used_only_where_it_may_be(clock: FakeClock) -> None:
+    event = Event(run_id="r", at=clock.now(), phase=Phase.RENT, text="x")
+    plain, colored = io.StringIO(), io.StringIO()
+    screen_on(plain, clock, live=True).event(event)
+    screen_on(colored, clock, live=True, color=True).event(event)
+    assert "\x1b[" not in plain.getvalue()
+    assert "\x1b[1m" in colored.getvalue()

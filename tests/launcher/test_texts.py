@@ -1,0 +1,118 @@
+"""What the commands print, piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.advice import ADVICE, advice_for
+from launcher.amounts import duration, usd
+from launcher.exits import EXIT_INTERRUPTED, exit_code_of
+from launcher.loglines import first_error, parse_line, printable
+from launcher.model import Cause, Phase, Run
+from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.render.table import facts, table
+
+RUN = Run(
+    id="calm-heron-3f1a",
+    job="demo",
+    spec_json="{}",
+    provider="local",
+    phase=Phase.ENDED,
+    out_dir="/o",
+    created_at=0.0,
+    phase_at=0.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0s"),
+        (59.94, "59.9s"),
+        (59.96, "1m 00s"),
+        (92.4, "1m 32s"),
+        (7500, "2h 05m"),
+        (273600, "3d 04h"),
+    ],
+)
+def test_durations_use_two_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [(0, "$0.00"), (0.0123, "$0.012"), (3.6, "$3.60")])
+def test_dollars_below_one_show_tenths_of_a_cent(amount: float, text: str) -> None:
+    assert usd(amount) == text
+
+
+def test_columns_are_aligned_and_trail_no_spaces() -> None:
+    lines = table(("NAME", "N"), [("a", "10"), ("long", "9")], right=(1,)).splitlines()
+    assert lines == ["NAME   N", "a     10", "long   9"]
+
+
+def test_facts_without_a_value_are_left_out_and_long_ones_keep_their_indent() -> None:
+    assert facts([("one", "1\n2"), ("none", ""), ("three", "3")]) == "one    1\n       2\nthree  3"
+
+
+def test_every_cause_has_advice() -> None:
+    assert set(ADVICE) == set(Cause)
+    for cause in Cause:
+        assert "{" not in advice_for(replace(RUN, cause=cause), checkpoint=True).replace("{host: 2}", "")
+
+
+def test_advice_to_go_on_names_a_checkpoint_only_when_there_is_one() -> None:
+    stopped = replace(RUN, cause=Cause.STOPPED)
+    assert f"--from {RUN.id}" in advice_for(stopped, checkpoint=True)
+    assert "--from" not in advice_for(stopped, checkpoint=False)
+
+
+@pytest.mark.parametrize(
+    ("run", "interrupted", "code"),
+    [
+        (RUN, False, 0),
+        (replace(RUN, phase=Phase.TRAIN), False, 0),
+        (replace(RUN, phase=Phase.DESTROY, cause=Cause.SIGNAL), False, EXIT_TEARDOWN_NOT_CONFIRMED),
+        (replace(RUN, cause=Cause.HANG), False, 6),
+        (replace(RUN, cause=Cause.STOPPED), True, EXIT_INTERRUPTED),
+        (replace(RUN, cause=Cause.STOPPED), False, 3),
+        (replace(RUN, cause=Cause.STOPPED, rented_at=1.0), True, 3),
+    ],
+    ids=[
+        "success",
+        "detached",
+        "not torn down",
+        "hung",
+        "interrupted first",
+        "stopped first",
+        "stopped later",
+    ],
+)
+def test_the_exit_code_says_how_the_run_stands(run: Run, interrupted: bool, code: int) -> None:
+    assert exit_code_of(run, interrupted=interrupted) == code
+
+
+def test_what_is_no_log_line_is_told_from_one() -> None:
+    line = parse_line("1800000000.123 rank0 a b\n")
+    assert line is not None
+    assert (line.at, line.source, line.text) == (1800000000.123, "rank0", "a b")
+    assert parse_line("no time here") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Traceback (most recent call last):",
+        "ValueError: x",
+        "torch.OutOfMemoryError: CUDA out of memory",
+        "vm NCCL WARN Call to connect failed",
+        "Fatal Python error: Segmentation fault",
+    ],
+)
+def test_errors_of_many_kinds_are_found(text: str) -> None:
+    lines = [parse_line("1.000 rank0 loss 0.1, relative error 0.2"), parse_line(f"2.000 rank1 {text}")]
+    assert [line.text for line in first_error(line for line in lines if line)] == [text]
+
+
+def test_control_characters_are_not_printed() -> None:
+    assert printable("\x1b[31mred\x1b[0m \x07bell\ttab") == "red bell\ttab"

@@ -1,0 +1,98 @@
+"""The real adapters: where state lies, who drives, and whether that process is alive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import HeldError, UsageError
+from launcher.model import Driver, Phase, Run
+from launcher.wiring import Wiring, wire
+
+RUN = Run(
+    id="calm-heron-3f1a",
+    job="demo",
+    spec_json="{}",
+    provider="local",
+    phase=Phase.PLAN,
+    out_dir="/o",
+    created_at=0.0,
+    phase_at=0.0,
+)
+FAR = 1e12
+
+_DRIVER = """
+import os
+from launcher.model import Driver
+from launcher.wiring import wire
+
+wiring = wire(os.environ)
+wiring.ledger().hold("calm-heron-3f1a", Driver(who=wiring.who(), until=1e12))
+print(wiring.who(), flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def wiring(tmp_path: Path) -> Wiring:
+    wiring = wire({"XDG_STATE_HOME": str(tmp_path)})
+    wiring.ledger().add(RUN)
+    return wiring
+
+
+def test_the_state_lies_where_xdg_says(wiring: Wiring, tmp_path: Path) -> None:
+    assert wiring.ledger().get(RUN.id) == RUN
+    assert (tmp_path / "vastrun" / "ledger.db").is_file()
+
+
+def test_a_relative_state_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    wire({"XDG_STATE_HOME": "here"}).ledger()
+    assert (tmp_path / ".local" / "state" / "vastrun" / "ledger.db").is_file()
+    assert not (tmp_path / "here").exists()
+
+
+def test_an_unknown_provider_is_answered_with_the_known_ones(wiring: Wiring) -> None:
+    with pytest.raises(UsageError) as caught:
+        wiring.provider("moon")
+    assert "local" in caught.value.hint
+
+
+def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
+    wiring: Wiring, tmp_path: Path
+) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER],
+        env={"XDG_STATE_HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert other.stdout is not None
+    who = other.stdout.readline().strip()
+    mine = Driver(who=wiring.who(), until=FAR)
+    try:
+        with pytest.raises(HeldError, match=f"process {other.pid}"):
+            wiring.ledger().hold(RUN.id, mine)
+    finally:
+        other.kill()
+        other.communicate()
+    assert who.split(":")[1] == str(other.pid)
+    wiring.ledger().hold(RUN.id, mine)
+
+
+def test_a_process_that_has_the_number_of_a_dead_driver_is_not_that_driver(wiring: Wiring) -> None:
+    host, pid, started = wiring.who().rsplit(":", 2)
+    wiring.ledger().hold(RUN.id, Driver(who=f"{host}:{pid}:{float(started) - 1000}", until=FAR))
+    wiring.ledger().hold(RUN.id, Driver(who=wiring.who(), until=FAR))
+
+
+def test_a_driver_on_another_computer_is_taken_to_be_alive(wiring: Wiring) -> None:
+    wiring.ledger().hold(RUN.id, Driver(who="elsewhere:1:1.0", until=FAR))
+    with pytest.raises(HeldError, match="on elsewhere"):
+        wiring.ledger().hold(RUN.id, Driver(who=wiring.who(), until=FAR))
