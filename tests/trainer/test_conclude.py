@@ -1,0 +1,103 @@
+"""What is said of a training that did not go well."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tests.trainer.launches import job_of
+from trainer import layout
+from trainer.conclude import Watched, conclude
+from trainer.job import Job
+from trainer.outcome import Hang, Outcome, Reason
+from trainer.rank_process import RankProcess
+from trainer.supervise import EXIT_CODE_OF
+
+HANG = Hang(rank=1, step=30, phase="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
+
+
+def exits(*codes: int | None) -> Watched:
+    """Ranks that left with these codes, one after the other."""
+    processes = tuple(
+        RankProcess(rank=rank, pid=1, started_at=1.0, exit_code=code, ended_at=10.0 + rank)
+        for rank, code in enumerate(codes)
+    )
+    return Watched(started_at=1.0, processes=processes, agent=None, agent_exit=1)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    (tmp_path / layout.RANKS).mkdir(parents=True)
+    (tmp_path / layout.RAW_LOGS).mkdir(parents=True)
+    return tmp_path
+
+
+def outcome(box: Path, watched: Watched, **job: Any) -> Outcome:
+    (box / layout.JOB).write_text(json.dumps(job_of(**job)))
+    return conclude(box, Job.read(box), watched)
+
+
+def test_every_reason_has_an_exit_code() -> None:
+    assert set(EXIT_CODE_OF) == set(get_args(Reason))
+
+
+def test_a_hang_is_told_before_anything_that_came_of_it(box: Path) -> None:
+    watched = replace(exits(-6, -6), hang=HANG, killed=frozenset({0, 1}))
+    told = outcome(box, watched)
+    assert told.reason == "hang"
+    assert told.detail == "rank 1 made no progress for 12 s at step 30 (data), in code/slow.py:9 wait"
+    assert told.first_failure is None
+
+
+def test_a_crash_before_the_stop_is_still_the_reason(box: Path) -> None:
+    told = outcome(box, replace(exits(-signal.SIGSEGV, 143), stop_cause="stopped", stopped_at=10.5))
+    assert (told.reason, told.detail) == ("signal", "rank 0 was ended by SIGSEGV")
+
+
+def test_a_crash_on_the_way_out_does_not_hide_the_stop(box: Path) -> None:
+    told = outcome(box, replace(exits(-signal.SIGSEGV, 143), stop_cause="time_limit", stopped_at=9.0))
+    assert (told.reason, told.stop_cause, told.first_failure) == ("stopped", "time_limit", None)
+
+
+def test_ranks_that_finished_in_spite_of_the_stop_have_finished(box: Path) -> None:
+    assert outcome(box, replace(exits(0, 0), stop_cause="stopped", stopped_at=9.0)).reason == "finished"
+
+
+def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
+    watched = replace(exits(143, -9), stop_cause="stopped", stopped_at=9.0, killed=frozenset({1}))
+    assert outcome(box, watched).detail == "asked to stop (stopped); killed because too slow: rank 1"
+
+
+def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path) -> None:
+    told = outcome(box, replace(exits(-signal.SIGTERM, -signal.SIGKILL), memory_killed=True))
+    assert (told.reason, told.detail) == ("oom", "rank 1 was killed by the kernel for want of memory")
+
+
+def test_a_failure_nobody_could_write_about_is_the_full_disks(box: Path) -> None:
+    told = outcome(box, replace(exits(1, -signal.SIGTERM), disk_full=True))
+    assert (told.reason, told.detail) == ("disk", "rank 0 exited with code 1; the disk is full")
+
+
+def test_an_exception_is_only_read_from_the_log_of_a_program_that_left_with_1(box: Path) -> None:
+    caught = "Traceback (most recent call last):\n  File 'x'\nValueError: caught and printed\n"
+    (box / layout.RAW_LOGS / "rank-0.log").write_text(caught)
+    assert outcome(box, exits(3, -15)).detail == "rank 0 exited with code 3"
+    assert outcome(box, exits(1, -15)).detail == "rank 0 failed: ValueError: caught and printed"
+
+
+def test_what_the_rank_wrote_of_itself_wins_over_its_log(box: Path) -> None:
+    record = {"reason": "data", "step": 4, "exception": "DataError: NaN in u", "traceback": "..."}
+    (box / layout.RANKS / "rank-0.json").write_text(json.dumps(record))
+    told = outcome(box, exits(1, -15))
+    assert (told.reason, told.detail) == ("data", "rank 0 failed at step 4: DataError: NaN in u")
+
+
+def test_an_agent_that_was_killed_is_told(box: Path) -> None:
+    told = outcome(box, replace(exits(None, None), agent_exit=-9))
+    assert told.detail == "the launch agent failed after it had started the ranks: SIGKILL"
+    assert [end.ended_by_us for end in told.ranks] == [False, False]
