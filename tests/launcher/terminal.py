@@ -71,6 +71,8 @@ class Market(FakeProvider):
     def __init__(self, clock: FakeClock, trainings: list[Training], *, usd_per_hour: float) -> None:
         super().__init__(clock, usd_per_hour=usd_per_hour)
         self.free = usd_per_hour == 0
+        self.deaf = False
+        """Agrees to destroy a machine and does not, while this is set."""
         self._trainings = trainings
 
     def rent(self, order: Order) -> Instance:
@@ -78,6 +80,10 @@ class Market(FakeProvider):
         if len(self._trainings) > 1:
             self._trainings.pop(0)
         return super().rent(order)
+
+    def destroy(self, instance_id: str) -> None:
+        if not self.deaf:
+            super().destroy(instance_id)
 
 
 class FastInterrupts(Interrupts):

@@ -194,6 +194,18 @@ def test_resume_goes_on_where_a_launcher_died(terminal: Terminal) -> None:
     assert terminal.machines() == 0
 
 
+def test_a_machine_that_does_not_end_has_its_own_exit_code_and_resume_tries_again(terminal: Terminal) -> None:
+    terminal.market.deaf = True
+    end = terminal.launch()
+    (run,) = terminal.ledger.runs()
+    assert end.exit_code == 11
+    assert "not torn down" in end.stdout
+    assert f"vastrun resume {run.id}" in end.stdout
+    terminal.market.deaf = False
+    assert terminal.type("resume", "last").exit_code == 0
+    assert terminal.machines() == 0
+
+
 def test_resume_says_who_drives_the_run_already(terminal: Terminal) -> None:
     terminal.launch("--detach")
     (run,) = terminal.ledger.runs()
@@ -203,6 +215,15 @@ def test_resume_says_who_drives_the_run_already(terminal: Terminal) -> None:
     assert "process 77 on attic" in end.stderr
     assert f"vastrun logs -f {run.id}" in end.stderr
     assert "cost:  $" in end.stderr
+
+
+def test_a_traceback_is_shown_with_debug_only(terminal: Terminal) -> None:
+    terminal.job.write_text("name: [")
+    plain = terminal.launch()
+    assert "Traceback" not in plain.stderr
+    debug = terminal.type("--debug", "launch", str(terminal.job))
+    assert "Traceback" in debug.stderr
+    assert plain.exit_code == debug.exit_code == 2
 
 
 def test_resume_of_a_run_that_ended_points_to_a_new_one(terminal: Terminal) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +65,24 @@ def test_a_run_is_found_by_the_start_of_its_id(terminal: Terminal) -> None:
     end = terminal.type("status", "nobody")
     assert end.exit_code == 2
     assert "no run is called 'nobody'" in end.stderr
+
+
+def test_an_error_tells_its_evidence_and_what_to_try(tmp_path: Path) -> None:
+    program = "import sys; from launcher.cli import main; sys.argv[0] = 'vastrun'; main()"
+    (tmp_path / "vastrun").write_text("a file where a folder must be")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "status"],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    error, cause, hint = done.stderr.splitlines()
+    assert error.startswith("error: cannot write ")
+    assert cause.startswith("cause: ")
+    assert hint.startswith("try:   XDG_STATE_HOME=")
 
 
 def test_why_names_the_first_failing_rank_and_what_to_try(tmp_path: Path) -> None:
