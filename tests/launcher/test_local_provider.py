@@ -133,7 +133,7 @@ def test_a_lease_that_does_not_start_is_an_error_that_says_why(market: Market) -
 def test_destroying_ends_what_a_removed_folder_left_running(market: Market, boxes: Path) -> None:
     instance = rented(market)
     remote = market.provider.connect(instance)
-    done = remote.run("setsid sleep 1000 >/dev/null 2>&1 & echo $!", timeout_s=10)
+    done = remote.run("setsid sleep 60 >/dev/null 2>&1 & echo $!", timeout_s=10)
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     (boxes / instance.id).rename(boxes.parent / "moved away")
     market.provider.destroy(instance.id)

@@ -9,28 +9,28 @@ teardown() { end_box; }
 pid_in() { eventually "[[ -s $1 ]]" && printf -v "$2" '%s' "$(<"$1")"; }
 
 @test "a child in a session of its own is killed" {
-  start_in_box setsid sleep 1000
+  start_in_box setsid sleep 60
   pid=$!
   end_box
   dead "$pid"
 }
 
 @test "a daemon that forked twice is killed" {
-  in_box bash -c '(setsid bash -c "echo \$\$ >daemon; exec sleep 1000" </dev/null >/dev/null 2>&1 &)'
+  in_box bash -c '(setsid bash -c "echo \$\$ >daemon; exec sleep 60" </dev/null >/dev/null 2>&1 &)'
   pid_in daemon pid
   end_box
   dead "$pid"
 }
 
 @test "a child that cleaned its environment is killed while its parent lives" {
-  start_in_box bash -c 'env -i bash -c "echo \$\$ >clean; sleep 1000; :"; :'
+  start_in_box bash -c 'env -i bash -c "echo \$\$ >clean; sleep 60; :"; :'
   pid_in clean pid
   end_box
   dead "$pid"
 }
 
 @test "children that go on forking are all killed" {
-  start_in_box bash -c 'while :; do sleep 1000 & echo $! >>forked; sleep 0.01; done'
+  start_in_box bash -c 'for _ in {1..500}; do sleep 60 & echo $! >>forked; sleep 0.01; done'
   pid=$!
   eventually '(($(grep -c . forked) > 5))'
   cp forked "$BATS_TEST_TMPDIR"
@@ -44,7 +44,7 @@ pid_in() { eventually "[[ -s $1 ]]" && printf -v "$2" '%s' "$(<"$1")"; }
 import pathlib, socket, time
 server = socket.create_server(("127.0.0.1", 0))
 pathlib.Path("port").write_text(str(server.getsockname()[1]))
-time.sleep(1000)
+time.sleep(60)
 PY
   start_in_box python3 listen.py
   pid_in port port
@@ -59,7 +59,7 @@ PY
 }
 
 @test "processes of another instance live on" {
-  VASTRUN_INSTANCE=$box_id-other sleep 1000 3>&- &
+  VASTRUN_INSTANCE=$box_id-other sleep 60 3>&- &
   pid=$!
   end_box
   alive "$pid"

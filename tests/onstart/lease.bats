@@ -15,7 +15,7 @@ gone() { [[ ! -e $VASTRUN_BOX ]]; }
 # A run.sh whose run ended, or goes on, without one: only its lock counts.
 hold_run_lock() {
   mkdir -p run
-  start_in_box flock -o run.lock sleep 1000
+  start_in_box flock -o run.lock sleep 60
   keeper=$!
   eventually '! flock -ns run.lock true'
 }
@@ -96,7 +96,7 @@ hold_run_lock() {
 
 @test "when run.sh dies, what is left of the run is killed and the run has exit code 137" {
   hold_run_lock
-  start_in_box env VASTRUN_RUN="$VASTRUN_BOX/run" setsid sleep 1000
+  start_in_box env VASTRUN_RUN="$VASTRUN_BOX/run" setsid sleep 60
   rank=$!
   arm
   kill -KILL "$keeper"
@@ -133,7 +133,7 @@ hold_run_lock() {
 }
 
 @test "it ends what a removed box left running" {
-  start_in_box setsid sleep 1000
+  start_in_box setsid sleep 60
   left=$!
   arm
   cd /

@@ -34,16 +34,17 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   [[ -e run/manifest.json ]]
 }
 
-@test "starting twice runs the steps once" {
+@test "however often a run is started, its steps run once" {
   stub_step 10-one 'echo once'
-  start & start && wait
+  for _ in 1 2 3 4 5; do in_box bash onstart/run.sh main & done
+  wait
   eventually '[[ -e run/exit ]]'
   start
   [[ $(grep -c once run/run.log) == 1 ]]
 }
 
 @test "start returns at once, in a session of its own" {
-  stub_step 10-one 'ps -o sid= -p $PPID >sid; sleep 1000'
+  stub_step 10-one 'ps -o sid= -p $PPID >sid; sleep 60'
   SECONDS=0
   start
   ((SECONDS < 5))
@@ -107,7 +108,7 @@ ENV
 }
 
 @test "a stop ends the step that runs, and no other begins" {
-  stub_step 10-one 'touch began; sleep 1000'
+  stub_step 10-one 'touch began; sleep 60'
   stub_step 20-two 'touch reached'
   start
   eventually '[[ -e began ]]'
@@ -132,7 +133,7 @@ ENV
 }
 
 @test "a SIGTERM to run.sh is a stop" {
-  stub_step 10-one 'echo $PPID >main; sleep 1000'
+  stub_step 10-one 'echo $PPID >main; sleep 60'
   start
   eventually '[[ -s main ]]'
   kill -TERM "$(<main)"
@@ -141,7 +142,7 @@ ENV
 }
 
 @test "a program left in the background does not hold the run up" {
-  stub_step 10-one 'sleep 1000 & echo done'
+  stub_step 10-one 'sleep 60 & echo done'
   run_to_end
   [[ $(<run/exit) == 0 ]]
   grep -q '10-one done' run/run.log

@@ -22,7 +22,7 @@ start() { in_box bash onstart/run.sh start; }
 }
 
 @test "a box that runs says its step" {
-  stub_step 10-one 'sleep 1000'
+  stub_step 10-one 'sleep 60'
   start
   eventually '[[ $(says onstart_step) == 10-one ]]'
   [[ $(says box) == running ]]
@@ -36,7 +36,7 @@ start() { in_box bash onstart/run.sh start; }
 }
 
 @test "a run.sh that was killed leaves a dead box" {
-  stub_step 10-one 'echo $PPID >main; sleep 1000'
+  stub_step 10-one 'echo $PPID >main; sleep 60'
   start
   eventually '[[ -s main ]]'
   kill -KILL "$(<main)"
