@@ -35,7 +35,7 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
 }
 
 @test "however often a run is started, its steps run once" {
-  stub_step 10-one 'echo once'
+  stub_step 10-one 'echo once; sleep 0.5' # long enough to overlap
   for _ in 1 2 3 4 5; do in_box bash onstart/run.sh main & done
   wait
   eventually '[[ -e run/exit ]]'
