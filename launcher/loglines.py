@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _LINE = re.compile(r"(\d+\.\d{3}) (\S+) ?(.*)")
 _ERROR = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b:|\bFatal Python error\b|CUDA error"
-    r"|NCCL WARN|Segmentation fault|[Kk]illed by signal|\bSIG(?:SEGV|KILL|ABRT|BUS|FPE|ILL)\b|\berror:"
+    r"|NCCL WARN|Segmentation fault|(?:killed|ended) by SIG|\berror:"
 )
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _CONTEXT = 40

@@ -107,10 +107,11 @@ def test_what_is_no_log_line_is_told_from_one() -> None:
         "torch.OutOfMemoryError: CUDA out of memory",
         "vm NCCL WARN Call to connect failed",
         "Fatal Python error: Segmentation fault",
+        "signal: rank 1 was ended by SIGSEGV",
     ],
 )
 def test_errors_of_many_kinds_are_found(text: str) -> None:
-    lines = [parse_line("1.000 rank0 loss 0.1, relative error 0.2"), parse_line(f"2.000 rank1 {text}")]
+    lines = [parse_line("1.000 rank0 relative error 0.2; SIGSEGV would end it"), parse_line(f"2.000 rank1 {text}")]
     assert [line.text for line in first_error(line for line in lines if line)] == [text]
 
 
