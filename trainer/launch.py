@@ -36,7 +36,7 @@ class Launch:
     asked: set[int] = field(default_factory=set)
     """Ranks that were asked to stop."""
     killed: set[int] = field(default_factory=set)
-    """Ranks that `kill_ranks` ended."""
+    """Ranks that were killed, or asked for their stack, which kills some."""
 
     @classmethod
     def begin(cls, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:

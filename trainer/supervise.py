@@ -77,7 +77,7 @@ def _reserve(box: Path) -> Path:
 def _supervise(box: Path, job: Job, stop: StopRequest) -> Outcome:
     started_at, memory_kills_before = time.time(), memory_kills()
     log = _merged_log(box, job)
-    log.say(f"{job.ranks} ranks of: {shlex.join(job.command or ('trainer.train',))}")
+    log.say(f"starting {shlex.join(job.command or ('trainer.train',))} on {job.ranks} rank(s)")
     launch = Launch.begin(box, job.ranks, rank_environment(job, box, os.environ))
     watch = Watch(box=box, job=job, launch=launch, log=log, stop=stop, progress=Progress(box=box))
     watch.until_over()

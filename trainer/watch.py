@@ -27,8 +27,10 @@ STOP_GRACE_S = 30.0
 SAVING_GRACE_S = 70.0
 """The same while a rank writes a checkpoint."""
 DUMP_S = 3.0
+AGENT_START_S = 300.0
+"""How long the agent may take to start the ranks: it imports torch, which a slow disk takes minutes for."""
 AGENT_GRACE_S = 20.0
-"""How long the agent may live on when no rank does."""
+"""How long it may live on when no rank does."""
 
 
 @dataclass(kw_only=True)
@@ -60,8 +62,9 @@ class Watch:
             time.sleep(_LOOK_EVERY_S)
 
     def report(self) -> None:
-        """`run/status.json` is up to date."""
+        """`run/status.json` is up to date, and the log names every rank that has ended."""
         processes = self.launch.processes()
+        self._tell_ends(processes)
         steps = self.job.train.steps if self.job.train else 0
         write_status(self.box, self.progress.standings(processes), processes, steps)
         reap_orphans(but=self.launch.agent.pid)
@@ -92,7 +95,7 @@ class Watch:
 
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
         """The agent lives and no rank does: it has not started them yet, or it should have left."""
-        name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", self.job.start_s)
+        name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
         return self._lasted(name, limit_s)
 
     def _hangs(self, standings: tuple[Standing, ...]) -> bool:
