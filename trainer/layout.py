@@ -19,6 +19,8 @@ CODE = "code"
 RESUME = "resume"
 DATA = "data"
 
+RUN_LOCK = "run.lock"
+STEP = "step"
 STOP = "stop"
 COLLECTED = "collected"
 
