@@ -111,8 +111,8 @@ def test_what_is_no_log_line_is_told_from_one() -> None:
     ],
 )
 def test_errors_of_many_kinds_are_found(text: str) -> None:
-    lines = [parse_line("1.000 rank0 relative error 0.2; SIGSEGV would end it"), parse_line(f"2.000 rank1 {text}")]
-    assert [line.text for line in first_error(line for line in lines if line)] == [text]
+    raw = ["1.000 rank0 relative error 0.2; SIGSEGV would end it", f"2.000 rank1 {text}"]
+    assert [line.text for line in first_error(filter(None, map(parse_line, raw)))] == [text]
 
 
 def test_control_characters_are_not_printed() -> None:
