@@ -1,0 +1,47 @@
+"""What the onstart steps read of job.json, as the shell reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def said(box: Path, what: str, job: dict[str, Any]) -> list[str]:
+    (box / "job.json").write_text(json.dumps(job))
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.jobfile", what],
+        env={**os.environ, "VASTRUN_BOX": str(box)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return done.stdout.split("\0")[:-1]
+
+
+def test_values_of_any_kind_arrive_whole(tmp_path: Path) -> None:
+    env = {"LINES": "a\nb", "QUOTES": 'it\'s "quoted" $HOME', "EMPTY": "", "EQUALS": "a=b"}
+    variables = said(tmp_path, "variables", {"ranks": 1, "gpus": 0, "env": env})
+    assert variables[:4] == [f"{name}={value}" for name, value in env.items()]
+
+
+@pytest.mark.parametrize(
+    ("job", "kind"), [({"train": {}}, "train"), ({"train": None, "command": ["x"]}, "command")]
+)
+def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any], kind: str) -> None:
+    variables = said(tmp_path, "variables", {"ranks": 3, "gpus": 2, "setup": ["a", "b"], **job})
+    expected = {"VASTRUN_RANKS=3", "VASTRUN_GPUS=2", "VASTRUN_SETUP=2", f"VASTRUN_KIND={kind}"}
+    assert set(variables) == expected
+
+
+def test_set_up_commands_come_in_order(tmp_path: Path) -> None:
+    assert said(tmp_path, "setup", {"setup": ["first\nline two", "second"]}) == ["first\nline two", "second"]
+
+
+def test_a_job_without_set_up_has_no_commands(tmp_path: Path) -> None:
+    assert said(tmp_path, "setup", {"setup": None}) == []

@@ -1,0 +1,41 @@
+"""A virtual environment on top of another: it sees what is there and keeps what is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("box") / "python"
+    subprocess.run([sys.executable, "-m", "trainer.layer", str(folder)], check=True)
+    return folder
+
+
+def says(layer: Path, code: str) -> str:
+    command = [str(layer / "bin" / "python"), "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_it_is_an_environment_of_its_own(layer: Path) -> None:
+    assert says(layer, "import sys; print(sys.prefix)") == str(layer)
+
+
+def test_it_sees_the_packages_below(layer: Path) -> None:
+    assert says(layer, "import pytest; print(pytest.__file__)") == pytest.__file__
+
+
+def test_what_is_installed_into_it_comes_first(layer: Path) -> None:
+    packages = Path(says(layer, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    (packages / "annotated_types.py").write_text("ours = True\n")
+    assert says(layer, "import annotated_types; print(annotated_types.ours)") == "True"
+
+
+def test_its_pip_installs_into_it(layer: Path) -> None:
+    command = [str(layer / "bin" / "pip"), "config", "debug"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert str(layer / "pip.conf") in said
