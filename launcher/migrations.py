@@ -8,56 +8,66 @@ from collections.abc import Callable, Sequence
 Migration = Callable[[sqlite3.Connection], None]
 
 
+_FIRST_TABLES = (
+    """
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        job TEXT NOT NULL,
+        spec_json TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        phase TEXT NOT NULL,
+        out_dir TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        phase_at REAL NOT NULL,
+        parent TEXT,
+        offer TEXT,
+        instance_id TEXT,
+        host TEXT NOT NULL,
+        usd_per_hour REAL NOT NULL,
+        rented_at REAL,
+        released_at REAL,
+        ended_at REAL,
+        cause TEXT,
+        detail TEXT NOT NULL,
+        proofs TEXT NOT NULL,
+        wish TEXT NOT NULL,
+        destroy_tries INTEGER NOT NULL,
+        step INTEGER NOT NULL,
+        steps INTEGER NOT NULL
+    )
+    """,
+    "CREATE INDEX runs_by_age ON runs (created_at)",
+    """
+    CREATE TABLE events (
+        number INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL REFERENCES runs (id),
+        at REAL NOT NULL,
+        phase TEXT NOT NULL,
+        text TEXT NOT NULL,
+        usd REAL NOT NULL
+    )
+    """,
+    "CREATE INDEX events_by_run ON events (run_id, number)",
+    """
+    CREATE TABLE drivers (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id),
+        who TEXT NOT NULL,
+        since REAL NOT NULL,
+        until REAL NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE wishes (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id),
+        wish TEXT NOT NULL
+    )
+    """,
+)
+
+
 def _first_tables(db: sqlite3.Connection) -> None:
-    db.execute("""
-        CREATE TABLE runs (
-            id TEXT PRIMARY KEY,
-            job TEXT NOT NULL,
-            spec_json TEXT NOT NULL,
-            provider TEXT NOT NULL,
-            phase TEXT NOT NULL,
-            out_dir TEXT NOT NULL,
-            created_at REAL NOT NULL,
-            phase_at REAL NOT NULL,
-            parent TEXT,
-            offer TEXT,
-            instance_id TEXT,
-            host TEXT NOT NULL,
-            usd_per_hour REAL NOT NULL,
-            rented_at REAL,
-            released_at REAL,
-            ended_at REAL,
-            cause TEXT,
-            detail TEXT NOT NULL,
-            proofs TEXT NOT NULL,
-            wish TEXT NOT NULL,
-            destroy_tries INTEGER NOT NULL,
-            step INTEGER NOT NULL,
-            steps INTEGER NOT NULL
-        )""")
-    db.execute("CREATE INDEX runs_by_age ON runs (created_at)")
-    db.execute("""
-        CREATE TABLE events (
-            number INTEGER PRIMARY KEY,
-            run_id TEXT NOT NULL REFERENCES runs (id),
-            at REAL NOT NULL,
-            phase TEXT NOT NULL,
-            text TEXT NOT NULL,
-            usd REAL NOT NULL
-        )""")
-    db.execute("CREATE INDEX events_by_run ON events (run_id, number)")
-    db.execute("""
-        CREATE TABLE drivers (
-            run_id TEXT PRIMARY KEY REFERENCES runs (id),
-            who TEXT NOT NULL,
-            since REAL NOT NULL,
-            until REAL NOT NULL
-        )""")
-    db.execute("""
-        CREATE TABLE wishes (
-            run_id TEXT PRIMARY KEY REFERENCES runs (id),
-            wish TEXT NOT NULL
-        )""")
+    for statement in _FIRST_TABLES:
+        db.execute(statement)
 
 
 MIGRATIONS: Sequence[Migration] = (_first_tables,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ from launcher.cli.options import (
     the_run,
     yes_option,
 )
+from launcher.job import JobSpec
 from launcher.model import Run, Wish
 from launcher.queries import plan_of
 from launcher.render.documents import plan_document
@@ -70,6 +72,15 @@ def command(
         return
     if not market.free:
         confirm(f"rent {plan_line(plan)}", yes=yes)
+    work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
+    wish = Wish.DETACH if detach else Wish.NONE
+    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))
+
+
+def _work(
+    wiring: Wiring, spec: JobSpec, *, provider: str, out: Path | None, from_name: str | None
+) -> Callable[[Attempts], Run]:
+    """Starts the run and stays with it."""
     parent = the_run(wiring, from_name) if from_name else None
     run_id = wiring.new_id()
     folder = str((out or Path("runs") / run_id).resolve())
@@ -80,5 +91,4 @@ def command(
         click.echo(f"run {run.id}, outputs in {folder}", err=True)
         return attempts.attend(run)
 
-    wish = Wish.DETACH if detach else Wish.NONE
-    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))
+    return work
