@@ -39,7 +39,7 @@ class Ending:
     ) -> NoReturn:
         if error is not None:
             self.reason = reason_of(error)
-            traceback.print_exception(error)
+            _tell(error)
         self._leave(self.reason, error)
 
     def give_up(self) -> NoReturn:
@@ -111,6 +111,14 @@ def _is_communication(error: BaseException) -> bool:
     return isinstance(error, torch.distributed.DistError) or (
         isinstance(error, RuntimeError) and "gloo/" in str(error)
     )
+
+
+def _tell(error: BaseException) -> None:
+    """On stderr. Wrong data are explained by their message; for anything else the traceback matters."""
+    if isinstance(error, DataError):
+        print(_one_line(error), file=sys.stderr)
+    else:
+        traceback.print_exception(error)
 
 
 def _one_line(error: BaseException) -> str:

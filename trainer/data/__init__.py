@@ -81,7 +81,7 @@ def _find(task: str, code: Path | None) -> tuple[ModuleType, str]:
     if not name:
         raise DataError(f"data.task: expected one of {', '.join(TASKS)}, or module:function, got {task!r}")
     if code is not None and str(code) not in sys.path:
-        sys.path.insert(0, str(code))
+        sys.path.append(str(code))
     try:
         return importlib.import_module(module), name
     except ImportError as error:

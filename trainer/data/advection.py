@@ -71,7 +71,7 @@ def make(config: DataConfig, folder: Path) -> TrajectoryTask:
 
 def path_of(folder: Path, beta: float) -> Path:
     """Where the trajectories of one speed lie; PDEBench's own name for them."""
-    return folder / f"1D_Advection_Sols_beta{beta}.hdf5"
+    return folder / f"1D_Advection_Sols_beta{float(beta)}.hdf5"
 
 
 def _read(config: DataConfig, path: Path, beta: float, grid: Grid) -> pdebench.Fields:
@@ -92,7 +92,7 @@ def _chunks(config: DataConfig, beta: float, grid: Grid) -> Iterator[NDArray[np.
 def _attrs(config: DataConfig, beta: float) -> dict[str, pdebench.Attribute]:
     return {
         "generator": GENERATOR,
-        "beta": beta,
+        "beta": float(beta),
         "seed": config.seed,
         "train": config.train,
         "test": config.test,
