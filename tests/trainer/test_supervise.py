@@ -230,12 +230,12 @@ def test_a_torch_that_cannot_be_imported_is_told_in_the_outcome(launch: Launcher
 def test_a_stop_before_the_ranks_were_started_ends_at_once(launch: Launcher, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(60)")
-    began = time.monotonic()
     run = launch("", env={"PYTHONPATH": str(tmp_path)})
     eventually(lambda: (run.box / layout.STATUS).exists())
+    asked_at = time.monotonic()
     (run.box / layout.STOP).write_text("stopped\n")
     assert run.outcome().reason == "stopped"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - asked_at < 4
 
 
 def test_a_job_that_cannot_be_read_still_gives_an_outcome(launch: Launcher) -> None:
