@@ -53,9 +53,15 @@ class Attempts:
                     return run
 
     def pursue(self, run: Run) -> Run:
-        """The last run of the chain, driven as far as it goes. Raises HeldError when another drives it."""
+        """The last run of the chain, driven as far as it goes. Raises HeldError when another drives it.
+
+        A run that had ended before is left as it is: only who saw it end tries again.
+        """
+        tools = self.tools_for(run.provider, None)
+        run = tools.ledger.get(run.id)
+        if run.phase is Phase.ENDED:
+            return run
         while True:
-            tools = self.tools_for(run.provider, None)
             run = self._drive(run)
             chain = chain_of(tools.ledger, run)
             spec = next_attempt(read_job(run.spec_json), chain, tools.clock.now())

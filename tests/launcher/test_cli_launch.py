@@ -160,6 +160,15 @@ def test_a_run_is_not_tried_again_for_another_cause_or_too_often(tmp_path: Path)
     assert len(terminal.ledger.runs()) == 3
 
 
+def test_a_run_that_ended_long_ago_is_not_tried_again_by_looking_at_it(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch("--set", "retry.signal=1")
+    first = terminal.ledger.runs()[-1]
+    for command in ("wait", "attach"):
+        assert terminal.type(command, first.id).exit_code == 5
+    assert len(terminal.ledger.runs()) == 2
+
+
 def test_all_attempts_share_one_limit_on_money(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
     terminal.launch("--set", "retry.signal=1")
