@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +17,9 @@ import pytest
 
 from launcher.errors import GoneError, NoOfferError, ProviderError
 from launcher.job import Resources
-from launcher.model import Instance
+from launcher.model import Instance, Order
 from launcher.ports import Provider
 from launcher.providers import provider_class
-from launcher.providers.local_remote import box_error
 from tests.contract.markets import LEASE, Market, RealClock, local, small_job
 
 
@@ -153,10 +154,59 @@ def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market
         provider.rent(market.order("vastrun-calm-heron-3f1a"))
 
 
-def test_a_full_disk_is_told_in_words() -> None:
-    error = box_error(OSError(errno.ENOSPC, "No space left on device"))
-    assert str(error) == "no space left on this computer's disk"
-    assert error.hint
+@pytest.fixture
+def small_disk(tmp_path: Path, market: Market) -> Iterator[Path]:
+    """The market's boxes lie on a disk of 256 kB."""
+    boxes = tmp_path / "boxes"
+    boxes.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(boxes)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no right to mount a small disk here")
+    yield boxes
+    for instance in market.provider.instances():
+        market.provider.destroy(instance.id)
+    subprocess.run(["umount", str(boxes)], check=True)
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    """An order that was planned while there was room."""
+    return local(tmp_path / "elsewhere").order("vastrun-calm-heron-3f1a")
+
+
+def fill(disk: Path) -> None:
+    with (disk / ".filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
+
+
+def test_a_file_that_does_not_fit_is_told_and_leaves_nothing(
+    small_disk: Path, market: Market, order: Order
+) -> None:
+    instance = market.provider.rent(order)
+    remote = market.provider.connect(instance)
+    remote.write("note", b"before")
+    fill(small_disk)
+    with pytest.raises(ProviderError, match="no space left on this computer's disk"):
+        remote.write("note", bytes(1 << 16))
+    assert remote.read("note") == b"before"
+    assert not list((small_disk / instance.id).glob(".*.part"))
+
+
+def test_renting_on_a_full_disk_is_told_and_leaves_no_machine(
+    small_disk: Path, market: Market, order: Order
+) -> None:
+    fill(small_disk)
+    with pytest.raises(ProviderError, match="no space left on this computer's disk"):
+        market.provider.rent(order)
+    assert not market.provider.instances()
+
+
+def test_a_box_on_a_full_disk_can_be_destroyed(small_disk: Path, market: Market, order: Order) -> None:
+    instance = market.provider.rent(order)
+    fill(small_disk)
+    market.provider.destroy(instance.id)
+    assert not market.provider.instances()
 
 
 def test_what_this_computer_lacks_is_told_at_once(market: Market) -> None:
