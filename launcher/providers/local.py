@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, UnreachableError
-from launcher.hardware import fitting_gpus, look_around, shortfall
+from launcher.hardware import Gpu, Hardware, fitting_gpus, look_around, shortfall
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order
 from launcher.ports import Clock, Remote
@@ -74,19 +74,7 @@ class LocalProvider:
             raise NoOfferError(
                 "this computer does not fit the job: " + "; ".join(lacking), hint="relax resources:"
             )
-        gpus = fitting_gpus(hardware, spec.resources)[: spec.resources.gpus]
-        devices = f"{len(gpus)} x {gpus[0].name}, " if gpus else ""
-        offer = Offer(
-            id=",".join(gpu.uuid for gpu in gpus) or _CPU_ONLY,
-            host=platform.node(),
-            gpu_name=gpus[0].name if gpus else None,
-            gpus=len(gpus),
-            gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
-            disk_gb=hardware.disk_gb,
-            usd_per_hour=self._usd_per_hour,
-            description=f"this computer: {devices}{hardware.cores} cores, {hardware.memory_gb:.0f} GB memory",
-        )
-        return [offer]
+        return [self._offer(hardware, fitting_gpus(hardware, spec.resources)[: spec.resources.gpus])]
 
     def rent(self, order: Order) -> Instance:
         """A folder that is whole from the moment it has its name, and its lease."""
@@ -134,24 +122,28 @@ class LocalProvider:
     def destroy(self, instance_id: str) -> None:
         """Kills all that the box started, wherever it hid, and removes its folder."""
         box = self._box(instance_id)
-        command = ["bash", str(onstart_dir() / "lease.sh"), "end", instance_id, str(box)]
+        script = str(onstart_dir() / layout.LEASE_SCRIPT)
         try:
-            done = subprocess.run(
-                command,
-                env=self._inherited,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_DESTROY_S,
-                start_new_session=True,
-            )
+            done = _bash(script, "end", instance_id, str(box), env=self._inherited, timeout_s=_DESTROY_S)
         except subprocess.TimeoutExpired as error:
             raise ProviderError(f"{box} could not be removed within {_DESTROY_S:.0f} s") from error
         except OSError as error:
             raise box_error(error) from error
         if box.exists():
             raise ProviderError(f"{box} could not be removed: {done.stderr.strip()[-300:]}")
+
+    def _offer(self, hardware: Hardware, gpus: Sequence[Gpu]) -> Offer:
+        devices = f"{len(gpus)} x {gpus[0].name}, " if gpus else ""
+        return Offer(
+            id=",".join(gpu.uuid for gpu in gpus) or _CPU_ONLY,
+            host=platform.node(),
+            gpu_name=gpus[0].name if gpus else None,
+            gpus=len(gpus),
+            gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
+            disk_gb=hardware.disk_gb,
+            usd_per_hour=self._usd_per_hour,
+            description=f"this computer: {devices}{hardware.cores} cores, {hardware.memory_gb:.0f} GB memory",
+        )
 
     def _box(self, instance_id: str) -> Path:
         if Path(instance_id).name != instance_id or instance_id.startswith(".") or not instance_id:
@@ -173,18 +165,8 @@ class LocalProvider:
         try:
             if _is_locked(box / layout.LEASE_LOG):
                 return
-            done = subprocess.run(
-                ["bash", layout.LEASE_SCRIPT],
-                cwd=box,
-                env=self._environment(box, record),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                timeout=_LEASE_START_S,
-                start_new_session=True,
-            )
+            environment = self._environment(box, record)
+            done = _bash(layout.LEASE_SCRIPT, cwd=box, env=environment, timeout_s=_LEASE_START_S)
         except subprocess.TimeoutExpired as error:
             raise UncertainError(f"the lease of {box.name} did not start in time") from error
         except OSError as error:
@@ -210,6 +192,24 @@ class LocalProvider:
             rented_at=record.get("rented_at") or box.stat().st_mtime,
             host=record["host"],
         )
+
+
+def _bash(
+    *script: str, env: Mapping[str, str], timeout_s: float, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The finished script. In a session of its own, so that a Ctrl-C meant for the launcher does not reach it."""
+    return subprocess.run(
+        ["bash", *script],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        start_new_session=True,
+    )
 
 
 def _read_record(box: Path) -> dict[str, Any] | None:
