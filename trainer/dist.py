@@ -17,12 +17,18 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from trainer.rank import Rank, TrainJob
 
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
+
 # The supervisor ends a rank that makes no progress, and knows which. These limits come after its own, for
 # ranks that nobody supervises any more.
 _AFTER_SUPERVISOR_S = 60.0
 
 # A vote costs a fraction of a millisecond. Four a second are soon enough to stop, and cost no throughput.
 _VOTE_EVERY_S = 0.25
+
+
+class DeviceError(Exception):
+    """The device that this rank must train on is not there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,7 @@ class Ranks:
 
     def wait_for_all(self) -> None:
         """Returns when all ranks came here."""
-        torch_dist.barrier(group=self.control)
+        self.highest(0.0)
 
     def limit_waits(self, stall_s: float) -> None:
         """From now on no collective may take longer than a hang takes to be seen from outside."""
@@ -65,15 +71,23 @@ class Ranks:
 def join(rank: Rank, job: TrainJob) -> Ranks:
     """This rank has its device and its process groups: NCCL on GPUs, gloo on CPUs, never another."""
     limit = timedelta(seconds=job.start_s + _AFTER_SUPERVISOR_S)
-    if job.gpus:
-        device = torch.device("cuda", rank.local_rank)
-        torch.cuda.set_device(device)
-        # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
-        torch_dist.init_process_group("nccl", timeout=limit, device_id=device)
-    else:
-        device = torch.device("cpu")
-        torch_dist.init_process_group("gloo", timeout=limit)
+    device = device_of(rank.local_rank, gpus=job.gpus)
+    # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
+    torch_dist.init_process_group(
+        BACKENDS[device.type], timeout=limit, device_id=device if device.type == "cuda" else None
+    )
     return Ranks(rank=rank, device=device, control=torch_dist.new_group(backend="gloo", timeout=limit))
+
+
+def device_of(local_rank: int, *, gpus: int) -> torch.device:
+    """Where a rank trains: on a GPU of its own when the job has any, else on the CPU. Raises DeviceError."""
+    if not gpus:
+        return torch.device("cpu")
+    seen = torch.cuda.device_count()
+    if local_rank >= seen:
+        raise DeviceError(f"GPU {local_rank} is needed, but torch {torch.__version__} sees {seen} of them")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 class StopVote:

@@ -19,6 +19,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as torch_dist
 
+from trainer.dist import BACKENDS, DeviceError, device_of
 from trainer.rank import read_job
 
 _TIMES = 5
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     comm.add_argument("--ranks", type=int, required=True)
     ranks = parser.parse_args(arguments).ranks
     box = os.environ.get("VASTRUN_BOX")
-    backend = "nccl" if box and read_job(Path(box)).gpus else "gloo"
+    backend = BACKENDS["cuda" if box and read_job(Path(box)).gpus else "cpu"]
     return check_communication(ranks, backend)
 
 
@@ -61,7 +62,7 @@ def _become_rank(rank: int, ranks: int, backend: str, store: Path) -> NoReturn:
     try:
         _all_reduce(rank, ranks, backend, store)
         exit_code = 0
-    except (RuntimeError, OSError, ValueError) as error:
+    except (DeviceError, RuntimeError, OSError, ValueError) as error:
         print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr)
     finally:
         sys.stdout.flush()
@@ -71,9 +72,7 @@ def _become_rank(rank: int, ranks: int, backend: str, store: Path) -> NoReturn:
 
 def _all_reduce(rank: int, ranks: int, backend: str, store: Path) -> None:
     """Raises RuntimeError when the ranks cannot talk, or the sum is wrong."""
-    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = device_of(rank, gpus=ranks if backend == BACKENDS["cuda"] else 0)
     torch_dist.init_process_group(
         backend,
         store=torch_dist.FileStore(str(store), ranks),

@@ -10,11 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from trainer import layout
+from trainer.rank import Rank
+
+if TYPE_CHECKING:
+    from trainer.dist import Ranks
 
 SMALL: dict[str, Any] = {
     "steps": 20,
@@ -134,3 +138,19 @@ def start_ranks() -> Iterator[Callable[[Box, int], RunningRanks]]:
 @pytest.fixture
 def box(tmp_path: Path) -> Box:
     return Box(tmp_path / "box")
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Ranks]:
+    """The groups of the only rank."""
+    import torch
+    import torch.distributed as torch_dist
+
+    from trainer.dist import Ranks
+
+    store = torch_dist.FileStore(str(tmp_path / "store"), 1)
+    torch_dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    control = torch_dist.new_group(backend="gloo")
+    rank = Rank(rank=0, local_rank=0, world_size=1, box=tmp_path)
+    yield Ranks(rank=rank, device=torch.device("cpu"), control=control)
+    torch_dist.destroy_process_group()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as torch_dist
 
 from trainer.config import DataConfig, ModelConfig, OptimConfig
 from trainer.data import advection
@@ -17,7 +15,6 @@ from trainer.evaluate import evaluate
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw, learning_rate
-from trainer.rank import Rank
 from trainer.sampler import Space, picks
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
@@ -36,17 +33,6 @@ def operator(task: TrajectoryTask) -> LatentOperator:
     operator = LatentOperator(CONFIG, points=32, conditions=2)
     operator.normalise_by(task.train.fields)
     return operator
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[Ranks]:
-    """The groups of the only rank."""
-    store = torch_dist.FileStore(str(tmp_path / "store"), 1)
-    torch_dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    control = torch_dist.new_group(backend="gloo")
-    rank = Rank(rank=0, local_rank=0, world_size=1, box=tmp_path)
-    yield Ranks(rank=rank, device=torch.device("cpu"), control=control)
-    torch_dist.destroy_process_group()
 
 
 def windows_of(task: TrajectoryTask, step: int = 0, *, noise: float = 0.0) -> Windows:

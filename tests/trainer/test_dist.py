@@ -1,0 +1,41 @@
+"""The ranks together: no other device than the one asked for, and votes that all ranks see alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer.dist import DeviceError, Ranks, StopVote, join
+from trainer.rank import Rank, TrainJob
+
+
+def test_a_gpu_that_is_not_there_is_an_error_and_never_the_cpu(tmp_path: Path) -> None:
+    rank = Rank(rank=99, local_rank=99, world_size=100, box=tmp_path)
+    job = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=100, stall_s=60, start_s=60)
+    with pytest.raises(DeviceError, match="GPU 99 is needed, but torch"):
+        join(rank, job)
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_wish_to_stop_passes_in_the_first_vote(alone: Ranks) -> None:
+    assert StopVote(alone, 500).passes(501, wish=True)
+
+
+def test_nobody_stops_when_nobody_wishes_to(alone: Ranks) -> None:
+    vote = StopVote(alone, 0)
+    assert not any(vote.passes(step, wish=False) for step in range(1, 2000))
+
+
+def test_quick_steps_are_not_held_up_by_a_vote_each(alone: Ranks) -> None:
+    vote = StopVote(alone, 0)
+    vote.passes(1, wish=False)
+    assert not vote.passes(2, wish=True)
+    assert any(vote.passes(step, wish=True) for step in range(3, 5_000_000))
+
+
+def test_means_and_totals_of_one_rank_are_its_own(alone: Ranks) -> None:
+    assert alone.mean_of(torch.tensor(2.0), torch.tensor(4.0)) == [2.0, 4.0]
+    assert alone.total(torch.tensor([3.0])).tolist() == [3.0]
+    assert alone.highest(1.5, -2.0) == [1.5, -2.0]
