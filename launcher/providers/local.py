@@ -197,7 +197,7 @@ class LocalProvider:
 def _bash(
     *script: str, env: Mapping[str, str], timeout_s: float, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The finished script. In a session of its own, so that a Ctrl-C meant for the launcher does not reach it."""
+    """The finished script, run in a session of its own: a Ctrl-C for the launcher does not reach it."""
     return subprocess.run(
         ["bash", *script],
         cwd=cwd,
