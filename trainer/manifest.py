@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from trainer import layout
-from trainer.evidence import file_sum
 from trainer.job import Job, matching_files
 from trainer.outcome import FileSum
 from trainer.records import write_json
+from trainer.supervision.evidence import file_sum
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
 

@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from trainer import layout
 from trainer.job import Job
-from trainer.processes import die_with_parent
 from trainer.records import write_json
+from trainer.supervision.processes import die_with_parent
 
 _RENDEZVOUS_S = 60
 _LOOPBACK = "127.0.0.1"
@@ -72,7 +72,7 @@ def _run_ranks(job: Job, box: Path) -> tuple[AgentFailure, ...]:
         max_restarts=0,  # a restart is a new run: it may need another machine, and it needs another store
         logs_specs=DefaultLogsSpecs(log_dir=str(box / layout.RANKS / "elastic")),
     )
-    program = ("-S", "-P", "-m", "trainer.rank_process", str(os.getpid()))
+    program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
     try:
         elastic_launch(config, sys.executable)(*program)
     except ChildFailedError as error:

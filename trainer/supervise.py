@@ -15,17 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer import layout
-from trainer.conclude import Watched, conclude, nothing_started
-from trainer.environment import rank_environment
 from trainer.job import Job
-from trainer.launch import AGENT_LOG, Launch
 from trainer.outcome import Outcome, Reason
-from trainer.processes import adopt_orphans, kill_descendants, memory_kills
-from trainer.progress import Progress
-from trainer.ranklogs import SUPERVISOR, MergedLog, Tail
 from trainer.records import write_atomically
-from trainer.stop import StopRequest
-from trainer.watch import Watch
+from trainer.supervision.conclude import Watched, conclude, nothing_started
+from trainer.supervision.environment import rank_environment
+from trainer.supervision.launch import AGENT_LOG, Launch
+from trainer.supervision.processes import adopt_orphans, kill_descendants, memory_kills
+from trainer.supervision.progress import Progress
+from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+from trainer.supervision.stop import StopRequest
+from trainer.supervision.watch import Watch
 
 EXIT_CODE_OF: Mapping[Reason, int] = {
     "finished": 0,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.launches import job_of
+from tests.trainer.supervision.launches import job_of
 from trainer import layout, manifest
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from trainer import layout
 from trainer.job import Job
-from trainer.launch import Launch
 from trainer.outcome import Hang
-from trainer.processes import reap_orphans
-from trainer.progress import Progress, write_status
-from trainer.rank_ends import signal_name
-from trainer.rank_process import RankProcess
-from trainer.ranklogs import MergedLog
-from trainer.stacks import Frame, main_thread, top_frame
-from trainer.stall import Limits, Standing, comparable, stalled, stuck
-from trainer.stop import StopRequest
+from trainer.supervision.launch import Launch
+from trainer.supervision.processes import reap_orphans
+from trainer.supervision.progress import Progress, write_status
+from trainer.supervision.rank_ends import signal_name
+from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.ranklogs import MergedLog
+from trainer.supervision.stacks import Frame, main_thread, top_frame
+from trainer.supervision.stall import Limits, Standing, comparable, stalled, stuck
+from trainer.supervision.stop import StopRequest
 
 _LOOK_EVERY_S = 0.1
 _REPORT_EVERY_S = 1.0

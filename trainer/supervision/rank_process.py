@@ -1,8 +1,8 @@
 """One rank as a process: started, logged, watched to its end. Standard library only.
 
-`python -S -P -m trainer.rank_process PARENT` runs the job's program as its only child, with stdout and stderr
-in `run/raw/rank-N.log`, and leaves as the program left. Its record says when and how, to the millisecond; the
-launch agent cannot: it looks ten times a second and counts whole seconds.
+`python -S -P -m trainer.supervision.rank_process PARENT` runs the job's program as its only child, with stdout
+and stderr in `run/raw/rank-N.log`, and leaves as the program left. Its record says when and how, to the
+millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import NoReturn
 
 from trainer import layout
 from trainer.job import Job, working_folder
-from trainer.processes import die_with_parent
 from trainer.records import read_as, write_atomically
+from trainer.supervision.processes import die_with_parent
 
 _CANNOT_RUN = 127
 _WIDTH = 255

@@ -10,13 +10,13 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.trainer.launches import job_of
+from tests.trainer.supervision.launches import job_of
 from trainer import layout
-from trainer.conclude import Watched, conclude
 from trainer.job import Job
 from trainer.outcome import Hang, Outcome, Reason
-from trainer.rank_process import RankProcess
 from trainer.supervise import EXIT_CODE_OF
+from trainer.supervision.conclude import Watched, conclude
+from trainer.supervision.rank_process import RankProcess
 
 HANG = Hang(rank=1, step=30, phase="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from trainer import layout
 from trainer.job import Job
 
-_PACKAGES = Path(__file__).resolve().parents[1]
+_PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def rank_environment(job: Job, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:

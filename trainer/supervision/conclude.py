@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.evidence import read_checkpoint, read_final, read_wandb, run_checks
 from trainer.job import Job
-from trainer.launch import AGENT_LOG
 from trainer.outcome import Hang, Outcome, RankEnd, Reason
-from trainer.progress import last_loss
-from trainer.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
-from trainer.rank_process import RankProcess
 from trainer.ranks import AgentRecord
-from trainer.tracebacks import last_raised
+from trainer.supervision.evidence import read_checkpoint, read_final, read_wandb, run_checks
+from trainer.supervision.launch import AGENT_LOG
+from trainer.supervision.progress import last_loss
+from trainer.supervision.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
+from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.tracebacks import last_raised
 
 
 @dataclass(frozen=True, kw_only=True)

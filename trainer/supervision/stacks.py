@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer import layout
-from trainer.processes import descendants, send
+from trainer.supervision.processes import descendants, send
 
 _POLL_S = 0.05
 _QUIET_S = 0.3

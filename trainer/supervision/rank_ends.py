@@ -11,11 +11,11 @@ from typing import cast, get_args
 
 from trainer import layout
 from trainer.outcome import RankEnd, Reason
-from trainer.progress import beat_of
-from trainer.rank_process import RankProcess
 from trainer.ranks import AgentRecord
 from trainer.records import read_as
-from trainer.tracebacks import Raised, last_raised, reason_of
+from trainer.supervision.progress import beat_of
+from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.tracebacks import Raised, last_raised, reason_of
 
 STOPPED = 143
 OUT_OF_MEMORY = 76

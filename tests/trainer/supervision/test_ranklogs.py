@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.ranklogs import SUPERVISOR, MergedLog, Tail
+from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 
 
 class Logs:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import cast
 
 from trainer import layout
-from trainer.processes import kill_descendants, send
-from trainer.progress import pid_of
-from trainer.rank_process import RankProcess, read_processes
 from trainer.ranks import AgentRecord
 from trainer.records import read_as
-from trainer.stacks import dump_stacks
+from trainer.supervision.processes import kill_descendants, send
+from trainer.supervision.progress import pid_of
+from trainer.supervision.rank_process import RankProcess, read_processes
+from trainer.supervision.stacks import dump_stacks
 
 AGENT_LOG = f"{layout.RAW_LOGS}/agent.log"
 _POLL_S = 0.05

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.trainer.conftest import eventually
 from trainer import layout
-from trainer.stacks import dump_stacks, main_thread, top_frame
+from trainer.supervision.stacks import dump_stacks, main_thread, top_frame
 
 SITE = "/venv/lib/python3.11/site-packages"
 DUMP = f"""\

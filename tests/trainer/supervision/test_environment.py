@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.launches import job_of
-from trainer.environment import rank_environment
+from tests.trainer.supervision.launches import job_of
 from trainer.job import Job
 from trainer.records import read_as
+from trainer.supervision.environment import rank_environment
 
 BOX = Path("/box")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.stall import Limits, Standing, comparable, stalled, stuck
+from trainer.supervision.stall import Limits, Standing, comparable, stalled, stuck
 
 LIMITS = Limits(stall_s=10, start_s=60)
 COLLECTIVE = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"

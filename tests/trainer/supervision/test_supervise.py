@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import eventually
-from tests.trainer.launches import Launched
+from tests.trainer.supervision.launches import Launched
 from trainer import layout
 
 Launcher = Callable[..., Launched]

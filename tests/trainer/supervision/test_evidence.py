@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.launches import job_of
+from tests.trainer.supervision.launches import job_of
 from trainer import layout
-from trainer.conclude import Watched, conclude
-from trainer.evidence import run_checks
 from trainer.job import Job, Success
 from trainer.outcome import Outcome, RankEnd
-from trainer.rank_process import RankProcess
+from trainer.supervision.conclude import Watched, conclude
+from trainer.supervision.evidence import run_checks
+from trainer.supervision.rank_process import RankProcess
 
 STATE = b"weights"
 DONE = Watched(

@@ -15,8 +15,8 @@ from typing import Any
 from trainer import layout
 from trainer.job import Success, matching_files
 from trainer.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
-from trainer.progress import Loss, last_loss
 from trainer.records import read_as
+from trainer.supervision.progress import Loss, last_loss
 
 _LONGEST_LINE = 8192
 

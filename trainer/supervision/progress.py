@@ -12,9 +12,9 @@ from pathlib import Path
 
 from trainer import layout
 from trainer.heartbeat import Beat, read_beat
-from trainer.rank_process import RankProcess
 from trainer.records import write_json
-from trainer.stall import Standing
+from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.stall import Standing
 
 _TAIL = 1 << 14
 
