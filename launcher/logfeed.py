@@ -1,65 +1,65 @@
-"""The log of a run as it grows: written by whoever drives it, or fetched here while nobody does."""
+"""The log of a run as it grows: from its outputs while somebody drives it, else from its box."""
 
 from __future__ import annotations
 
-from launcher.errors import HeldError, ProviderError
-from launcher.model import Driver, Phase, Run
-from launcher.outputs import GrowingFile, Outputs
-from launcher.policy import HOLD_S, ours
-from launcher.ports import Remote
+from launcher.errors import ProviderError
+from launcher.model import Phase, Run
+from launcher.outputs import CHUNK, GrowingFile, Outputs
+from launcher.policy import ours
+from launcher.ports import Ledger, Provider, Remote
 from launcher.sight import look
-from launcher.trip import Tools
+from trainer import layout
 
 
 class LogFeed:
-    """New lines of one run's log."""
+    """New lines of one run's log. Writes nothing: the log in the outputs belongs to the run's driver."""
 
-    def __init__(self, run: Run, tools: Tools) -> None:
-        self._run, self._tools = run, tools
+    def __init__(self, run: Run, ledger: Ledger, provider: Provider) -> None:
+        self._run_id, self._ledger, self._provider = run.id, ledger, provider
         self._file = GrowingFile(Outputs(run).log)
         self._remote: Remote | None = None
+        self.over = False
+        """No more lines will come."""
         self.note = ""
-        """Why the log could not be brought up to date; empty when it could."""
+        """What stands in the way of more lines."""
 
     def more(self) -> str:
         """Whole lines that are new since the last call."""
-        self._fetch()
-        return self._file.more()
+        run = self._ledger.get(self._run_id)
+        text = self._file.more()
+        if text:
+            return text
+        self.over = run.phase is Phase.ENDED
+        if run.phase is Phase.TRAIN and self._ledger.driver(run.id) is None:
+            return self._from_box(run)
+        return ""
 
-    @property
-    def over(self) -> bool:
-        """True when no more lines will come: the run ended, or its training did and nobody collects it."""
-        ledger = self._tools.ledger
-        if ledger.get(self._run.id).phase is Phase.ENDED:
-            return True
-        return ledger.driver(self._run.id) is None and self._remote is None
-
-    def _fetch(self) -> None:
-        """Brings the file up to date. Only one process may write it, so the run is held meanwhile."""
+    def _from_box(self, run: Run) -> str:
+        """The log on the box goes on where the one in the outputs ends."""
         self.note = ""
-        ledger, who = self._tools.ledger, self._tools.who
-        if ledger.get(self._run.id).phase is not Phase.TRAIN:
-            return
         try:
-            ledger.hold(self._run.id, Driver(who=who, until=self._tools.clock.now() + HOLD_S))
-        except HeldError:
-            return
-        try:
-            self._pump()
+            remote = self._connected(run)
+            if remote is None:
+                return ""
+            text = self._read(remote)
+            if text or look(remote).box == "running":
+                return text
+            # What was written between the two looks is still to be read.
+            text = self._read(remote)
+            self.over, self.note = not text, f"the training is over: vastrun attach {run.id} collects it"
+            return text
         except ProviderError as error:
             self._remote, self.note = None, str(error)
-        finally:
-            ledger.release(self._run.id, who)
+            return ""
 
-    def _pump(self) -> None:
+    def _read(self, remote: Remote) -> str:
+        return self._file.take(remote.read(layout.LOG, offset=self._file.at, limit=CHUNK))
+
+    def _connected(self, run: Run) -> Remote | None:
         if self._remote is None:
-            machines = ours(self._run, self._tools.provider.instances())
+            machines = ours(run, self._provider.instances())
             if not machines:
-                self.note = "its machine is gone"
-                return
-            self._remote = self._tools.provider.connect(machines[0])
-        while self._tools.shelf.pump(self._run, self._remote):
-            pass
-        if look(self._remote).box != "running":
-            self._remote.close()
-            self._remote, self.note = None, f"the training is over: vastrun attach {self._run.id} collects it"
+                self.over, self.note = True, f"its machine is gone: vastrun attach {run.id}"
+                return None
+            self._remote = self._provider.connect(machines[0])
+        return self._remote

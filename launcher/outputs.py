@@ -8,7 +8,7 @@ from launcher.model import Run
 from trainer import layout
 from trainer.outcome import Outcome
 
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
 
 
 class Outputs:
@@ -46,19 +46,23 @@ class GrowingFile:
     def __init__(self, path: Path, *, last_lines: int | None = None) -> None:
         """Starts at the beginning, or at the last lines only."""
         self._path = path
-        self._at = 0 if last_lines is None else _start_of_last(path, last_lines)
+        self.at = 0 if last_lines is None else _start_of_last(path, last_lines)
+        """How many bytes were read."""
 
     def more(self) -> str:
         """Whole lines that are new since the last call; empty when there are none, or no such file."""
         try:
             with self._path.open("rb") as file:
-                file.seek(self._at)
-                new = file.read(_CHUNK)
+                file.seek(self.at)
+                return self.take(file.read(CHUNK))
         except OSError:
             return ""
-        whole = new[: new.rfind(b"\n") + 1]
-        self._at += len(whole)
-        return whole.decode("utf-8", "replace")
+
+    def take(self, new: bytes) -> str:
+        """The whole lines of what follows `at`; of a line longer than a chunk, the chunk."""
+        end = new.rfind(b"\n") + 1 or (len(new) if len(new) >= CHUNK else 0)
+        self.at += end
+        return new[:end].decode("utf-8", "replace")
 
 
 def _start_of_last(path: Path, lines: int) -> int:
@@ -66,7 +70,7 @@ def _start_of_last(path: Path, lines: int) -> int:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            file.seek(max(0, size - _CHUNK))
+            file.seek(max(0, size - CHUNK))
             end = file.read()
     except OSError:
         return 0

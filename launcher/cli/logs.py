@@ -10,21 +10,14 @@ from datetime import datetime
 import click
 
 from launcher.amounts import moment
-from launcher.cli.options import run_argument, seconds, the_run
+from launcher.cli.options import run_argument, the_run
+from launcher.cli.values import pattern, seconds
 from launcher.logfeed import LogFeed
 from launcher.loglines import Choice, LogLine, chosen, first_error, printable
 from launcher.ports import Clock
 from launcher.wiring import Wiring
 
 _LOOK_S = 0.5
-
-
-def pattern(value: str) -> re.Pattern[str]:
-    """A regular expression."""
-    try:
-        return re.compile(value)
-    except re.error as error:
-        raise click.BadParameter(f"not a regular expression: {error}") from error
 
 
 @click.command("logs")
@@ -51,16 +44,17 @@ def command(
     as_json: bool,
 ) -> None:
     """Print the log of RUN: of the onstart steps, the supervisor and all ranks, in order."""
-    feed = LogFeed(the_run(wiring, run_name), wiring.tools_for(the_run(wiring, run_name)))
+    run = the_run(wiring, run_name)
+    feed = LogFeed(run, wiring.ledger(), wiring.provider(run.provider))
     choice = Choice(rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex)
     form = _as_json if as_json else _as_text(timestamps)
     lines = chosen(_all(feed), choice, tail=tail)
     if not _print(first_error(lines) if errors else lines, form) and errors:
         click.echo("no line looks like an error", err=True)
-    if feed.note:
-        click.echo(feed.note, err=True)
     if follow and not errors:
         _print(chosen(_growing(feed, wiring.clock()), choice), form)
+    if feed.note:
+        click.echo(feed.note, err=True)
 
 
 def _moment(value: str, now: float) -> float:
@@ -82,7 +76,6 @@ def _growing(feed: LogFeed, clock: Clock) -> Iterator[str]:
     while not feed.over:
         clock.sleep(_LOOK_S)
         yield from feed.more().splitlines()
-    yield from _all(feed)
 
 
 def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> int:

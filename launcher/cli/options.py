@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -18,16 +17,6 @@ from launcher.model import Run
 from launcher.render.documents import Document, to_text
 from launcher.run_ids import LAST, find_run
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds(value: str) -> float:
-    """A span of time: `90`, `90s`, `10m`, `2h`, `1d`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
-    if match is None:
-        raise click.BadParameter(f"expected a time such as 90s, 10m or 2h, got {value!r}")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

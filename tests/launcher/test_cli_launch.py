@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from launcher.config import read_job
-from launcher.model import Cause, Driver, Phase, Wish
+from launcher.errors import AuthError, NoOfferError
+from launcher.job import JobSpec
+from launcher.model import Cause, Driver, Offer, Phase, Wish
 from tests.fakes import Training
-from tests.launcher.terminal import CRASH, Terminal
+from tests.launcher.terminal import CRASH, Market, Terminal
 
 
 @pytest.fixture
@@ -277,3 +280,23 @@ def test_stop_now_ends_the_machine_without_its_outputs(terminal: Terminal) -> No
     assert terminal.type("stop", "last", "--now").exit_code == 0
     assert not (terminal.folder / "out" / "outcome.json").exists()
     assert terminal.machines() == 0
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [(AuthError("no such key"), 4), (NoOfferError("nothing fits"), 8), (KeyboardInterrupt(), 130)],
+    ids=["key", "no offer", "Ctrl-C"],
+)
+def test_what_ends_a_launch_before_anything_is_rented_has_its_exit_code(
+    tmp_path: Path, trouble: BaseException, code: int
+) -> None:
+    class Closed(Market):
+        def search(self, spec: JobSpec) -> Sequence[Offer]:
+            raise trouble
+
+    terminal = Terminal(tmp_path)
+    terminal.market = Closed(terminal.clock, [], usd_per_hour=1.0)
+    end = terminal.launch()
+    assert end.exit_code == code
+    assert "Traceback" not in end.output
+    assert not terminal.ledger.runs()

@@ -162,7 +162,9 @@ def test_logs_of_a_run_that_another_drives_are_read_from_its_outputs(terminal: T
 
 def test_logs_can_be_followed_to_the_end(terminal: Terminal) -> None:
     terminal.launch("--detach")
-    lines = terminal.type("logs", "-f", "last").stdout.splitlines()
+    end = terminal.type("logs", "-f", "last")
+    lines = end.stdout.splitlines()
+    assert "the training is over: vastrun attach" in end.stderr
     assert lines[-1] == "rank0 the end"
     assert lines.count("rank0 step 5") == 1
 
