@@ -1,42 +1,16 @@
-"""The command line: a table of commands, each imported when it is used."""
+"""The command line: commands are imported when they are used, and failures explained."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
 import click
 
-from launcher.cli.exit_codes import EXIT_CODES
-
-# The module of a command is launcher.cli.<name>; what it holds by the name `command` is the command.
-COMMANDS: Mapping[str, str] = {
-    "launch": "Train: rent a machine, ship the job, follow it, bring the outputs home, end the machine.",
-    "plan": "Show the offers for a job and what it may cost. Costs nothing.",
-    "status": "List the runs, or show one from near.",
-    "logs": "Print or follow a run's log.",
-    "attach": "Follow a run, and drive it if nobody does.",
-    "wait": "Wait for a run's end; the exit code is its verdict.",
-    "stop": "Stop a run: it saves a checkpoint, its outputs come home, its machine ends.",
-    "resume": "Go on with a run whose launcher was killed.",
-    "why": "Say why a run ended as it did, with all proofs, and what to try next.",
-    "cost": "Say what runs cost.",
-    "pull": "Fetch a run's outputs from its machine again.",
-    "reap": "End machines of ours that no open run claims.",
-    "completion": "Print the completion script of a shell.",
-}
-
-EXAMPLES = """\b
-Examples:
-  vastrun launch quickstart.yaml        train, and bring the outputs home
-  vastrun launch job.yaml -d            the same, detached once it trains
-  vastrun logs -f last                  follow the newest run's log
-  vastrun why last                      how it ended, and the proofs
-"""
+from launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES
 
 
 class Commands(click.Group):

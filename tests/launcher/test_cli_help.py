@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from launcher import exits, phases
-from launcher.cli import COMMANDS, cli
-from launcher.cli.exit_codes import EXIT_CODES
+from launcher.cli import cli
+from launcher.cli.tables import COMMANDS, EXIT_CODES
 from launcher.errors import AuthError, NoOfferError, UsageError, VastrunError
 
 _SLOW = {
@@ -30,7 +30,7 @@ def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> Non
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     loaded = set(done.stdout.rpartition("LOADED")[2].split())
     ours = {name for name in loaded if name.partition(".")[0] in ("launcher", "trainer")}
-    assert ours == {"launcher", "launcher.cli", "launcher.cli.exit_codes"}, done.stderr
+    assert ours == {"launcher", "launcher.cli", "launcher.cli.tables"}, done.stderr
     by_click = set(_imported_by_click())
     assert not (loaded - by_click) & _SLOW
 
