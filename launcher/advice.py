@@ -17,6 +17,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.DATA: "check the data set that the error names: vastrun logs {run} --first-error",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again: another machine may well do; retry: {{host: 2}} does so by itself",
+    Cause.STORAGE: "free some space, or choose another folder: vastrun launch JOB.yaml --out DIR",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
     Cause.STOPPED: "to go on with it: {again}",
     Cause.TIME_LIMIT: "continue with more time: {again} --set limits.hours=...",

@@ -33,6 +33,8 @@ class Cause(StrEnum):
     DATA = "data"
     DISK = "disk"
     HOST = "host"
+    STORAGE = "storage"
+    """This computer could not write, before anything was rented."""
     HANG = "hang"
     STOPPED = "stopped"
     TIME_LIMIT = "time_limit"

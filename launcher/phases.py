@@ -39,6 +39,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
     Cause.DATA: Verdict.FAILED,
     Cause.DISK: Verdict.FAILED,
     Cause.HOST: Verdict.FAILED,
+    Cause.STORAGE: Verdict.FAILED,
     Cause.PROVIDER: Verdict.FAILED,
     Cause.INTERNAL: Verdict.FAILED,
     Cause.HANG: Verdict.HUNG,

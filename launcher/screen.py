@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
-from launcher.amounts import duration, usd
-from launcher.loglines import parse_line, printable
 from launcher.model import Event, Run
+from launcher.render.amounts import duration, usd
+from launcher.render.loglines import parse_line, printable
 
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"

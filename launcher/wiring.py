@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from launcher.attempts import Attempts
+from launcher.actions.attempts import Attempts
+from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
 from launcher.ledger import SqliteLedger
 from launcher.model import Run, Wish
 from launcher.ports import Clock, Ledger, Packer, Provider, Screen, Shelf
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
-from launcher.trip import Tools
 
 DEFAULT_PROVIDER = "local"
 

@@ -78,7 +78,7 @@ class FakeBox:
         """When the lease ended this machine; None while it lives."""
         now, born = self._clock.now(), self.instance.rented_at
         ends = [born + float(self._env["LEASE_LIFE_S"])]
-        if layout.SHIPPED not in self.files:
+        if self.started_at is None:
             ends.append(born + float(self._env["LEASE_SHIP_S"]))
         if self.ended_at is not None:
             ends.append(self.ended_at + float(self._env["LEASE_COLLECT_S"]))

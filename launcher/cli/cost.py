@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from launcher.actions.queries import all_rows, row_of
 from launcher.cli.options import json_option, maybe_run_argument, show, the_run
-from launcher.queries import all_rows, row_of
 from launcher.render.costs import costs_table
 from launcher.render.documents import costs_document
 from launcher.wiring import Wiring

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launcher.attempts import Attempts, chain_of
+from launcher.actions.attempts import Attempts, chain_of
+from launcher.actions.queries import ending_of
 from launcher.cli.failures import concerns
 from launcher.cli.options import show
 from launcher.exits import EXIT_TIMED_OUT, exit_code_of
 from launcher.interrupts import Interrupts
 from launcher.model import Phase, Run, Wish
-from launcher.queries import ending_of
 from launcher.render.documents import ending_document
 from launcher.render.summary import summary
 from launcher.wiring import Wiring

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import click
 
-from launcher.amounts import usd
 from launcher.errors import JobFileError, StorageError, UsageError, VastrunError
 from launcher.exits import EXIT_INTERRUPTED
 from launcher.model import Run
 from launcher.outputs import Outputs
 from launcher.policy import cost_usd
+from launcher.render.amounts import usd
 
 _RUN = "launcher.run"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from launcher.attempts import Attempts
+from launcher.actions.attempts import Attempts
+from launcher.actions.queries import plan_of
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
 from launcher.cli.options import (
@@ -24,7 +25,6 @@ from launcher.cli.options import (
 )
 from launcher.job import JobSpec
 from launcher.model import Run, Wish
-from launcher.queries import plan_of
 from launcher.render.documents import plan_document
 from launcher.render.plan import plan_line, plan_text
 from launcher.wiring import Wiring

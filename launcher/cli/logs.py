@@ -9,12 +9,12 @@ from datetime import datetime
 
 import click
 
-from launcher.amounts import moment
+from launcher.actions.logfeed import LogFeed
 from launcher.cli.options import run_argument, the_run
 from launcher.cli.values import pattern, seconds
-from launcher.logfeed import LogFeed
-from launcher.loglines import Choice, LogLine, chosen, first_error, printable
 from launcher.ports import Clock
+from launcher.render.amounts import moment
+from launcher.render.loglines import Choice, LogLine, chosen, first_error, printable
 from launcher.wiring import Wiring
 
 _LOOK_S = 0.5

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from launcher.actions.queries import plan_of
 from launcher.cli.options import (
     job_argument,
     json_option,
@@ -15,7 +16,6 @@ from launcher.cli.options import (
     set_option,
     show,
 )
-from launcher.queries import plan_of
 from launcher.render.documents import plan_document
 from launcher.render.plan import plan_text
 from launcher.wiring import Wiring

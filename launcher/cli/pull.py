@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from launcher.actions.pulling import pull
 from launcher.cli.options import json_option, run_argument, show, the_run
-from launcher.pulling import pull
 from launcher.wiring import Wiring
 
 

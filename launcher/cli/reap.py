@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from launcher.actions.queries import orphans
+from launcher.actions.reaping import reap
 from launcher.cli.options import confirm, json_option, provider_option, show, yes_option
 from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.queries import orphans
-from launcher.reaping import reap
 from launcher.render.costs import orphans_table
 from launcher.render.documents import orphans_document
 from launcher.wiring import Wiring

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.amounts import duration, usd
-from launcher.queries import Orphan, RunRow
+from launcher.actions.queries import Orphan, RunRow
+from launcher.render.amounts import duration, usd
 from launcher.render.runs import state_of
 from launcher.render.table import short, table
 

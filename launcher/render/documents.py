@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from launcher.actions.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
 from launcher.advice import advice_for
 from launcher.exits import exit_code_of
-from launcher.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
 from launcher.render.costs import hours_of
 
 SCHEMA_VERSION = 1

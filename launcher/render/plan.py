@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from launcher.amounts import duration, usd
+from launcher.actions.queries import Plan
 from launcher.job import JobSpec
 from launcher.model import Cause, Lease, Offer
-from launcher.queries import Plan
+from launcher.render.amounts import duration, usd
 from launcher.render.table import facts, short, table
 
 _MOST_OFFERS = 8

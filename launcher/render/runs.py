@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.amounts import duration, moment, usd
-from launcher.loglines import printable
+from launcher.actions.queries import RunDetail, RunRow
 from launcher.model import Event, Phase, RankSighting, Run, Sighting
-from launcher.queries import RunDetail, RunRow
+from launcher.render.amounts import duration, moment, usd
+from launcher.render.loglines import printable
 from launcher.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")

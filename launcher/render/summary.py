@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from launcher.actions.queries import Ending, RunRow
 from launcher.advice import advice_for
-from launcher.amounts import duration, moment, usd
 from launcher.model import Phase, Proof
-from launcher.queries import Ending, RunRow
+from launcher.render.amounts import duration, moment, usd
 from launcher.render.runs import state_of
 from launcher.render.table import facts
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from launcher.actions.queries import Explanation
 from launcher.advice import advice_for
-from launcher.amounts import duration, moment
-from launcher.loglines import printable
 from launcher.model import Cause, Phase, Proof
-from launcher.queries import Explanation
+from launcher.render.amounts import duration, moment
+from launcher.render.loglines import printable
 from launcher.render.summary import proof_lines, verdict_line
 from launcher.render.table import facts, short
 from trainer.outcome import Outcome, RankEnd

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.attempts import chain_of, newest_checkpoints, next_attempt
+from launcher.actions.attempts import chain_of, newest_checkpoints, next_attempt
 from launcher.config import dump_job
 from launcher.job import JobSpec, Limits
 from launcher.ledger import SqliteLedger

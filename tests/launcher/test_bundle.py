@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import worktree
-from launcher.bundle import Bundler
+from launcher.bundle import Bundler, worktree
 from launcher.config import dump_job
 from launcher.errors import StorageError, UsageError
 from launcher.job import Code, JobSpec, Limits, Secret, Success

@@ -10,7 +10,7 @@ from launcher.config import dump_job, load_job, read_job
 from launcher.errors import JobFileError
 from launcher.job import Code, JobSpec, Secret, Success
 from launcher.shipped import configs_dir
-from trainer.environment import ours
+from trainer.supervision.environment import ours
 
 BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
 TRAIN = "name: job\ntrain:\n"

@@ -12,7 +12,7 @@ import pytest
 
 from launcher import policy
 from launcher.errors import HeldError, StorageError
-from launcher.model import Phase, Run
+from launcher.model import Cause, Phase, Run
 from tests.launcher.faults import Fault, Killed, Moment
 from tests.launcher.world import World
 from trainer import layout
@@ -113,8 +113,11 @@ def test_one_fault_leaves_nothing_rented_and_no_false_verdict(
         run = drive_to_the_end(world)
 
         check_nothing_leaked_and_nothing_lied(world, run)
-        if trouble in ("killed", "no space") and run is not None:
+        if trouble == "killed" and run is not None:
             assert run.cause is None, f"#{nth}: {run.cause} {run.detail}"
+        if trouble == "no space" and run is not None:
+            assert run.cause in (None, Cause.STORAGE), f"#{nth}: {run.cause} {run.detail}"
+            assert run.cause is None or world.market.most_at_once == 0, "a run with a machine waits instead"
         struck += len(world.plan.struck)
     assert struck, "no fault of this row ever struck: the row tests nothing"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.hardware import Gpu, Hardware, look_around, shortfall
 from launcher.job import Resources
+from launcher.providers.local.hardware import Gpu, Hardware, look_around, shortfall
 from tests.contract.markets import local, small_job
 
 STATION = Hardware(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.flow import begin, drive
+from launcher.flow.trip import Tools
 from launcher.job import JobSpec
 from launcher.ledger import SqliteLedger
 from launcher.model import Run
-from launcher.trip import Tools
 from tests.fakes import (
     FakeClock,
     FakePacker,

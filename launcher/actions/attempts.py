@@ -1,0 +1,123 @@
+"""Attempts: a run driven to its end, and again on a new machine as often as the job's `retry:` allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.actions.following import follow
+from launcher.config import dump_job, read_job
+from launcher.errors import HeldError, UsageError
+from launcher.flow import begin, drive
+from launcher.flow.trip import Tools
+from launcher.job import JobSpec
+from launcher.model import Event, Phase, Run, Wish
+from launcher.outputs import Outputs
+from launcher.policy import cost_usd, with_limit
+from launcher.ports import Ledger
+
+_LEAST_USD = 0.01
+
+ToolsFor = Callable[[str, Path | None], Tools]
+"""Tools for the provider of that name, which ship the checkpoints of that folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempts:
+    """Starts and drives runs. `new_id` names the next one."""
+
+    tools_for: ToolsFor
+    new_id: Callable[[], str]
+
+    def start(
+        self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None = None
+    ) -> Run:
+        """A new run in phase `plan`. Raises UsageError when `parent` left no checkpoint to continue from."""
+        if parent is not None and Outputs(parent).checkpoints is None:
+            raise UsageError(
+                f"{parent.id} left no checkpoint in {parent.out_dir}", hint=f"vastrun pull {parent.id}"
+            )
+        return self._begin(spec, provider=provider, run_id=run_id, out_dir=out_dir, parent=parent)
+
+    def attend(self, run: Run) -> Run:
+        """As `pursue`; while another launcher drives the run, follows what that one does."""
+        while True:
+            try:
+                return self.pursue(run)
+            except HeldError as held:
+                tools = self.tools_for(run.provider, None)
+                _tell(tools, run, str(held))
+                run = follow(run, tools)
+                if run.phase is Phase.ENDED or tools.wishes.current() is Wish.DETACH:
+                    return run
+
+    def pursue(self, run: Run) -> Run:
+        """The last run of the chain, driven as far as it goes. Raises HeldError when another drives it.
+
+        A run that had ended before is left as it is: only who saw it end tries again.
+        """
+        tools = self.tools_for(run.provider, None)
+        run = tools.ledger.get(run.id)
+        if run.phase is Phase.ENDED:
+            return run
+        while True:
+            run = self._drive(run)
+            chain = chain_of(tools.ledger, run)
+            spec = next_attempt(read_job(run.spec_json), chain, tools.clock.now())
+            if spec is None or tools.wishes.current() in (Wish.STOP, Wish.DESTROY):
+                return run
+            attempt = len(chain) + 1
+            former, folder = run, f"{chain[0].out_dir}-{attempt}"
+            run = self._begin(spec, provider=run.provider, run_id=self.new_id(), out_dir=folder, parent=run)
+            _tell(tools, run, f"attempt {attempt}: {former.id} ended with {former.cause}")
+
+    def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
+        tools = self.tools_for(provider, None)
+        parent_id = None if parent is None else parent.id
+        return begin(spec, dump_job(spec), tools, run_id=run_id, out_dir=out_dir, parent=parent_id)
+
+    def _drive(self, run: Run) -> Run:
+        ledger = self.tools_for(run.provider, None).ledger
+        tools = self.tools_for(run.provider, newest_checkpoints(ledger, run))
+        return drive(run, read_job(run.spec_json), tools)
+
+
+def chain_of(ledger: Ledger, run: Run) -> list[Run]:
+    """The run and those before it that it tries again, oldest first."""
+    chain, retry = [run], read_job(run.spec_json).retry
+    while chain[0].parent is not None:
+        former = ledger.get(chain[0].parent)
+        if former.cause is None or former.cause not in retry:
+            break
+        chain.insert(0, former)
+    return chain
+
+
+def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | None:
+    """The job of another attempt, with what is left of its money; None when it should not be tried again."""
+    last = chain[-1]
+    if last.phase is not Phase.ENDED or last.cause is None:
+        return None
+    tries = {str(cause): number for cause, number in spec.retry.items()}
+    if sum(run.cause is last.cause for run in chain) > tries.get(last.cause, 0):
+        return None
+    spent_usd = cost_usd(last, now)
+    if spec.limits.usd is not None and spec.limits.usd - spent_usd < _LEAST_USD:
+        return None
+    return with_limit(spec, spent_usd)
+
+
+def newest_checkpoints(ledger: Ledger, run: Run) -> Path | None:
+    """The checkpoints to continue from: those of the nearest run before this one that left any."""
+    while run.parent is not None:
+        run = ledger.get(run.parent)
+        found = Outputs(run).checkpoints
+        if found is not None:
+            return found
+    return None
+
+
+def _tell(tools: Tools, run: Run, text: str) -> None:
+    now = tools.clock.now()
+    tools.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))

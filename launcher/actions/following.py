@@ -1,0 +1,31 @@
+"""Following: shows a run that another launcher drives, and passes on what the user asks for."""
+
+from __future__ import annotations
+
+from launcher.flow.trip import Tools
+from launcher.model import Phase, Run, Wish
+from launcher.outputs import GrowingFile, Outputs
+from launcher.policy import cost_usd
+
+_LOOK_S = 0.5
+_LAST_LINES = 10
+
+
+def follow(run: Run, tools: Tools) -> Run:
+    """The run, once it ended, nobody drives it any more, or the user lets go of it."""
+    log = GrowingFile(Outputs(run).log, last_lines=_LAST_LINES)
+    seen = len(tools.ledger.events(run.id))
+    while True:
+        events = tools.ledger.events(run.id)[seen:]
+        seen += len(events)
+        for event in events:
+            tools.screen.event(event)
+        tools.screen.log(log.more())
+        run = tools.ledger.get(run.id)
+        tools.screen.progress(run, loss=None, usd=cost_usd(run, tools.clock.now()))
+        wish = tools.wishes.current()
+        if wish in (Wish.STOP, Wish.DESTROY):
+            tools.ledger.ask(run.id, wish)
+        if run.phase is Phase.ENDED or wish is Wish.DETACH or tools.ledger.driver(run.id) is None:
+            return run
+        tools.clock.sleep(_LOOK_S)

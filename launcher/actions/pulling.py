@@ -1,0 +1,29 @@
+"""Pulling: the outputs of a run, fetched from its living box again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from launcher.errors import UsageError
+from launcher.flow.trip import Tools
+from launcher.model import Collected, Driver, Run
+from launcher.policy import HOLD_S, ours
+
+
+def pull(run: Run, tools: Tools, *, folder: str) -> Collected:
+    """What could be fetched into `folder` now. Raises HeldError when another launcher fills that folder."""
+    machines = ours(run, tools.provider.instances())
+    if not machines:
+        raise UsageError(f"{run.id} has no machine any more; what came home lies in {run.out_dir}")
+    if folder == run.out_dir:
+        tools.ledger.hold(run.id, Driver(who=tools.who, until=tools.clock.now() + HOLD_S))
+    try:
+        target = replace(run, out_dir=folder)
+        tools.shelf.check(target)
+        remote = tools.provider.connect(machines[0])
+        try:
+            return tools.shelf.collect(target, remote)
+        finally:
+            remote.close()
+    finally:
+        tools.ledger.release(run.id, tools.who)

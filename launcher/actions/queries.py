@@ -1,0 +1,189 @@
+"""Read models: what the reading commands show, taken from the ledger, the outputs and the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from launcher.config import read_job
+from launcher.errors import ProviderError
+from launcher.exits import verdict_of
+from launcher.flow.renting import choose
+from launcher.flow.sight import look
+from launcher.job import JobSpec
+from launcher.model import Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
+from launcher.outputs import Outputs
+from launcher.policy import cost_usd, lease_of, ours, worst_case_usd
+from launcher.ports import Ledger, Provider
+from trainer import layout
+from trainer.outcome import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """A run in a table."""
+
+    run: Run
+    usd: float
+    """Spent so far, or in all."""
+    driver: Driver | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return verdict_of(self.run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDetail:
+    """One run from near."""
+
+    row: RunRow
+    events: Sequence[Event]
+    sighting: Sighting | None = None
+    """None when its box was not seen; `note` says why."""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Why a run ended as it did: all evidence there is."""
+
+    row: RunRow
+    outcome: Outcome | None
+    checkpoint: bool
+    """One came home."""
+    stacks: tuple[str, ...] = ()
+    """Files on this computer with the stacks of a hang."""
+    last_event: Event | None = None
+
+    @property
+    def says_success(self) -> tuple[Proof, ...]:
+        return tuple(proof for proof in self.row.run.proofs if proof.holds)
+
+    @property
+    def says_otherwise(self) -> tuple[Proof, ...]:
+        return tuple(proof for proof in self.row.run.proofs if proof.holds is False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What `launch` hands over at the end: the run, its scores and what the attempts cost together."""
+
+    row: RunRow
+    attempts: Sequence[RunRow]
+    lease_ends_at: float | None
+    """When the box ends itself at the latest; None when it has no machine."""
+    checkpoint: bool
+    """One came home."""
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a job could run on, best first, and what it may cost."""
+
+    spec: JobSpec
+    provider: str
+    offers: Sequence[Offer]
+    worst_case_usd: float
+    """On the first offer."""
+    lease: Lease
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """A machine of ours that no open run claims."""
+
+    instance: Instance
+    run: Run | None
+    """The run of its label, when this ledger knows it."""
+
+
+def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
+    """The run with its cost and its driver."""
+    driver = None if run.phase is Phase.ENDED else ledger.driver(run.id)
+    return RunRow(run=run, usd=cost_usd(run, now), driver=driver)
+
+
+def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
+    """Every run: open ones first, then the newest."""
+    rows = [row_of(ledger, run, now) for run in ledger.runs()]
+    return sorted(rows, key=lambda row: row.run.phase is Phase.ENDED)
+
+
+def detail_of(ledger: Ledger, provider: Provider, run: Run, now: float) -> RunDetail:
+    """The run with its diary and, while it has a machine that answers, a look at it."""
+    row, events = row_of(ledger, run, now), ledger.events(run.id)
+    if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
+        return RunDetail(row=row, events=events)
+    try:
+        return RunDetail(row=row, events=events, sighting=_seen(provider, run))
+    except ProviderError as error:
+        return RunDetail(row=row, events=events, note=str(error))
+
+
+def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
+    """The evidence on a run."""
+    outputs, events = Outputs(run), ledger.events(run.id)
+    stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
+    return Explanation(
+        row=row_of(ledger, run, now),
+        outcome=outputs.outcome(),
+        checkpoint=outputs.checkpoints is not None,
+        stacks=tuple(stacks),
+        last_event=events[-1] if events else None,
+    )
+
+
+def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Ending:
+    """How a run ended, and the attempts before it."""
+    outputs = Outputs(run)
+    outcome = outputs.outcome()
+    return Ending(
+        checkpoint=outputs.checkpoints is not None,
+        lease_ends_at=_lease_end(run),
+        row=row_of(ledger, run, now),
+        attempts=[row_of(ledger, attempt, now) for attempt in chain],
+        scores=(outcome.scores if outcome else None) or {},
+    )
+
+
+def plan_of(spec: JobSpec, provider: Provider) -> Plan:
+    """What `launch` would rent. Costs nothing. Raises as `choose`."""
+    offers = choose(spec, provider)
+    return Plan(
+        spec=spec,
+        provider=provider.name,
+        offers=offers,
+        worst_case_usd=worst_case_usd(spec, offers[0]),
+        lease=lease_of(spec, offers[0]),
+    )
+
+
+def orphans(ledger: Ledger, provider: Provider) -> list[Orphan]:
+    """Machines of ours that no open run claims. Raises ProviderError when the provider cannot tell."""
+    machines = provider.instances()
+    runs = [run for run in ledger.runs() if run.provider == provider.name]
+    found = []
+    for machine in machines:
+        claims = [run for run in runs if ours(run, [machine])]
+        if not any(run.phase is not Phase.ENDED for run in claims):
+            found.append(Orphan(instance=machine, run=claims[0] if claims else None))
+    return found
+
+
+def _lease_end(run: Run) -> float | None:
+    if run.offer is None or run.rented_at is None or run.released_at is not None:
+        return None
+    return run.rented_at + lease_of(read_job(run.spec_json), run.offer).life_s
+
+
+def _seen(provider: Provider, run: Run) -> Sighting | None:
+    machines = ours(run, provider.instances())
+    if not machines:
+        return None
+    remote = provider.connect(machines[0])
+    try:
+        return look(remote)
+    finally:
+        remote.close()

@@ -1,0 +1,157 @@
+"""The bundle: all that a box needs, in one archive that is the same for the same job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+from launcher.bundle.archive import Archive
+from launcher.bundle.worktree import Worktree, inner_target, worktree
+from launcher.errors import StorageError, UsageError
+from launcher.job import JobSpec, Secret
+from launcher.model import Parcel, Run
+from launcher.shipped import onstart_dir, trainer_dir
+from trainer import layout
+
+
+class Bundler:
+    """Packs bundles into a temporary folder that goes with it. `Packer` says what each verb promises.
+
+    `environment` is where secrets are looked up. `resume_dir` is the checkpoints folder to continue from.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, resume_dir: Path | None = None) -> None:
+        self._environment = environment
+        self._resume_dir = resume_dir
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The packed archives are gone."""
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    def pack(self, run: Run, spec: JobSpec) -> Parcel:
+        try:
+            path = self._folder() / f"{run.id}.tar.gz"
+            self._write(path, run, spec)
+            return Parcel(path=str(path), size=path.stat().st_size, sha256=_sha256(path))
+        except OSError as error:
+            hint = "free some space, or set TMPDIR to another folder"
+            raise StorageError(f"cannot pack the job: {error.strerror or error}", hint=hint) from error
+
+    def secrets(self, spec: JobSpec) -> bytes:
+        lines = [f"{secret.name}={_quoted(self._value(secret))}\n" for secret in spec.secrets]
+        return "".join(lines).encode("utf-8", "surrogateescape")
+
+    def lease(self) -> str:
+        return (onstart_dir() / layout.LEASE_SCRIPT).read_text(encoding="utf-8")
+
+    def _folder(self) -> Path:
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="vastrun-")
+        return Path(self._scratch.name)
+
+    def _write(self, path: Path, run: Run, spec: JobSpec) -> None:
+        tree = None if spec.code is None else worktree(spec.code.path, spec.code.exclude)
+        with Archive(path) as archive:
+            archive.add_bytes(layout.JOB, json.dumps(_job(run, spec, tree), indent=1).encode())
+            _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
+            _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py", 0o644)
+            if tree is not None:
+                code = path.with_suffix(".code")
+                _pack_code(code, tree)
+                archive.add_file(layout.CODE_ARCHIVE, code)
+            if self._resume_dir is not None:
+                _add_resume(archive, self._resume_dir)
+
+    def _value(self, secret: Secret) -> str:
+        if secret.file is not None:
+            path = os.path.expanduser(secret.file)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
+            return _from_file(secret.name, Path(path))
+        value = self._environment.get(secret.name, "")
+        if not value:
+            hint = (
+                f"export {secret.name}=…, or in the job file: secrets: [{{name: {secret.name}, file: PATH}}]"
+            )
+            raise UsageError(f"the secret {secret.name} is not set in the environment", hint=hint)
+        return value
+
+
+def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
+    """What the box must know of the job."""
+    return {
+        "run_id": run.id,
+        "name": spec.name,
+        "ranks": spec.world_size,
+        "gpus": spec.resources.gpus,
+        "train": None if spec.train is None else asdict(spec.train),
+        "command": spec.command,
+        "stall_s": spec.limits.stall_s,
+        "start_s": spec.limits.start_s,
+        "setup": spec.setup,
+        "env": dict(spec.env),
+        "success": None if spec.success is None else asdict(spec.success),
+        "outputs": spec.outputs,
+        "nccl_debug": spec.nccl_debug,
+        "code": None if tree is None else {"commit": tree.commit, "dirty": tree.dirty},
+    }
+
+
+def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: int) -> None:
+    """The folder's files. Their modes are ours: an installer may have changed those on disk."""
+    for path in sorted(folder.rglob(pattern)):
+        archive.add_file(f"{name}/{path.relative_to(folder).as_posix()}", path, mode=mode)
+
+
+def _pack_code(path: Path, tree: Worktree) -> None:
+    with Archive(path) as archive:
+        for name in tree.paths:
+            target = inner_target(tree.root, name)
+            if target is None:
+                archive.add_file(name, tree.root / name)
+            else:
+                archive.add_link(name, target)
+
+
+def _add_resume(archive: Archive, folder: Path) -> None:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not paths:
+        raise UsageError(f"nothing to continue from: no checkpoint in {folder}")
+    for path in paths:
+        archive.add_file(f"{layout.RESUME}/{path.relative_to(folder).as_posix()}", path)
+
+
+def _from_file(name: str, path: Path) -> str:
+    """The file's text without the line break at its end. Its content is in no error."""
+    try:
+        value = path.read_bytes().decode().rstrip("\r\n")
+    except OSError as error:
+        raise UsageError(f"the secret {name} cannot be read from {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"the secret {name} in {path} is not text in UTF-8") from None
+    if not value or "\0" in value:
+        raise UsageError(f"the secret {name} in {path} is empty or holds a NUL character")
+    return value
+
+
+def _quoted(value: str) -> str:
+    """The value for a POSIX shell."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,98 @@
+"""Archive: a tar.gz whose bytes depend on nothing but names, contents and modes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self, cast
+
+from launcher.errors import UsageError
+
+
+class Archive:
+    """Writes one archive. Owner and time of every entry are zero; entries come in the order they are added.
+
+    Raises UsageError when a file to be added cannot be read, OSError when the archive cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._raw = path.open("wb")
+        self._zip = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=self._raw, mtime=0)
+        self._tar = tarfile.open(fileobj=self._zip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._tar.close()
+                self._zip.close()
+                self._raw.flush()
+        finally:
+            for file in (self._zip, self._raw):
+                with suppress(OSError):
+                    file.close()
+
+    def add_bytes(self, name: str, content: bytes, *, mode: int = 0o644) -> None:
+        """A file from memory."""
+        info = _entry(name, mode)
+        info.size = len(content)
+        self._tar.addfile(info, io.BytesIO(content))
+
+    def add_file(self, name: str, path: Path, *, mode: int | None = None) -> None:
+        """A file from disk; without a mode, executable when its owner may execute it."""
+        with _Source(path) as source:
+            info = _entry(name, mode or (0o755 if source.mode & stat.S_IXUSR else 0o644))
+            info.size = source.size
+            self._tar.addfile(info, cast("IO[bytes]", source))
+
+    def add_link(self, name: str, target: str) -> None:
+        """A symbolic link."""
+        info = _entry(name, 0o777)
+        info.type, info.linkname = tarfile.SYMTYPE, target
+        self._tar.addfile(info)
+
+
+def _entry(name: str, mode: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.mode = mode
+    return info
+
+
+class _Source:
+    """A file to pack. Its own troubles are the user's to mend, and told apart from those of the archive."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            hint = "make it readable, or leave it out with code.exclude"
+            raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
+        found = os.fstat(self._file.fileno())
+        self.size, self.mode = found.st_size, found.st_mode
+        self._left = self.size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        try:
+            data = self._file.read(size)
+        except OSError as error:
+            raise UsageError(f"cannot read {self._path}: {error.strerror}") from error
+        self._left -= len(data)
+        if len(data) < size and self._left:
+            raise UsageError(
+                f"{self._path} shrank while it was packed", hint="try again when nothing writes it"
+            )
+        return data

@@ -1,0 +1,177 @@
+"""The user's code: which files of a folder are shipped, and at which commit they stand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from launcher.errors import UsageError
+
+LIMIT_BYTES = 500 * 10**6
+
+_GIT_TIMEOUT_S = 120
+
+_LEFT_OUT = {
+    ".git",
+    ".hg",
+    ".svn",
+    ".tox",
+    ".venv",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    "__pycache__",
+    "node_modules",
+    "runs",
+    "venv",
+    "wandb",
+}
+"""Folders that are never code, unless git tracks them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worktree:
+    """What is shipped of a folder."""
+
+    root: Path
+    paths: tuple[str, ...]
+    """Files and links, relative to `root`, sorted."""
+    commit: str | None
+    """None outside of git."""
+    dirty: bool
+    """Something is not committed."""
+
+
+def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
+    """The files to ship: in a git checkout what git tracks or would track. Raises UsageError."""
+    home_known = os.path.expanduser(folder)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
+    root = Path(home_known).resolve()
+    if not root.is_dir():
+        raise UsageError(f"code.path: no folder {root}")
+    in_git = _in_git(root)
+    listed = _git_listed(root) if in_git else _walked(root)
+    paths = tuple(sorted({path for path in listed if not _excluded(path, exclude)}))
+    if not paths:
+        hint = "git ignores all that is in it" if in_git else ""
+        raise UsageError(f"code.path: {root} holds no file to ship", hint=hint)
+    _check_size(root, paths)
+    commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None if in_git else None
+    dirty = bool(in_git and _git(root, "status", "--porcelain", "--", "."))
+    return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
+
+
+def inner_target(root: Path, path: str) -> str | None:
+    """Where a symbolic link points, relative to itself; None for a file. Raises UsageError outside `root`."""
+    link = root / path
+    if not link.is_symlink():
+        return None
+    target = Path(os.path.realpath(link))
+    if not target.is_relative_to(root):
+        hint = f"replace the link by what it points to, or leave it out: code.exclude: [{path}]"
+        raise UsageError(f"{link} points out of the code folder, to {target}", hint=hint)
+    return os.path.relpath(target, os.path.realpath(link.parent))
+
+
+def _in_git(root: Path) -> bool:
+    if not any((folder / ".git").exists() for folder in (root, *root.parents)):
+        return False
+    try:
+        return _git(root, "rev-parse", "--is-inside-work-tree").strip() == "true"
+    except FileNotFoundError:
+        return False
+
+
+def _git_listed(root: Path) -> Iterator[str]:
+    tracked = _git(root, "ls-files", "-z", "--cached").split("\0")
+    others = _git(root, "ls-files", "-z", "--others", "--exclude-standard").split("\0")
+    untracked = [path for path in others if _LEFT_OUT.isdisjoint(PurePosixPath(path).parts)]
+    for path in filter(None, [*tracked, *untracked]):
+        full = root / path
+        if full.is_dir() and not full.is_symlink():
+            yield from _nested(path, full)
+        elif os.path.lexists(full):
+            yield path
+
+
+def _nested(path: str, full: Path) -> Iterator[str]:
+    """The files of a submodule, or of a checkout inside this one; none when it was never filled."""
+    if (full / ".git").exists():
+        yield from (str(PurePosixPath(path) / inner) for inner in _git_listed(full))
+
+
+def _git(root: Path, *words: str) -> str:
+    asked = _ask_git(root, *words)
+    if asked.returncode:
+        raise UsageError(f"git cannot read {root}: {asked.stderr.strip()}")
+    return asked.stdout
+
+
+def _ask_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(root), *words],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"git {words[0]} takes more than {_GIT_TIMEOUT_S} s in {root}") from error
+
+
+def _walked(root: Path) -> Iterator[str]:
+    def refuse(error: OSError) -> None:
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
+
+    for folder, subfolders, names in os.walk(root, onerror=refuse):
+        here = Path(folder)
+        links = [name for name in subfolders if (here / name).is_symlink()]
+        subfolders[:] = [s for s in subfolders if s not in links and not _is_left_out(here / s)]
+        for name in [*names, *links]:
+            path = here / name
+            if path.is_symlink() or path.is_file():
+                yield path.relative_to(root).as_posix()
+
+
+def _is_left_out(folder: Path) -> bool:
+    """True also for a virtual environment, and for a folder that tells git to ignore all of it."""
+    ignore = folder / ".gitignore"
+    ignored = (
+        ignore.is_file() and ignore.stat().st_size < 9 and ignore.read_text(errors="replace").strip() == "*"
+    )
+    return ignored or folder.name in _LEFT_OUT or (folder / "pyvenv.cfg").exists()
+
+
+def _excluded(path: str, patterns: Sequence[str]) -> bool:
+    """True when a pattern fits the path, a folder that it lies in, or the name of either."""
+    pure = PurePosixPath(path)
+    lineage = [str(p) for p in (pure, *pure.parents) if p.name]
+    return any(
+        fnmatchcase(subject, pattern.rstrip("/"))
+        for pattern in patterns
+        for ancestor in lineage
+        for subject in (ancestor, PurePosixPath(ancestor).name)
+    )
+
+
+def _check_size(root: Path, paths: Sequence[str]) -> None:
+    sizes: Counter[str] = Counter()
+    for path in paths:
+        try:
+            sizes[path.split("/", 1)[0]] += (root / path).lstat().st_size
+        except OSError as error:
+            raise UsageError(f"cannot read {root / path}: {error.strerror}") from error
+    if sizes.total() > LIMIT_BYTES:
+        largest, size = sizes.most_common(1)[0]
+        raise UsageError(
+            f"the code in {root} is {sizes.total() / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:.0f} MB; "
+            f"the largest part is {largest} with {size / 1e6:.0f} MB",
+            hint=f"leave it out: code.exclude: [{largest}]",
+        )

@@ -1,0 +1,87 @@
+"""From a job to a machine: choose among offers, rent one, never two."""
+
+from __future__ import annotations
+
+from launcher import policy
+from launcher.errors import NoOfferError, UncertainError, UsageError
+from launcher.flow.trip import Trip
+from launcher.job import JobSpec
+from launcher.model import Instance, Offer, Order
+from launcher.ports import Provider
+
+_PAUSE_S = 2.0
+
+
+def choose(spec: JobSpec, provider: Provider) -> list[Offer]:
+    """Offers that fit the job and its price, best first. Costs nothing.
+
+    Raises NoOfferError when there is none, UsageError when the job would spend money without a limit.
+    """
+    offers = policy.affordable(spec, provider.search(spec))
+    if not offers:
+        raise NoOfferError(
+            f"nothing on {provider.name} fits this job", hint="relax resources: or limits.usd_per_hour"
+        )
+    if policy.unlimited(spec, offers[0]):
+        raise UsageError(
+            f"the job sets no limit on money, and {provider.name} costs some",
+            hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
+        )
+    return offers
+
+
+def rent_anew(trip: Trip) -> Instance:
+    """A new machine: the planned offer, or the next one when it was taken."""
+    tried: set[str] = set()
+    offers = [trip.run.offer] if trip.run.offer else []
+    for _ in range(policy.RENT_TRIES):
+        offer = next((o for o in offers if o.id not in tried), None)
+        if offer is None:
+            offers = choose(trip.spec, trip.tools.provider)
+            offer = next((o for o in offers if o.id not in tried), None)
+        if offer is None:
+            break
+        tried.add(offer.id)
+        trip.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host, rented_at=trip.now())
+        try:
+            return trip.tools.provider.rent(_order(trip, offer))
+        except NoOfferError:
+            trip.tell(f"offer {offer.id} was taken")
+        except UncertainError:
+            found = look_for_it(trip)
+            if found is not None:
+                return found
+    raise NoOfferError(
+        f"no offer could be rented; {len(tried)} tried", hint="vastrun launch again in a minute"
+    )
+
+
+def look_for_it(trip: Trip) -> Instance | None:
+    """The machine that was asked for before; None when none was, or when it was absent twice.
+
+    Raises ProviderError when the provider cannot tell: whoever comes next looks for it again.
+    """
+    if trip.run.rented_at is None:
+        return None
+    for _ in range(2):
+        machines = trip.machines()
+        if machines:
+            return machines[0]
+        trip.wait(_PAUSE_S)
+    return None
+
+
+def _order(trip: Trip, offer: Offer) -> Order:
+    lease = policy.lease_of(trip.spec, offer)
+    env = policy.lease_env(lease) | {
+        "VASTRUN_LABEL": trip.run.label,
+        "VASTRUN_PROVIDER": trip.tools.provider.name,
+    }
+    return Order(
+        offer=offer,
+        label=trip.run.label,
+        image=trip.spec.image,
+        disk_gb=trip.spec.resources.disk_gb,
+        onstart=trip.tools.packer.lease(),
+        env=env,
+    )

@@ -1,0 +1,187 @@
+"""The seven steps. Each ends with a result that the phase table knows; each is safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from launcher import policy
+from launcher.errors import (
+    GoneError,
+    ProviderError,
+    UnreachableError,
+)
+from launcher.flow.renting import choose, look_for_it, rent_anew
+from launcher.flow.trip import End, Trip
+from launcher.flow.watch import watch
+from launcher.model import Cause, Phase, Wish
+from launcher.phases import Result
+from launcher.verdict import Evidence, judge
+from trainer import layout
+
+_PATIENCE_S = 300.0
+_PAUSE_S = 2.0
+_UNPACK_TIMEOUT_S = 600.0
+_OK = End(result=Result.OK)
+_T = TypeVar("_T")
+
+
+def plan(trip: Trip) -> End:
+    """Everything that can be wrong on this computer is found here, before any money is spent."""
+    tools = trip.tools
+    tools.shelf.check(trip.run)
+    tools.packer.secrets(trip.spec)
+    parcel = tools.packer.pack(trip.run, trip.spec)
+    offer = choose(trip.spec, tools.provider)[0]
+    trip.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
+    worst = policy.worst_case_usd(trip.spec, offer)
+    hours = policy.lease_of(trip.spec, offer).life_s / 3600
+    trip.tell(
+        f"{offer.description} at ${offer.usd_per_hour:.3f}/h; at most ${worst:.2f} and {hours:.3g} h; "
+        f"{parcel.size / 1e6:.1f} MB to ship"
+    )
+    return _OK
+
+
+def rent(trip: Trip) -> End:
+    """A machine carries this run's label. Looks for it first, so that it is safe to repeat."""
+    machine = look_for_it(trip) or rent_anew(trip)
+    trip.save(instance_id=machine.id, usd_per_hour=machine.usd_per_hour, host=machine.host or trip.run.host)
+    trip.tell(f"machine {machine.id}")
+    return _OK
+
+
+def boot(trip: Trip) -> End:
+    """The box answers and its lease is armed. Nothing is shipped to a box that cannot end itself."""
+    began = answered = trip.now()
+    lease = "unknown"
+    while trip.now() - began < policy.BOOT_S:
+        if stopping(trip):
+            return stopped("before its machine was ready")
+        try:
+            lease = look_at_lease(trip)
+            if lease == "armed":
+                trip.tell("the lease is armed")
+                return _OK
+            if trip.now() - answered > policy.LEASE_PROOF_S:
+                return End(
+                    result=Result.FAILED, cause=Cause.HOST, detail=f"the lease is not armed but {lease}"
+                )
+        except (UnreachableError, GoneError) as error:
+            trip.hang_up()
+            answered = trip.now()
+            if isinstance(error, GoneError) and trip.is_gone():
+                return lost("while it booted")
+        trip.wait(_PAUSE_S / 4)
+    return End(result=Result.FAILED, cause=Cause.HOST, detail=f"not ready after {policy.BOOT_S:.0f} s")
+
+
+def look_at_lease(trip: Trip) -> str:
+    """The state of the box's lease, as its state file says; the onstart scripts are not there yet."""
+    text = trip.remote().read(layout.LEASE_STATE).decode("utf-8", "replace")
+    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return facts.get("state", "not there")
+
+
+def ship(trip: Trip) -> End:
+    """The bundle and the secrets are on the box, unpacked."""
+    parcel = trip.tools.packer.pack(trip.run, trip.spec)
+    secrets = trip.tools.packer.secrets(trip.spec)
+
+    def send() -> None:
+        remote = trip.remote()
+        remote.put(parcel.path, layout.INBOX_BUNDLE)
+        if secrets:
+            remote.write(layout.INBOX_SECRETS, secrets, mode=0o600)
+        done = remote.run(
+            f"echo '{parcel.sha256}  {layout.INBOX_BUNDLE}' | sha256sum -c --quiet - && "
+            f"tar -xzf {layout.INBOX_BUNDLE} && : >{layout.SHIPPED}",
+            timeout_s=_UNPACK_TIMEOUT_S,
+        )
+        if done.exit_code != 0:
+            raise ProviderError(f"the bundle cannot be unpacked on the box: {done.stderr.strip()[-300:]}")
+
+    _patiently(trip, send)
+    trip.tell(f"{parcel.size / 1e6:.1f} MB")
+    return _OK
+
+
+def train(trip: Trip) -> End | None:
+    """The training is over, or left alone."""
+    return watch(trip)
+
+
+def collect(trip: Trip) -> End:
+    """Logs, checkpoints and outputs are on this computer, checked; the last judgement is made."""
+    if trip.wish() is Wish.DESTROY:
+        return End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed at once, as asked")
+    collected = _patiently(trip, lambda: trip.tools.shelf.collect(trip.run, trip.remote()))
+    trip.remote().write(layout.COLLECTED, b"")
+    evidence = Evidence(
+        outcome_json=collected.outcome_json,
+        steps_jsonl=collected.steps_jsonl,
+        exit_code=collected.exit_code,
+        damaged=collected.damaged,
+    )
+    judgement = judge(evidence, trip.spec)
+    trip.save(proofs=judgement.proofs)
+    trip.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
+    result = Result.FAILED if collected.damaged else Result.OK
+    return End(result=result, cause=judgement.cause, detail=judgement.detail)
+
+
+def destroy(trip: Trip) -> End:
+    """The provider said twice that it has no such machine."""
+    trip.hang_up()
+    machines = trip.machines()
+    for machine in machines:
+        trip.tools.provider.destroy(machine.id)
+    if not trip.is_gone():
+        return End(result=Result.FAILED, detail="the machine is still there")
+    if not machines and trip.run.instance_id is None:
+        trip.save(rented_at=None)
+    elif trip.run.offer is not None:
+        life_s = policy.lease_of(trip.spec, trip.run.offer).life_s
+        trip.save(released_at=policy.released_at(trip.run, life_s, trip.now(), found=bool(machines)))
+    trip.tell("the machine is gone, seen twice" if machines else "there is no machine, seen twice")
+    return _OK
+
+
+STEPS: Mapping[Phase, Callable[[Trip], End | None]] = {
+    Phase.PLAN: plan,
+    Phase.RENT: rent,
+    Phase.BOOT: boot,
+    Phase.SHIP: ship,
+    Phase.TRAIN: train,
+    Phase.COLLECT: collect,
+    Phase.DESTROY: destroy,
+}
+
+BEFORE_TRAINING = (Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.SHIP)
+
+
+def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:
+    """What `action` returns, tried again while the box only fails to answer."""
+    began = trip.now()
+    while True:
+        try:
+            return action()
+        except (UnreachableError, GoneError) as error:
+            trip.hang_up()
+            if isinstance(error, GoneError) and trip.is_gone():
+                raise
+            if trip.now() - began > _PATIENCE_S or trip.wish() is Wish.DESTROY:
+                raise
+            trip.wait(_PAUSE_S)
+
+
+def stopping(trip: Trip) -> bool:
+    return trip.wish() in (Wish.STOP, Wish.DESTROY)
+
+
+def stopped(when: str) -> End:
+    return End(result=Result.FAILED, cause=Cause.STOPPED, detail=f"stopped {when}")
+
+
+def lost(when: str) -> End:
+    return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine vanished {when}")

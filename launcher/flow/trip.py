@@ -1,0 +1,110 @@
+"""Trip: one drive of one run: its row, its driver lock, its diary, its machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launcher import policy
+from launcher.errors import GoneError, ProviderError
+from launcher.job import JobSpec
+from launcher.model import Cause, Driver, Event, Instance, Run, Wish
+from launcher.phases import Result
+from launcher.ports import Clock, Ledger, Packer, Provider, Remote, Screen, Shelf, Wishes
+
+_LOOK_AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """What a launcher drives with."""
+
+    provider: Provider
+    ledger: Ledger
+    clock: Clock
+    packer: Packer
+    shelf: Shelf
+    screen: Screen
+    wishes: Wishes
+    who: str
+    """Names this launcher: `host:pid:started`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How a step ended."""
+
+    result: Result
+    cause: Cause | None = None
+    detail: str = ""
+
+
+class Trip:
+    """The state of one drive. `run` always equals the row in the ledger."""
+
+    def __init__(self, run: Run, spec: JobSpec, tools: Tools) -> None:
+        self.run = run
+        self.spec = spec
+        self.tools = tools
+        self._remote: Remote | None = None
+
+    def save(self, **changes: Any) -> None:
+        """The row carries the changes. Raises HeldError when another launcher took over."""
+        self.run = replace(self.run, **changes)
+        self.hold()
+        self.tools.ledger.save(self.run, who=self.tools.who)
+
+    def hold(self) -> None:
+        """This launcher drives the run for a while longer."""
+        until = self.tools.clock.now() + policy.HOLD_S
+        self.tools.ledger.hold(self.run.id, Driver(who=self.tools.who, until=until))
+
+    def tell(self, text: str) -> None:
+        """A line in the diary and on the screen."""
+        now = self.tools.clock.now()
+        usd = policy.cost_usd(self.run, now)
+        event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
+        self.tools.screen.event(event)
+        self.tools.ledger.tell(event)
+
+    def wish(self) -> Wish:
+        """The strongest wish of the user here or elsewhere."""
+        here, elsewhere = self.tools.wishes.current(), self.tools.ledger.wish(self.run.id)
+        return max(here, elsewhere, key=lambda wish: wish.strength)
+
+    def wait(self, seconds: float) -> None:
+        """Time passes; the lock is kept."""
+        self.tools.clock.sleep(seconds)
+        self.hold()
+
+    def now(self) -> float:
+        return self.tools.clock.now()
+
+    def machines(self) -> list[Instance]:
+        """This run's machines. Raises ProviderError when it cannot be told."""
+        return policy.ours(self.run, self.tools.provider.instances())
+
+    def remote(self) -> Remote:
+        """A shell on this run's machine. Raises UnreachableError, GoneError."""
+        if self._remote is None:
+            machines = self.machines()
+            if not machines:
+                raise GoneError(f"the provider lists no machine labelled {self.run.label}")
+            self._remote = self.tools.provider.connect(machines[0])
+        return self._remote
+
+    def hang_up(self) -> None:
+        """The next `remote()` connects anew."""
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+
+    def is_gone(self) -> bool:
+        """True when the provider says twice that it has no such machine. Unable to tell is not gone."""
+        try:
+            if self.machines():
+                return False
+            self.wait(_LOOK_AGAIN_S)
+            return not self.machines()
+        except ProviderError:
+            return False

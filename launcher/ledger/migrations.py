@@ -1,0 +1,86 @@
+"""The ledger's schema, as numbered steps. A step that was released never changes; a new one is appended."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+_FIRST_TABLES = (
+    """
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        job TEXT NOT NULL,
+        spec_json TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        phase TEXT NOT NULL,
+        out_dir TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        phase_at REAL NOT NULL,
+        parent TEXT,
+        offer TEXT,
+        instance_id TEXT,
+        host TEXT NOT NULL,
+        usd_per_hour REAL NOT NULL,
+        rented_at REAL,
+        released_at REAL,
+        ended_at REAL,
+        cause TEXT,
+        detail TEXT NOT NULL,
+        proofs TEXT NOT NULL,
+        wish TEXT NOT NULL,
+        destroy_tries INTEGER NOT NULL,
+        step INTEGER NOT NULL,
+        steps INTEGER NOT NULL
+    )
+    """,
+    "CREATE INDEX runs_by_age ON runs (created_at)",
+    """
+    CREATE TABLE events (
+        number INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL REFERENCES runs (id),
+        at REAL NOT NULL,
+        phase TEXT NOT NULL,
+        text TEXT NOT NULL,
+        usd REAL NOT NULL
+    )
+    """,
+    "CREATE INDEX events_by_run ON events (run_id, number)",
+    """
+    CREATE TABLE drivers (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id),
+        who TEXT NOT NULL,
+        since REAL NOT NULL,
+        until REAL NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE wishes (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id),
+        wish TEXT NOT NULL
+    )
+    """,
+)
+
+
+def _first_tables(db: sqlite3.Connection) -> None:
+    for statement in _FIRST_TABLES:
+        db.execute(statement)
+
+
+MIGRATIONS: Sequence[Migration] = (_first_tables,)
+
+
+def schema_of(db: sqlite3.Connection) -> int:
+    """How many migrations the database has had."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """The database has the newest schema. Runs inside the caller's transaction: all of it or nothing."""
+    for number in range(schema_of(db), len(MIGRATIONS)):
+        MIGRATIONS[number](db)
+        db.execute(f"PRAGMA user_version = {number + 1}")

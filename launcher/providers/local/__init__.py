@@ -1,0 +1,235 @@
+"""The provider `local`: an instance is a folder on this computer, and the processes that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, UnreachableError
+from launcher.job import JobSpec
+from launcher.model import LABEL_PREFIX, Instance, Offer, Order
+from launcher.ports import Clock, Remote
+from launcher.providers.local.hardware import Gpu, Hardware, fitting_gpus, look_around, shortfall
+from launcher.providers.local.remote import LocalRemote, box_error
+from launcher.shipped import onstart_dir
+from trainer import layout
+from trainer.records import write_json
+
+_RECORD = "instance.json"
+_LEASE_START_S = 30.0
+_DESTROY_S = 120.0
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT"),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("LD_LIBRARY_PATH", "CUDA_HOME"),
+)
+"""What a box gets of this computer's environment. Nothing else, for the rest may hold secrets."""
+
+
+_CPU_ONLY = "cpu"
+_TOOLS = ("bash", "setsid", "flock", "tar")
+
+
+class LocalProvider:
+    """Boxes are folders under `root`. A box that exists but has no lease at work gets one on `connect`."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        root: Path,
+        python: str,
+        usd_per_hour: float = 0.0,
+        *,
+        clock: Clock,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.free = usd_per_hour == 0
+        self._root = root.absolute()
+        self._python = python
+        self._usd_per_hour = usd_per_hour
+        self._clock = clock
+        self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
+        self._inherited = {name: environ[name] for name in _INHERITED if name in environ}
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        """One offer: this computer. Raises NoOfferError, which says all that it lacks."""
+        missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+        if missing or platform.system() != "Linux":
+            raise NoOfferError(f"`local` needs Linux with {', '.join(_TOOLS)}", hint="another --provider")
+        hardware = look_around(self._root, visible=self._visible_gpus)
+        lacking = shortfall(hardware, spec.resources)
+        if lacking:
+            raise NoOfferError(
+                "this computer does not fit the job: " + "; ".join(lacking), hint="relax resources:"
+            )
+        return [self._offer(hardware, fitting_gpus(hardware, spec.resources)[: spec.resources.gpus])]
+
+    def rent(self, order: Order) -> Instance:
+        """A folder that is whole from the moment it has its name, and its lease."""
+        instance_id = f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(2)}"
+        box = self._root / instance_id
+        record = {
+            "label": order.label,
+            "usd_per_hour": order.offer.usd_per_hour,
+            "rented_at": self._clock.now(),
+            "host": platform.node(),
+            "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(_CPU_ONLY)},
+        }
+        try:
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._build(box, record, order.onstart)
+        except OSError as error:
+            raise box_error(error) from error
+        self._ensure_lease(box, record)
+        return self._instance(box)
+
+    def instances(self) -> Sequence[Instance]:
+        """Every folder of ours, also one whose removal was cut short."""
+        found = []
+        try:
+            boxes = sorted(self._root.iterdir()) if self._root.exists() else []
+            for box in boxes:
+                if box.is_dir() and not box.name.startswith("."):
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append(self._instance(box))
+        except OSError as error:
+            raise box_error(error) from error
+        return found
+
+    def connect(self, instance: Instance) -> Remote:
+        """A shell in the folder."""
+        box = self._box(instance.id)
+        record = _read_record(box)
+        if record is None:
+            if box.is_dir():
+                raise UnreachableError(f"{instance.id} has no record: it can only be destroyed")
+            raise GoneError(f"no such box: {instance.id}")
+        self._ensure_lease(box, record)
+        return LocalRemote(box, self._environment(box, record))
+
+    def destroy(self, instance_id: str) -> None:
+        """Kills all that the box started, wherever it hid, and removes its folder."""
+        box = self._box(instance_id)
+        script = str(onstart_dir() / layout.LEASE_SCRIPT)
+        try:
+            done = _bash(script, "end", instance_id, str(box), env=self._inherited, timeout_s=_DESTROY_S)
+        except subprocess.TimeoutExpired as error:
+            raise ProviderError(f"{box} could not be removed within {_DESTROY_S:.0f} s") from error
+        except OSError as error:
+            raise box_error(error) from error
+        if box.exists():
+            raise ProviderError(f"{box} could not be removed: {done.stderr.strip()[-300:]}")
+
+    def _offer(self, hardware: Hardware, gpus: Sequence[Gpu]) -> Offer:
+        devices = f"{len(gpus)} x {gpus[0].name}, " if gpus else ""
+        return Offer(
+            id=",".join(gpu.uuid for gpu in gpus) or _CPU_ONLY,
+            host=platform.node(),
+            gpu_name=gpus[0].name if gpus else None,
+            gpus=len(gpus),
+            gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
+            disk_gb=hardware.disk_gb,
+            usd_per_hour=self._usd_per_hour,
+            description=f"this computer: {devices}{hardware.cores} cores, {hardware.memory_gb:.0f} GB memory",
+        )
+
+    def _box(self, instance_id: str) -> Path:
+        if Path(instance_id).name != instance_id or instance_id.startswith(".") or not instance_id:
+            raise ProviderError(f"not the id of a local box: {instance_id!r}")
+        return self._root / instance_id
+
+    def _build(self, box: Path, record: Mapping[str, Any], onstart: str) -> None:
+        """Built under a hidden name: a launcher that dies here leaves no box, only a folder for the next."""
+        for left_behind in self._root.glob(f".{box.stem}.*"):
+            shutil.rmtree(left_behind, ignore_errors=True)
+        hidden = box.with_name(f".{box.name}")
+        hidden.mkdir(mode=0o700)
+        (hidden / layout.LEASE_SCRIPT).write_text(onstart, encoding="utf-8")
+        write_json(hidden / _RECORD, record)
+        hidden.rename(box)
+
+    def _ensure_lease(self, box: Path, record: Mapping[str, Any]) -> None:
+        """The lease is at work, as after any start of a machine. Safe to repeat: it arms itself once."""
+        try:
+            if _is_locked(box / layout.LEASE_LOG):
+                return
+            environment = self._environment(box, record)
+            done = _bash(layout.LEASE_SCRIPT, cwd=box, env=environment, timeout_s=_LEASE_START_S)
+        except subprocess.TimeoutExpired as error:
+            raise UncertainError(f"the lease of {box.name} did not start in time") from error
+        except OSError as error:
+            if not box.is_dir():
+                raise GoneError(f"no such box: {box.name}") from error
+            raise box_error(error) from error
+        if done.returncode != 0:
+            raise ProviderError(f"the lease of {box.name} did not start: {done.stderr.strip()[-300:]}")
+
+    def _environment(self, box: Path, record: Mapping[str, Any]) -> dict[str, str]:
+        ours = {"VASTRUN_BOX": str(box), "VASTRUN_INSTANCE": box.name, "VASTRUN_PYTHON": self._python}
+        return {**self._inherited, **record["env"], **ours}
+
+    def _instance(self, box: Path) -> Instance:
+        record = _read_record(box)
+        if record is None:
+            record = {"label": LABEL_PREFIX + box.stem, "usd_per_hour": self._usd_per_hour, "host": ""}
+        return Instance(
+            id=box.name,
+            label=record["label"],
+            state="running" if _is_locked(box / layout.LEASE_LOG) else "stopped",
+            usd_per_hour=record["usd_per_hour"],
+            rented_at=record.get("rented_at") or box.stat().st_mtime,
+            host=record["host"],
+        )
+
+
+def _bash(
+    *script: str, env: Mapping[str, str], timeout_s: float, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The finished script, run in a session of its own: a Ctrl-C for the launcher does not reach it."""
+    return subprocess.run(
+        ["bash", *script],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        start_new_session=True,
+    )
+
+
+def _read_record(box: Path) -> dict[str, Any] | None:
+    """What `rent` noted; None where it cannot be read any more, as in a folder whose removal began."""
+    try:
+        record: dict[str, Any] = json.loads((box / _RECORD).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        raise box_error(error) from error
+    return record
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process holds the file's lock."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

@@ -1,0 +1,122 @@
+"""What this computer has to train with, and what it lacks for a job."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.job import Resources
+
+_NVIDIA_SMI_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU, as nvidia-smi names it."""
+
+    uuid: str
+    """What CUDA_VISIBLE_DEVICES takes, whatever the order of the devices."""
+    name: str
+    memory_gb: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """This computer. `disk_gb` is what is free."""
+
+    cores: int
+    memory_gb: float
+    disk_gb: float
+    gpus: tuple[Gpu, ...] = ()
+    cuda: float = 0.0
+    """The newest CUDA version that the driver supports; 0: no driver."""
+
+
+def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
+    """This computer, with the free disk at `folder`, which need not exist yet.
+
+    `visible`: the GPUs that may be used, as in CUDA_VISIBLE_DEVICES; None: all.
+    """
+    while not folder.exists():
+        folder = folder.parent
+    gpus, cuda = _gpus(visible)
+    return Hardware(
+        cores=len(os.sched_getaffinity(0)),
+        memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
+        disk_gb=shutil.disk_usage(folder).free / 1e9,
+        gpus=gpus,
+        cuda=cuda,
+    )
+
+
+def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[Gpu]:
+    """The GPUs whose name and memory suit the job."""
+    return [
+        gpu
+        for gpu in hardware.gpus
+        if gpu.memory_gb >= wanted.gpu_memory_gb
+        and (not wanted.gpu_names or any(_is_named(gpu, name) for name in wanted.gpu_names))
+    ]
+
+
+def shortfall(hardware: Hardware, wanted: Resources) -> list[str]:
+    """Every hard limit that is not met, in words. Where a machine stands does not count: it is here."""
+    gpus = fitting_gpus(hardware, wanted)
+    kind = " or ".join(wanted.gpu_names) or "any kind"
+    size = f" with {wanted.gpu_memory_gb:g} GB" if wanted.gpu_memory_gb else ""
+    checks = (
+        (len(gpus) < wanted.gpus, f"{wanted.gpus} GPUs of {kind}{size} wanted, {len(gpus)} here"),
+        (
+            hardware.memory_gb < wanted.memory_gb,
+            f"{wanted.memory_gb:g} GB of memory wanted, {hardware.memory_gb:.0f} here",
+        ),
+        (
+            hardware.disk_gb < wanted.disk_gb,
+            f"{wanted.disk_gb:g} GB of disk wanted, {hardware.disk_gb:.0f} free here",
+        ),
+        (
+            wanted.gpus > 0 and 0 < hardware.cuda < wanted.cuda,
+            f"CUDA {wanted.cuda:g} wanted, the driver here supports {hardware.cuda:g}",
+        ),
+    )
+    return [text for lacking, text in checks if lacking]
+
+
+def _is_named(gpu: Gpu, name: str) -> bool:
+    """Vast says "A100 SXM4", the driver "NVIDIA A100-SXM4-80GB"."""
+    return _words(name) <= _words(gpu.name)
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def _gpus(visible: str | None) -> tuple[tuple[Gpu, ...], float]:
+    rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
+    gpus = []
+    for row in rows.splitlines():
+        index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
+        if visible is None or _is_among(visible, index, uuid):
+            gpus.append(Gpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
+    version = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
+    return tuple(gpus), float(version[1]) if version else 0.0
+
+
+def _is_among(visible: str, index: str, uuid: str) -> bool:
+    chosen = [choice.strip() for choice in visible.split(",")]
+    return any(choice and (choice == index or uuid.startswith(choice)) for choice in chosen)
+
+
+def _nvidia_smi(*options: str) -> str:
+    """What nvidia-smi prints; empty where it is not installed or does not work."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *options], capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
