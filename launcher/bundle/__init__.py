@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from launcher.bundle.archive import Archive
-from launcher.bundle.worktree import Worktree, inner_target, worktree
+from launcher.bundle.checkout import Worktree, inner_target, worktree
 from launcher.errors import StorageError, UsageError
 from launcher.job import JobSpec, Secret
 from launcher.model import Parcel, Run

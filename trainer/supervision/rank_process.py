@@ -1,8 +1,8 @@
 """One rank as a process: started, logged, watched to its end. Standard library only.
 
 `python -S -P -m trainer.supervision.rank_process PARENT` runs the job's program as its only child, with
-stdout and stderr in `run/raw/rank-N.log`, and leaves as the program left. Its record says when and how, to the
-millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.
+stdout and stderr in `run/raw/rank-N.log`, and leaves as the program left. Its record says when and how, to
+the millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.
 """
 
 from __future__ import annotations
