@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from launcher.bundle import Bundler
+from launcher.bundle.checkout import LIMIT_BYTES
 from launcher.config import dump_job
 from launcher.errors import StorageError, UsageError
 from launcher.job import Code, JobSpec, Limits, Secret, Success
@@ -251,7 +252,7 @@ def test_a_link_that_goes_in_a_circle_does_not_hang(code: Path) -> None:
 def test_too_much_code_names_its_largest_part(code: Path) -> None:
     (code / "data").mkdir()
     with (code / "data" / "train.h5").open("wb") as file:
-        file.truncate(checkout.LIMIT_BYTES + 1)
+        file.truncate(LIMIT_BYTES + 1)
     with pytest.raises(UsageError, match=r"500 MB; the largest part is data with 500 MB") as caught:
         packed(job_with(code))
     assert "exclude: [data]" in caught.value.hint
