@@ -39,8 +39,8 @@ class Scores:
         return (
             f"rollout nRMSE {self.rollout_nrmse:.4f} (median {self.rollout_nrmse_median:.4f}, "
             f"pooled {self.rollout_nrmse_pooled:.4f}), one step {self.one_step_nrmse:.4f}; "
-            f"persistence {self.persistence_nrmse:.4f}, "
-            f"{self.persistence_nrmse / self.rollout_nrmse:.1f} times worse"
+            f"{self.persistence_nrmse / self.rollout_nrmse:.1f}x better than persistence "
+            f"({self.persistence_nrmse:.4f})"
         )
 
 

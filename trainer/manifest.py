@@ -38,8 +38,9 @@ def _files_of_run(box: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(box / layout.RUN):
         for name in names:
             path = Path(folder, name)
-            if str(path.relative_to(box)) not in _STILL_WRITTEN and not _is_half(path):
-                yield path
+            if str(path.relative_to(box)) in _STILL_WRITTEN or _is_half(path) or _is_unused(path):
+                continue
+            yield path
 
 
 def _outputs(box: Path) -> Iterator[Path]:
@@ -55,6 +56,11 @@ def _outputs(box: Path) -> Iterator[Path]:
 def _is_half(path: Path) -> bool:
     """True for what a killed writer left behind."""
     return any(part.startswith(".") and part.endswith(".part") for part in path.parts)
+
+
+def _is_unused(path: Path) -> bool:
+    """True for the stacks of a rank that nobody asked for."""
+    return path.parent.name == Path(layout.STACKS).name and path.stat().st_size == 0
 
 
 def _is_ours(path: Path, box: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.actions.following import follow
@@ -12,9 +12,9 @@ from launcher.errors import HeldError, UsageError
 from launcher.flow import begin, drive
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec
-from launcher.model import Event, Phase, Run, Wish
+from launcher.model import Driver, Event, Phase, Run, Wish
 from launcher.outputs import Outputs
-from launcher.policy import cost_usd, with_limit
+from launcher.policy import HOLD_S, cost_usd, with_limit
 from launcher.ports import Ledger
 
 _LEAST_USD = 0.01
@@ -39,6 +39,16 @@ class Attempts:
                 f"{parent.id} left no checkpoint in {parent.out_dir}", hint=f"vastrun pull {parent.id}"
             )
         return self._begin(spec, provider=provider, run_id=run_id, out_dir=out_dir, parent=parent)
+
+    def move(self, run: Run, out_dir: str) -> Run:
+        """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
+        tools = self.tools_for(run.provider, None)
+        moved = replace(run, out_dir=out_dir)
+        tools.shelf.check(moved)
+        tools.ledger.hold(run.id, Driver(who=tools.who, until=tools.clock.now() + HOLD_S))
+        moved = replace(tools.ledger.get(run.id), out_dir=out_dir)
+        tools.ledger.save(moved, who=tools.who)
+        return moved
 
     def attend(self, run: Run) -> Run:
         """As `pursue`; while another launcher drives the run, follows what that one does."""

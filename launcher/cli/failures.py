@@ -10,7 +10,7 @@ import click
 
 from launcher.errors import JobFileError, StorageError, UsageError, VastrunError
 from launcher.exits import EXIT_INTERRUPTED
-from launcher.model import Run
+from launcher.model import Phase, Run
 from launcher.outputs import Outputs
 from launcher.policy import cost_usd
 from launcher.render.amounts import usd
@@ -61,4 +61,9 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
             raise
     spent = usd(cost_usd(run, ctx.obj.now()))
     log = Outputs(run).log
-    return [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
+    lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
+    if isinstance(error, StorageError) and run.instance_id and run.phase is not Phase.ENDED:
+        lines.append(
+            f"then:  vastrun resume {run.id}   (nothing is lost: its machine goes on under its lease)"
+        )
+    return lines

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from launcher.actions.attempts import Attempts
 from launcher.cli.driving import drive_to_end
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.errors import UsageError
-from launcher.model import Phase
+from launcher.model import Phase, Run
 from launcher.wiring import Wiring
 
 
 @click.command("resume")
 @run_argument
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Its outputs into another folder."
+)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, run_name: str, as_json: bool) -> None:
+def command(ctx: click.Context, run_name: str, out: Path | None, as_json: bool) -> None:
     """Go on with RUN where its launcher was killed or detached. Refused while another launcher drives it."""
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
@@ -24,4 +30,8 @@ def command(ctx: click.Context, run_name: str, as_json: bool) -> None:
             f"{run.id} has ended; a new run can continue from its checkpoint",
             hint=f"vastrun launch JOB.yaml --from {run.id}",
         )
-    ctx.exit(drive_to_end(wiring, lambda a: a.pursue(run), began=run.created_at, as_json=as_json))
+
+    def work(attempts: Attempts) -> Run:
+        return attempts.pursue(run if out is None else attempts.move(run, str(out.resolve())))
+
+    ctx.exit(drive_to_end(wiring, work, began=run.created_at, as_json=as_json))

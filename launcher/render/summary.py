@@ -55,7 +55,7 @@ def score_line(scores: Mapping[str, float]) -> str:
     """Scores by name; the error of a rollout beside that of predicting no change."""
     model, floor = scores.get("rollout_nrmse"), scores.get("persistence_nrmse")
     if model and floor:
-        return f"rollout nRMSE {model:.4g}; persistence {floor:.4g}, {floor / model:.1f}x worse"
+        return f"rollout nRMSE {model:.4g}, {floor / model:.1f}x better than persistence ({floor:.4g})"
     return ", ".join(f"{name} {value:.4g}" for name, value in sorted(scores.items()))
 
 

@@ -139,3 +139,17 @@ def test_a_disk_that_fills_up_while_outputs_come_home_loses_nothing(
     assert done.exit_code == 0, done.err
     assert (small_disk / "out" / "code" / "result.txt").read_text() == "42\n"
     assert terminal.leftovers() == []
+
+
+def test_outputs_that_find_no_room_come_home_to_another_folder(terminal: Terminal, small_disk: Path) -> None:
+    launch = terminal.start(*PASSES, "--out", str(small_disk / "out"))
+    launch.shows("  ship ")
+    fill(small_disk / "filler")
+    assert launch.end(within_s=40).exit_code == 1
+
+    done = terminal.type("resume", "last", "--out", "elsewhere")
+
+    assert done.exit_code == 0, done.err
+    assert (terminal.folder / "elsewhere" / "code" / "result.txt").read_text() == "42\n"
+    assert "all is well" in (terminal.folder / "elsewhere" / "run.log").read_text()
+    assert terminal.leftovers() == []
