@@ -1,0 +1,183 @@
+"""Connection: one SSH connection to the first address that answers, made anew when it broke."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import secrets
+import shlex
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.errors import StorageError, UnreachableError
+from launcher.ssh.hosts import Address, HostKeyChangedError, KnownHosts
+from launcher.ssh.keys import KeyPair
+from launcher.ssh.session import BrokenError, Session
+
+if TYPE_CHECKING:
+    from paramiko import Channel, PKey, Transport
+
+_CONNECT_S = 8.0
+_AUTH_S = 15.0
+_OPEN_S = 10.0
+_KEEP_ALIVE_S = 10
+_UNACKNOWLEDGED_MS = 30_000
+
+
+class KeyRefusedError(UnreachableError):
+    """The machine answers, and does not accept our key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """How to get into one machine."""
+
+    addresses: Sequence[Address]
+    """Host and port: direct, proxy. Those that answered before are tried first."""
+    key: KeyPair
+    hosts: KnownHosts
+    user: str = "root"
+
+
+class Connection:
+    """Starts commands on the machine. Raises UnreachableError, which says how each address failed."""
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+        self._transport: Transport | None = None
+        self.address: Address | None = None
+        """The one that answered last."""
+        self.auth_failures = 0
+        """How often an address did not accept the key."""
+
+    def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> Session:
+        """The command, started in the folder `box`. `env`: `NAME=value`, no secrets."""
+        token = secrets.token_hex(8)
+        words = ["bash", "-c", script("session"), "bash", token, box, *env, "--", *argv]
+        return Session(self._channel(f"exec {shlex.join(words)}"), token)
+
+    def drop(self) -> None:
+        """The next command gets a new connection."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    def _channel(self, command: str) -> Channel:
+        """Connects again when the connection turns out to be broken before the command was sent."""
+        transport = self._transport
+        if transport is not None and transport.is_active():
+            try:
+                return _executed(transport, command)
+            except BrokenError:
+                self.drop()
+        self._transport = self._dial_any()
+        return _executed(self._transport, command)
+
+    def _dial_any(self) -> Transport:
+        faults: list[tuple[Address, UnreachableError]] = []
+        key = _loaded(self._login.key)
+        known = self._login.hosts.knows
+        for address in sorted(self._login.addresses, key=lambda a: (a != self.address, not known(a))):
+            try:
+                transport = self._dial(address, key)
+            except UnreachableError as error:
+                faults.append((address, error))
+                self.auth_failures += isinstance(error, KeyRefusedError)
+            else:
+                self.address = address
+                return transport
+        raise _summed_up(faults)
+
+    def _dial(self, address: Address, key: PKey) -> Transport:
+        import paramiko
+
+        logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes to the terminal
+        with _in_words():
+            transport = paramiko.Transport(_plugged(address))
+            try:
+                transport.banner_timeout = transport.handshake_timeout = _CONNECT_S
+                transport.auth_timeout = _AUTH_S
+                transport.start_client(timeout=2 * _CONNECT_S)
+                self._login.hosts.check(address, transport.get_remote_server_key())
+                transport.auth_publickey(self._login.user, key)
+            except BaseException:
+                transport.close()
+                raise
+            transport.set_keepalive(_KEEP_ALIVE_S)
+            return transport
+
+
+@functools.cache
+def script(name: str) -> str:
+    """The text of one of our scripts that run on the machine."""
+    return (Path(__file__).parent / "scripts" / f"{name}.sh").read_text(encoding="utf-8")
+
+
+def _executed(transport: Transport, command: str) -> Channel:
+    """Raises BrokenError when the machine did not take the command."""
+    import paramiko
+
+    watchdog = threading.Timer(_OPEN_S, transport.close)  # paramiko itself would wait for ever
+    watchdog.start()
+    try:
+        channel = transport.open_session(timeout=_OPEN_S)
+        channel.exec_command(command)
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise BrokenError("the connection broke") from error
+    finally:
+        watchdog.cancel()
+    return channel
+
+
+def _loaded(pair: KeyPair) -> PKey:
+    import paramiko
+
+    path = str(pair.private_path)
+    try:
+        return paramiko.Ed25519Key.from_private_key_file(path)
+    except (OSError, paramiko.SSHException) as error:
+        raise StorageError(f"the run's SSH key cannot be read: {path}") from error
+
+
+def _plugged(address: Address) -> socket.socket:
+    plug = socket.create_connection(address, timeout=_CONNECT_S)
+    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+    return plug
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    """What went wrong with one address."""
+    import paramiko
+
+    try:
+        yield
+    except paramiko.AuthenticationException as error:
+        raise KeyRefusedError("does not accept our key") from error
+    except ConnectionRefusedError as error:
+        raise UnreachableError("refused the connection") from error
+    except TimeoutError as error:
+        raise UnreachableError(f"no answer within {_CONNECT_S:g} s") from error
+    except (ConnectionError, EOFError) as error:
+        raise UnreachableError("closed the connection") from error
+    except OSError as error:
+        raise UnreachableError(error.strerror or "cannot be reached") from error
+    except paramiko.SSHException as error:
+        raise UnreachableError(f"does not answer as an SSH server: {error}") from error
+
+
+def _summed_up(faults: Sequence[tuple[Address, UnreachableError]]) -> UnreachableError:
+    """The most telling fault, with all of them in its text."""
+    text = "; ".join(f"{host}:{port} {error}" for (host, port), error in faults) or "it has no address yet"
+    for kind in (HostKeyChangedError, KeyRefusedError):
+        for _, error in faults:
+            if isinstance(error, kind):
+                return kind(f"SSH: {text}", hint=error.hint)
+    return UnreachableError(f"SSH: {text}")

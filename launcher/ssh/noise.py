@@ -1,0 +1,31 @@
+"""Noise: lines that machines print and that mean nothing. Never shown, but counted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_KNOWN = {
+    "port_forwarding": re.compile(r"remote port forwarding failed for listen port \d+"),
+    "welcome": re.compile(r"^Welcome to vast\.ai\b|^Have fun!$"),
+    "known_hosts": re.compile(r"^Warning: Permanently added .+ to the list of known hosts"),
+    "locale": re.compile(r"setlocale: LC_\w+: cannot change locale"),
+}
+
+
+class Noise:
+    """Tells known noise from text, and keeps count of it."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """Lines left out so far, by kind."""
+
+    def strip(self, text: str) -> str:
+        """The text without its lines of known noise."""
+        return "".join(line for line in text.splitlines(keepends=True) if not self._is_noise(line))
+
+    def _is_noise(self, line: str) -> bool:
+        kind = next((kind for kind, pattern in _KNOWN.items() if pattern.search(line.rstrip("\r\n"))), None)
+        if kind is not None:
+            self.counts[kind] += 1
+        return kind is not None

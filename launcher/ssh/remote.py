@@ -1,0 +1,187 @@
+"""SshRemote: a shell in the folder of a box, over SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from launcher.errors import GoneError, ProviderError, UnreachableError, VastrunError
+from launcher.model import Completed
+from launcher.ssh.connection import Connection, Login, script
+from launcher.ssh.noise import Noise
+from launcher.ssh.session import BrokenError, Session
+from launcher.ssh.upload import Upload
+
+_T = TypeVar("_T")
+
+_TRIES = 3
+_KILL_S = 5.0
+_AHEAD = 64 << 20
+"""Bytes asked for at once by who reads a file from end to end."""
+
+
+@dataclass
+class _Reading:
+    """A file that is being read in order."""
+
+    path: str
+    at: int
+    session: Session
+
+
+class SshRemote:
+    """`Remote` says what each verb promises. Connects when it must."""
+
+    def __init__(
+        self,
+        login: Login,
+        *,
+        root: str,
+        env: Mapping[str, str],
+        is_gone: Callable[[], bool],
+        noise: Noise,
+    ) -> None:
+        """`root`: the box's folder, absolute. `env`: what commands see besides the box's own environment; no
+        secrets. `is_gone`: asks the provider, when nobody answers. `noise`: counts what is not shown.
+        """
+        self._connection = Connection(login)
+        self._root = root
+        self._env = [f"{name}={value}" for name, value in env.items()]
+        self._is_gone = is_gone
+        self._noise = noise
+        self._reading: _Reading | None = None
+
+    @property
+    def auth_failures(self) -> int:
+        """How often an address of this machine did not accept our key."""
+        return self._connection.auth_failures
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        """The finished command. What is left of it after `timeout_s` is killed."""
+        limit = str(math.ceil(timeout_s) + 1)
+        with self._reaching():
+            session = self._start("timeout", "-s", "KILL", limit, "bash", "-c", command)
+            session.end_input()
+            try:
+                exit_code = session.wait(timeout_s)
+            except TimeoutError as error:
+                self._kill(session)
+                raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
+            finally:
+                session.close()
+            stderr = self._noise.strip(session.errors())
+            return Completed(exit_code=exit_code, stdout=session.output(), stderr=stderr)
+
+    def put(self, local_path: str, path: str) -> None:
+        """The file is on the box, whole, its checksum compared there."""
+        try:
+            with Path(local_path).open("rb") as source:
+                self._store(source, path, 0o600)
+        except OSError as error:
+            raise ProviderError(f"cannot read {local_path}: {error.strerror}") from error
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        """As `put`, from memory."""
+        self._store(io.BytesIO(content), path, mode)
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """Up to `limit` bytes from `offset`. A file read in order comes in one stream."""
+        with self._reaching():
+            return self._again(lambda: self._read(path, offset, limit))
+
+    def close(self) -> None:
+        """The connection is closed; whatever runs on the box goes on."""
+        self._stop_reading()
+        self._connection.drop()
+
+    def _store(self, source: BinaryIO, path: str, mode: int) -> None:
+        upload = Upload(source, path, mode)
+        with self._reaching():
+            for _ in range(2):
+                if self._again(lambda: upload.run(self._start)):
+                    return
+        raise ProviderError(f"{path} arrived damaged, twice")
+
+    def _read(self, path: str, offset: int, limit: int) -> bytes:
+        reading = self._reading
+        in_order = reading is not None and (reading.path, reading.at) == (path, offset)
+        if reading is not None and in_order:
+            content = self._next(reading, limit)
+            if content:
+                return content
+        self._stop_reading()
+        words = (path, str(offset), str(max(limit, _AHEAD) if in_order else limit))
+        self._reading = _Reading(path, offset, self._start("bash", "-c", script("fetch"), "bash", *words))
+        return self._next(self._reading, limit)
+
+    def _next(self, reading: _Reading, limit: int) -> bytes:
+        """The next bytes of the stream; fewer than `limit` only at its end."""
+        try:
+            content = reading.session.read(limit)
+            if len(content) < limit and reading.session.exit_code() != 0:
+                said = reading.session.errors().strip()[-200:]
+                raise ProviderError(f"the box cannot read {reading.path}: {said}")
+        except TimeoutError as error:
+            raise BrokenError("nothing moved for too long") from error
+        reading.at += len(content)
+        return content
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.session.close()
+            self._reading = None
+
+    def _start(self, *argv: str) -> Session:
+        """The command, begun. Raises UnreachableError when the box's folder is not there."""
+        session = self._connection.start(self._root, argv, self._env)
+        try:
+            found = session.pid() is not None
+        except TimeoutError as error:
+            raise BrokenError("the machine does not answer") from error
+        self._noise.strip(session.greeting())
+        if not found:
+            session.close()
+            raise UnreachableError(f"the machine has no folder {self._root}")
+        return session
+
+    def _kill(self, session: Session) -> None:
+        """The command and all that it started are dead; else the box does it, a second later."""
+        try:
+            killer = self._start("bash", "-c", f"kill -KILL -- -{session.pid()}")
+            killer.wait(_KILL_S)
+            killer.close()
+        except (UnreachableError, TimeoutError):
+            self.close()
+
+    def _again(self, verb: Callable[[], _T]) -> _T:
+        """The verb, tried again on a new connection when one broke in the middle of it."""
+        for _ in range(_TRIES - 1):
+            try:
+                return verb()
+            except BrokenError:
+                self.close()
+        return verb()
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """When nobody answers, the provider knows whether there is still a machine."""
+        try:
+            yield
+        except UnreachableError as error:
+            if isinstance(error, BrokenError):
+                self.close()
+            if self._is_known_gone():
+                raise GoneError(f"the provider has no such machine any more; {error}") from error
+            raise
+
+    def _is_known_gone(self) -> bool:
+        """False also when the provider cannot tell."""
+        try:
+            return self._is_gone()
+        except VastrunError:
+            return False

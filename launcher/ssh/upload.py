@@ -1,0 +1,68 @@
+"""Upload: a file of this computer on its way to a box, which goes on where it was cut off."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from typing import BinaryIO
+
+from launcher.errors import ProviderError
+from launcher.ssh.connection import script
+from launcher.ssh.session import BrokenError, Session
+
+_BLOCK = 65536
+_CHUNK = 1 << 16
+_SETTLE_S = 60.0
+_CHECKED_PER_S = 20e6
+"""Bytes whose checksum any machine computes in a second."""
+_DAMAGED = 4
+_CUT_SHORT = 3
+
+Start = Callable[..., Session]
+
+
+class Upload:
+    """One file by its content: stored under a hidden name that holds its checksum, then renamed."""
+
+    def __init__(self, source: BinaryIO, path: str, mode: int) -> None:
+        self._source = source
+        self._path, self._mode = path, mode
+        self._sha256 = hashlib.file_digest(source, "sha256").hexdigest()  # type: ignore[arg-type]
+        self._size = source.seek(0, io.SEEK_END)
+
+    def run(self, start: Start) -> bool:
+        """The file is on the box, whole; False when it was damaged on the way.
+
+        Raises BrokenError, after which it may be run again, and ProviderError.
+        """
+        words = (self._path, str(self._size), self._sha256, f"{self._mode:o}")
+        session = start("bash", "-c", script("store"), "bash", *words)
+        try:
+            self._send(session)
+            exit_code = session.wait(_SETTLE_S + self._size / _CHECKED_PER_S)
+        except TimeoutError as error:
+            raise BrokenError("nothing moved for too long") from error
+        finally:
+            session.close()
+        if exit_code == _CUT_SHORT:
+            raise BrokenError("the connection broke")
+        if exit_code not in (0, _DAMAGED):
+            raise _refused(session.errors())
+        return exit_code == 0
+
+    def _send(self, session: Session) -> None:
+        wanted = session.line()
+        if not wanted.isdigit():
+            return  # its exit code says why
+        self._source.seek(int(wanted) * _BLOCK)
+        while chunk := self._source.read(_CHUNK):
+            if not session.send(chunk):
+                return
+        session.end_input()
+
+
+def _refused(said: str) -> ProviderError:
+    if "No space left" in said or "quota exceeded" in said:
+        return ProviderError("no space left on the box's disk", hint="ask for more: resources.disk_gb")
+    return ProviderError(f"the box did not take the file: {said.strip()[-200:]}")
