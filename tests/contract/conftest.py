@@ -19,6 +19,7 @@ def market(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Market]:
     yield market
     for instance in market.provider.instances():
         market.provider.destroy(instance.id)
+    market.close()
 
 
 @pytest.fixture

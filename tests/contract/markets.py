@@ -13,6 +13,9 @@ from launcher.model import Offer, Order
 from launcher.ports import Provider
 from launcher.providers import provider_class
 from launcher.shipped import onstart_dir
+from launcher.ssh.keys import KeyRing
+from tests.contract.over_ssh import OverSsh
+from tests.emulators.sshd import Sshd
 from tests.fakes import FakeClock, FakeProvider, train_job
 
 LEASE = {
@@ -42,6 +45,7 @@ class Market:
     again: Callable[[], Provider]
     real: bool = True
     """Its boxes run any command and keep any file."""
+    close: Callable[[], None] = lambda: None
 
     def order(self, label: str, *, env: Mapping[str, str] = LEASE) -> Order:
         return Order(
@@ -74,4 +78,15 @@ def local(folder: Path) -> Market:
     return Market(provider=make(), again=make)
 
 
-MAKERS: Mapping[str, Callable[[Path], Market]] = {"fake": fake, "local": local}
+def ssh(folder: Path) -> Market:
+    sshd = Sshd(folder / "sshd")
+    sshd.__enter__()
+
+    def make() -> Provider:
+        keys = KeyRing(folder / "keys")
+        return OverSsh(local(folder).provider, folder / "boxes", sshd, keys)
+
+    return Market(provider=make(), again=make, close=sshd.stop)
+
+
+MAKERS: Mapping[str, Callable[[Path], Market]] = {"fake": fake, "local": local, "ssh": ssh}

@@ -1,0 +1,55 @@
+"""The provider `local`, with boxes that are reached over SSH: a real server, and our own shell on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.job import JobSpec
+from launcher.model import Instance, Offer, Order
+from launcher.ports import Provider, Remote
+from launcher.ssh.connection import Login
+from launcher.ssh.hosts import KnownHosts
+from launcher.ssh.keys import KeyRing
+from launcher.ssh.noise import Noise
+from launcher.ssh.remote import SshRemote
+from tests.emulators.sshd import Sshd
+
+
+class OverSsh:
+    """Everything but `connect` is the provider's own."""
+
+    name = "local"
+    free = True
+
+    def __init__(self, local: Provider, boxes: Path, sshd: Sshd, keys: KeyRing) -> None:
+        self._local, self._boxes, self._sshd, self._keys = local, boxes, sshd, keys
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        return self._local.search(spec)
+
+    def rent(self, order: Order) -> Instance:
+        self._sshd.authorize(self._keys.pair(order.label).public)
+        return self._local.rent(order)
+
+    def instances(self) -> Sequence[Instance]:
+        return self._local.instances()
+
+    def connect(self, instance: Instance) -> Remote:
+        self._local.connect(instance)  # starts its lease again, and says when it is gone
+        login = Login(
+            addresses=[self._sshd.address],
+            key=self._keys.pair(instance.label),
+            hosts=KnownHosts(self._keys.known_hosts(instance.label, instance.id)),
+            user=self._sshd.user,
+        )
+        return SshRemote(
+            login,
+            root=str(self._boxes / instance.id),
+            env={},
+            is_gone=lambda: instance.id not in [found.id for found in self.instances()],
+            noise=Noise(),
+        )
+
+    def destroy(self, instance_id: str) -> None:
+        self._local.destroy(instance_id)

@@ -1,0 +1,153 @@
+"""A real OpenSSH server on a loopback port, all of it in one folder. Use it in a `with`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+_CONFIG = """\
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+StrictModes no
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+MaxStartups 100
+SetEnv HOME={folder}/home
+Subsystem sftp internal-sftp
+"""
+_START_S = 10.0
+
+
+class Sshd:
+    """Lets in whoever holds one of its authorized keys, as the user who runs the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.user = getpass.getuser()
+        self.home = folder / "home"
+        """Of those who log in: its `.bashrc` is read before every command."""
+        self.address = ("127.0.0.1", 0)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Sshd:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(exist_ok=True)
+        (self._folder / "authorized_keys").touch(mode=0o600)
+        if not (self._folder / "host_key").exists():
+            self.new_host_key()
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its host key, as `ssh-keygen -l` prints it."""
+        listed = subprocess.run(
+            ["ssh-keygen", "-l", "-f", self._folder / "host_key.pub"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return listed.stdout.split()[1]
+
+    @property
+    def log(self) -> str:
+        """What the server said."""
+        return (self._folder / "sshd.log").read_text(encoding="utf-8", errors="replace")
+
+    def authorize(self, public_key: str) -> None:
+        """One more key is let in."""
+        with (self._folder / "authorized_keys").open("a", encoding="ascii") as file:
+            file.write(public_key.strip() + "\n")
+
+    def new_host_key(self) -> None:
+        """From its next start on, it shows another host key."""
+        for name in ("host_key", "host_key.pub"):
+            (self._folder / name).unlink(missing_ok=True)
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._folder / "host_key")]
+        subprocess.run(make, check=True, stdin=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        """The server listens, at the same address as before."""
+        port = self.address[1] or _free_port()
+        config = self._folder / "sshd_config"
+        config.write_text(_CONFIG.format(port=port, folder=self._folder), encoding="ascii")
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)  # it refuses to start without
+        server = shutil.which("sshd") or "/usr/sbin/sshd"
+        with (self._folder / "sshd.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [server, "-D", "-e", "-f", config], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.address = ("127.0.0.1", port)
+        self._await_listening()
+
+    def stop(self) -> None:
+        """The server and the connections that it holds are gone; what runs on the machine goes on."""
+        if self._process is None:
+            return
+        for pid in (*_below(self._process.pid), self._process.pid):
+            _kill(pid)
+        self._process.wait()
+        self._process = None
+
+    def _await_listening(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while self._process is not None and self._process.poll() is None:
+            with socket.socket() as plug:
+                if plug.connect_ex(self.address) == 0:
+                    return
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        raise RuntimeError(f"sshd did not start: {self.log}")
+
+
+def _free_port() -> int:
+    with socket.socket() as plug:
+        plug.bind(("127.0.0.1", 0))
+        port: int = plug.getsockname()[1]
+        return port
+
+
+def _below(pid: int) -> list[int]:
+    """The server's own processes for its connections: a parent with privileges, and a child without."""
+    found: list[int] = []
+    for child in _children(pid):
+        if _name(child).startswith("sshd"):
+            found += [*_below(child), child]
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, 9)
+    except ProcessLookupError:
+        return
