@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The lease: gives this instance back by itself, whatever becomes of the launcher.
-# In: VASTRUN_BOX, VASTRUN_INSTANCE, LEASE_*. Out: lease.state, lease.log; in the end, no instance.
+# In: VASTRUN_BOX, VASTRUN_INSTANCE, VASTRUN_PROVIDER, LEASE_*; on Vast also CONTAINER_ID and CONTAINER_API_KEY.
+# Out: lease.state, lease.log; in the end, no instance.
 # `lease.sh` arms it in the background, once; `lease.sh end INSTANCE BOX` ends that instance now.
 set -uo pipefail # no -e: it outlives its own failures
 
@@ -38,18 +39,33 @@ kill_all() {
   done 2>/dev/null
 }
 
+# vast METHOD: what Vast answers about this instance; asks with whatever there is, the key in no argument.
+vast() {
+  local url=${VAST_URL:-https://console.vast.ai}/api/v0/instances/${CONTAINER_ID-}/
+  curl -fsm 15 -X "$1" -K - "$url" <<<"header = \"Authorization: Bearer ${CONTAINER_API_KEY-}\"" ||
+    wget -qO- -t 1 -T 15 --method="$1" -i - <<<"$url?api_key=${CONTAINER_API_KEY-}" ||
+    python3 -c 'import os, sys, urllib.request as u
+auth = {"Authorization": "Bearer " + os.environ["CONTAINER_API_KEY"]}
+print(u.urlopen(u.Request(sys.argv[2], None, auth, method=sys.argv[1]), None, 15).read())' "$1" "$url"
+} 2>/dev/null
+
+# The key works when this instance's own row comes back.
+prove() { [[ ${VASTRUN_PROVIDER-} != vast || $(vast GET) == *'"instances":'*'{'* ]]; }
+
+# Vast has agreed before the instance is gone: asked again until this process is ended with it.
 end_instance() {
+  if [[ ${VASTRUN_PROVIDER-} == vast ]]; then vast DELETE; return 1; fi
   kill_all "VASTRUN_INSTANCE=$VASTRUN_INSTANCE"
   cd / && chmod -R u+rwX "$VASTRUN_BOX"; rm -rf "$VASTRUN_BOX"
 }
 
 tell() {
-  printf '%s\n' "state=$1" "pid=$BASHPID" "armed_at=$armed_at" "ends_at=$((armed_at + limit))" "reason=$reason" >.lease &&
+  printf '%s\n' "state=$state" "pid=$BASHPID" "armed_at=$armed_at" "ends_at=$((armed_at + limit))" "reason=$reason" >.lease &&
     mv .lease lease.state
-  printf '%(%s)T %s: %s\n' -1 "$1" "$reason" >&9
+  printf '%(%s)T %s: %s\n' -1 "$state" "$reason" >&9
 }
 
-shorten() { if (($1 < limit)); then limit=$1 reason=$2; tell armed; fi; }
+shorten() { if (($1 < limit)); then limit=$1 reason=$2; tell; fi; }
 
 bury_run() {
   kill_all "VASTRUN_RUN=$VASTRUN_BOX/run"
@@ -58,9 +74,11 @@ bury_run() {
 }
 
 watch() {
-  local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE over='' home=''
-  tell armed
+  local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE over='' home='' state=proving
+  [[ ${VASTRUN_PROVIDER-} == vast ]] || state=armed
+  tell
   while tick; age=$((now - start)); ((age < limit)) && [[ -d $VASTRUN_BOX ]]; do
+    [[ $state == armed ]] || ((age % 3)) || { prove && state=armed && tell; }
     [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing started in $LEASE_SHIP_S s"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
     [[ -e run.lock && ! -e run/exit ]] && flock -ns run.lock true && [[ ! -e run/exit ]] && bury_run
@@ -68,7 +86,7 @@ watch() {
     [[ -e collected && ! $home ]] && home=1 && shorten $((age + 60)) "the outputs are collected"
     sleep 1 9>&-
   done
-  tell ending
+  state=ending; tell
   until end_instance; do sleep 5; done
 }
 
