@@ -89,6 +89,10 @@ class Offer:
     disk_gb: float
     usd_per_hour: float
     description: str
+    bid_usd_per_hour: float | None = None
+    """What to bid for the GPUs; None: a machine on demand, at its price."""
+    image: str | None = None
+    """What fits the machine when the job names no image."""
 
 
 @dataclass(frozen=True, kw_only=True)
