@@ -57,6 +57,8 @@ class Tracker:
         return self._run
 
     def _work(self) -> None:
+        # The import takes a second of processor time, which the set-up of the training needs more.
+        first = self._queue.get()
         try:
             import wandb
         except ImportError:
@@ -64,16 +66,17 @@ class Tracker:
             self._become(mode="off")
             return
         try:
-            self._track(wandb)
+            self._track(wandb, first)
         except (wandb.Error, OSError) as error:
             print(f"W&B is off from here: {error}", flush=True)
             self._become(state="crashed")
 
-    def _track(self, wandb: Any) -> None:
+    def _track(self, wandb: Any, message: dict[str, Any] | int) -> None:
         run = self._begin(wandb)
         self._become(url=run.url if self._run.mode == "online" else None)
-        while isinstance(message := self._queue.get(), dict):
+        while isinstance(message, dict):
             run.log(message, step=message["step"])
+            message = self._queue.get()
         run.summary.update(self._scores)
         run.finish(exit_code=message)
         self._become(state="finished" if message == 0 else "failed")
