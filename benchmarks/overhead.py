@@ -50,11 +50,11 @@ def _launch(folder: Path) -> float:
     vastrun = Path(sys.executable).with_name("vastrun")
     began = time.time()
     subprocess.run(
-        [str(vastrun), "launch", str(job), "--provider", "local", "--out", str(folder / "runs")],
+        [str(vastrun), "launch", str(job), "--provider", "local", "--out", str(folder / "out")],
         check=True,
         env={**os.environ, **QUIET, "XDG_STATE_HOME": str(folder / "state")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    metrics = next((folder / "runs").glob(f"*/{Path(layout.METRICS).name}"))
+    metrics = folder / "out" / Path(layout.METRICS).name
     return float(json.loads(metrics.read_text().splitlines()[0])["at"]) - began
