@@ -22,15 +22,22 @@ from launcher.ssh.session import BrokenError, Session
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport
 
-_CONNECT_S = 8.0
-_AUTH_S = 15.0
-_OPEN_S = 10.0
 _KEEP_ALIVE_S = 10
 _UNACKNOWLEDGED_MS = 30_000
 
 
 class KeyRefusedError(UnreachableError):
     """The machine answers, and does not accept our key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a silent machine is waited for."""
+
+    connect_s: float = 8.0
+    """At each address, for each step of getting in."""
+    stall_s: float = 20.0
+    """While nothing moves on a connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +49,7 @@ class Login:
     key: KeyPair
     hosts: KnownHosts
     user: str = "root"
+    patience: Patience = Patience()
 
 
 class Connection:
@@ -58,8 +66,9 @@ class Connection:
     def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> Session:
         """The command, started in the folder `box`. `env`: `NAME=value`, no secrets."""
         token = secrets.token_hex(8)
-        words = ["bash", "-c", script("session"), "bash", token, box, *env, "--", *argv]
-        return Session(self._channel(f"exec {shlex.join(words)}"), token)
+        words = [*script("session"), token, box, *env, "--", *argv]
+        channel = self._channel(f"exec {shlex.join(words)}")
+        return Session(channel, token, stall_s=self._login.patience.stall_s)
 
     def drop(self) -> None:
         """The next command gets a new connection."""
@@ -72,11 +81,11 @@ class Connection:
         transport = self._transport
         if transport is not None and transport.is_active():
             try:
-                return _executed(transport, command)
+                return self._executed(transport, command)
             except BrokenError:
                 self.drop()
         self._transport = self._dial_any()
-        return _executed(self._transport, command)
+        return self._executed(self._transport, command)
 
     def _dial_any(self) -> Transport:
         faults: list[tuple[Address, UnreachableError]] = []
@@ -97,12 +106,12 @@ class Connection:
         import paramiko
 
         logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes to the terminal
-        with _in_words():
-            transport = paramiko.Transport(_plugged(address))
+        limit_s = self._login.patience.connect_s
+        with _in_words(limit_s):
+            transport = paramiko.Transport(_plugged(address, limit_s))
             try:
-                transport.banner_timeout = transport.handshake_timeout = _CONNECT_S
-                transport.auth_timeout = _AUTH_S
-                transport.start_client(timeout=2 * _CONNECT_S)
+                transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
+                transport.start_client(timeout=2 * limit_s)
                 self._login.hosts.check(address, transport.get_remote_server_key())
                 transport.auth_publickey(self._login.user, key)
             except BaseException:
@@ -111,27 +120,31 @@ class Connection:
             transport.set_keepalive(_KEEP_ALIVE_S)
             return transport
 
+    def _executed(self, transport: Transport, command: str) -> Channel:
+        """Raises BrokenError when the machine did not take the command."""
+        import paramiko
+
+        limit_s = self._login.patience.stall_s
+        watchdog = threading.Timer(limit_s, transport.close)  # paramiko itself would wait for ever
+        watchdog.start()
+        try:
+            channel = transport.open_session(timeout=limit_s)
+            channel.exec_command(command)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise BrokenError("the connection broke") from error
+        finally:
+            watchdog.cancel()
+        return channel
+
 
 @functools.cache
-def script(name: str) -> str:
-    """The text of one of our scripts that run on the machine."""
-    return (Path(__file__).parent / "scripts" / f"{name}.sh").read_text(encoding="utf-8")
+def script(name: str) -> tuple[str, ...]:
+    """The words that run one of our scripts on the machine; its own words follow.
 
-
-def _executed(transport: Transport, command: str) -> Channel:
-    """Raises BrokenError when the machine did not take the command."""
-    import paramiko
-
-    watchdog = threading.Timer(_OPEN_S, transport.close)  # paramiko itself would wait for ever
-    watchdog.start()
-    try:
-        channel = transport.open_session(timeout=_OPEN_S)
-        channel.exec_command(command)
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        raise BrokenError("the connection broke") from error
-    finally:
-        watchdog.cancel()
-    return channel
+    Without --norc, bash takes itself for a login and reads the user's .bashrc once more.
+    """
+    text = (Path(__file__).parent / "scripts" / f"{name}.sh").read_text(encoding="utf-8")
+    return ("bash", "--norc", "-c", text, "bash")
 
 
 def _loaded(pair: KeyPair) -> PKey:
@@ -144,8 +157,8 @@ def _loaded(pair: KeyPair) -> PKey:
         raise StorageError(f"the run's SSH key cannot be read: {path}") from error
 
 
-def _plugged(address: Address) -> socket.socket:
-    plug = socket.create_connection(address, timeout=_CONNECT_S)
+def _plugged(address: Address, limit_s: float) -> socket.socket:
+    plug = socket.create_connection(address, timeout=limit_s)
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
@@ -153,7 +166,7 @@ def _plugged(address: Address) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def _in_words(limit_s: float) -> Iterator[None]:
     """What went wrong with one address."""
     import paramiko
 
@@ -164,7 +177,7 @@ def _in_words() -> Iterator[None]:
     except ConnectionRefusedError as error:
         raise UnreachableError("refused the connection") from error
     except TimeoutError as error:
-        raise UnreachableError(f"no answer within {_CONNECT_S:g} s") from error
+        raise UnreachableError(f"no answer within {limit_s:g} s") from error
     except (ConnectionError, EOFError) as error:
         raise UnreachableError("closed the connection") from error
     except OSError as error:

@@ -65,7 +65,7 @@ class SshRemote:
         """The finished command. What is left of it after `timeout_s` is killed."""
         limit = str(math.ceil(timeout_s) + 1)
         with self._reaching():
-            session = self._start("timeout", "-s", "KILL", limit, "bash", "-c", command)
+            session = self._start("timeout", "-s", "KILL", limit, *script("command"), command)
             session.end_input()
             try:
                 exit_code = session.wait(timeout_s)
@@ -116,7 +116,7 @@ class SshRemote:
                 return content
         self._stop_reading()
         words = (path, str(offset), str(max(limit, _AHEAD) if in_order else limit))
-        self._reading = _Reading(path, offset, self._start("bash", "-c", script("fetch"), "bash", *words))
+        self._reading = _Reading(path, offset, self._start(*script("fetch"), *words))
         return self._next(self._reading, limit)
 
     def _next(self, reading: _Reading, limit: int) -> bytes:
@@ -152,7 +152,7 @@ class SshRemote:
     def _kill(self, session: Session) -> None:
         """The command and all that it started are dead; else the box does it, a second later."""
         try:
-            killer = self._start("bash", "-c", f"kill -KILL -- -{session.pid()}")
+            killer = self._start(*script("kill"), str(session.pid()))
             killer.wait(_KILL_S)
             killer.close()
         except (UnreachableError, TimeoutError):

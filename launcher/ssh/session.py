@@ -13,9 +13,6 @@ from launcher.errors import UnreachableError
 if TYPE_CHECKING:
     from paramiko import Channel
 
-STALL_S = 20.0
-"""A connection on which nothing moves for this long is given up."""
-
 _CHUNK = 1 << 16
 _GREETING_LIMIT = 1 << 18
 """Bytes that a machine may say before the command's own output."""
@@ -28,16 +25,17 @@ class BrokenError(UnreachableError):
 class Session:
     """A command that was started as `scripts/session.sh` says. What comes before its mark is left out."""
 
-    def __init__(self, channel: Channel, token: str) -> None:
+    def __init__(self, channel: Channel, token: str, *, stall_s: float) -> None:
+        """`stall_s`: a connection on which nothing moves for this long is given up."""
         self._channel = channel
+        self._stall_s = stall_s
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
         self._out, self._err = _Output(token), _Output(token)
 
-    def pid(self, wait_s: float = STALL_S) -> int | None:
+    def pid(self) -> int | None:
         """The command's process, which leads a group of its own; None when there is no box to run it in."""
-        deadline = time.monotonic() + wait_s
-        while self._out.pid is None and self._more(deadline):
+        while self._out.pid is None and self._more(self._stalled_at()):
             pass
         if self._out.pid is None:
             self.exit_code()
@@ -46,11 +44,11 @@ class Session:
 
     def send(self, content: bytes) -> bool:
         """All of it is on its way. False when the command takes no more."""
-        self._channel.settimeout(STALL_S)
+        self._channel.settimeout(self._stall_s)
         try:
             self._channel.sendall(content)
         except TimeoutError as error:
-            raise BrokenError(f"nothing moved for {STALL_S:g} s") from error
+            raise BrokenError(f"nothing moved for {self._stall_s:g} s") from error
         except (OSError, EOFError):
             return False
         return True
@@ -62,13 +60,13 @@ class Session:
 
     def read(self, limit: int) -> bytes:
         """The next bytes of its output: `limit` of them, or all that are left."""
-        while self._out.size < limit and self._more(time.monotonic() + STALL_S):
+        while self._out.size < limit and self._more(self._stalled_at()):
             pass
         return self._out.take(limit)
 
     def line(self) -> str:
         """The next line of its output; empty when there is none."""
-        while b"\n" not in self._out.data and self._more(time.monotonic() + STALL_S):
+        while b"\n" not in self._out.data and self._more(self._stalled_at()):
             pass
         return self._out.take(self._out.data.find(b"\n") + 1).decode("ascii", "replace").strip()
 
@@ -100,6 +98,9 @@ class Session:
     def close(self) -> None:
         """The command's output is not wanted any more."""
         self._channel.close()
+
+    def _stalled_at(self) -> float:
+        return time.monotonic() + self._stall_s
 
     def _more(self, deadline: float) -> bool:
         """Takes in what has come; False when the command is over. Raises TimeoutError, BrokenError."""

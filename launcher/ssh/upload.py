@@ -37,7 +37,7 @@ class Upload:
         Raises BrokenError, after which it may be run again, and ProviderError.
         """
         words = (self._path, str(self._size), self._sha256, f"{self._mode:o}")
-        session = start("bash", "-c", script("store"), "bash", *words)
+        session = start(*script("store"), *words)
         try:
             self._send(session)
             exit_code = session.wait(_SETTLE_S + self._size / _CHECKED_PER_S)
@@ -53,12 +53,10 @@ class Upload:
 
     def _send(self, session: Session) -> None:
         wanted = session.line()
-        if not wanted.isdigit():
-            return  # its exit code says why
-        self._source.seek(int(wanted) * _BLOCK)
-        while chunk := self._source.read(_CHUNK):
-            if not session.send(chunk):
-                return
+        if wanted.isdigit():  # else its exit code says why
+            self._source.seek(int(wanted) * _BLOCK)
+            while (chunk := self._source.read(_CHUNK)) and session.send(chunk):
+                pass
         session.end_input()
 
 

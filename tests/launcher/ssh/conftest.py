@@ -1,0 +1,47 @@
+"""A machine with a real sshd, and a cable to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.ssh.keys import KeyRing
+from launcher.ssh.remote import SshRemote
+from tests.emulators.cable import Cable
+from tests.emulators.sshd import Sshd
+from tests.launcher.ssh.machine import QUICK, RUN, Machine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """It lets the run's key in."""
+    box, keys = tmp_path / "box", KeyRing(tmp_path / "keys")
+    box.mkdir()
+    with Sshd(tmp_path / "sshd") as sshd:
+        sshd.authorize(keys.pair(RUN).public)
+        yield Machine(sshd=sshd, box=box, keys=keys)
+
+
+@pytest.fixture
+def cable(machine: Machine) -> Iterator[Cable]:
+    """Leads to the machine."""
+    with Cable(machine.sshd.address) as cable:
+        yield cable
+
+
+@pytest.fixture
+def shell(machine: Machine) -> Iterator[SshRemote]:
+    """A shell on the machine itself."""
+    shell = machine.shell()
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def wired(machine: Machine, cable: Cable) -> Iterator[SshRemote]:
+    """A shell at the end of the cable."""
+    shell = machine.shell(cable.address, patience=QUICK)
+    yield shell
+    shell.close()

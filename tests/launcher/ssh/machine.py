@@ -1,0 +1,61 @@
+"""A machine to log in to: a real sshd, a box's folder, and a key that it accepts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.ssh.connection import Login, Patience
+from launcher.ssh.hosts import KnownHosts
+from launcher.ssh.keys import KeyRing
+from launcher.ssh.noise import Noise
+from launcher.ssh.remote import SshRemote
+from tests.emulators.sshd import Sshd
+
+RUN, INSTANCE = "calm-heron-3f1a", "52607650"
+USUAL = Patience()
+QUICK = Patience(connect_s=2.0, stall_s=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One rented machine, as seen from both ends."""
+
+    sshd: Sshd
+    box: Path
+    keys: KeyRing
+
+    def shell(
+        self,
+        *addresses: tuple[str, int],
+        fingerprint: str | None = None,
+        env: Mapping[str, str] | None = None,
+        is_gone: Callable[[], bool] = lambda: False,
+        noise: Noise | None = None,
+        patience: Patience = USUAL,
+    ) -> SshRemote:
+        """A shell in the box, as a launcher that has just started makes one."""
+        login = Login(
+            addresses=self._or_direct(addresses),
+            key=self.keys.pair(RUN),
+            hosts=KnownHosts(self.keys.known_hosts(RUN, INSTANCE), fingerprint=fingerprint),
+            user=self.sshd.user,
+            patience=patience,
+        )
+        noise = noise or Noise()
+        return SshRemote(login, root=str(self.box), env=env or {}, is_gone=is_gone, noise=noise)
+
+    def _or_direct(self, addresses: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+        return addresses or [self.sshd.address]
+
+
+def eventually(holds: Callable[[], bool], *, within_s: float = 10.0) -> bool:
+    """Whether it comes to hold in time."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

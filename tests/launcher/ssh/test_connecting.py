@@ -1,0 +1,149 @@
+"""Getting in: which address, whose key, and what is said when nobody opens."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.ssh.connection import KeyRefusedError
+from launcher.ssh.hosts import HostKeyChangedError
+from launcher.ssh.remote import SshRemote
+from tests.emulators.cable import Cable
+from tests.launcher.ssh.machine import INSTANCE, QUICK, RUN, Machine
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, int]]:
+    """An address that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()
+
+
+@pytest.fixture
+def closed() -> tuple[str, int]:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address: tuple[str, int] = server.getsockname()
+    return address
+
+
+def says_hello(shell: SshRemote) -> bool:
+    return shell.run("echo hello", timeout_s=10).stdout == "hello\n"
+
+
+def test_the_proxy_is_used_when_the_direct_address_refuses(machine: Machine, closed: tuple[str, int]) -> None:
+    assert says_hello(machine.shell(closed, machine.sshd.address))
+
+
+def test_the_proxy_is_used_when_the_direct_address_is_silent(
+    machine: Machine, silent: tuple[str, int]
+) -> None:
+    assert says_hello(machine.shell(silent, machine.sshd.address, patience=QUICK))
+
+
+def test_the_address_that_answered_is_tried_first_the_next_time(
+    machine: Machine, silent: tuple[str, int]
+) -> None:
+    assert says_hello(machine.shell(silent, machine.sshd.address, patience=QUICK))
+    with Cable(silent) as direct:
+        assert says_hello(machine.shell(direct.address, machine.sshd.address))
+        assert direct.connections == 0
+
+
+def test_what_went_wrong_is_said_for_every_address(
+    machine: Machine, closed: tuple[str, int], silent: tuple[str, int]
+) -> None:
+    with pytest.raises(UnreachableError) as caught:
+        machine.shell(closed, silent, patience=QUICK).read("note")
+    refused, unanswered = str(caught.value).split("; ")
+    assert f"127.0.0.1:{closed[1]} refused the connection" in refused
+    assert f"127.0.0.1:{silent[1]} does not answer as an SSH server" in unanswered
+
+
+def test_a_machine_without_an_address_is_unreachable(machine: Machine) -> None:
+    machine.sshd.stop()
+    with pytest.raises(UnreachableError, match="refused the connection"):
+        machine.shell().read("note")
+
+
+def test_a_key_that_is_not_accepted_is_told_and_counted(machine: Machine) -> None:
+    (machine.sshd.home.parent / "authorized_keys").write_text("")
+    shell = machine.shell()
+    for _ in range(2):
+        with pytest.raises(KeyRefusedError, match="does not accept our key"):
+            shell.read("note")
+    assert shell.auth_failures == 2
+
+
+def test_the_user_s_own_keys_agent_and_settings_are_not_used(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host *\n  HostName 192.0.2.1\n  User nobody\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        agent.listen()
+        agent.setblocking(False)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        assert says_hello(machine.shell())
+        with pytest.raises(BlockingIOError):  # nobody came
+            agent.accept()
+
+
+def test_a_host_key_is_believed_on_first_use_and_by_whoever_comes_later(machine: Machine) -> None:
+    assert says_hello(machine.shell())
+    host, port = machine.sshd.address
+    noted = machine.keys.known_hosts(RUN, INSTANCE).read_text()
+    assert noted.startswith(f"[{host}]:{port} ssh-ed25519 ")
+    assert says_hello(machine.shell())
+    assert machine.keys.known_hosts(RUN, INSTANCE).read_text() == noted
+
+
+def test_a_host_key_that_changed_is_refused_before_anything_is_sent(machine: Machine) -> None:
+    assert says_hello(machine.shell())
+    machine.sshd.stop()
+    machine.sshd.new_host_key()
+    machine.sshd.start()
+    with pytest.raises(HostKeyChangedError, match="has changed") as caught:
+        machine.shell().write("inbox/secrets.env", b"A='b'\n")
+    assert machine.sshd.fingerprint in str(caught.value)
+    assert not (machine.box / "inbox").exists()
+    assert machine.sshd.log.count("Accepted publickey") == 1
+
+
+def test_a_host_key_whose_fingerprint_was_given_is_believed(machine: Machine) -> None:
+    assert says_hello(machine.shell(fingerprint=machine.sshd.fingerprint))
+
+
+def test_another_host_key_than_the_given_one_is_refused_on_first_use(machine: Machine) -> None:
+    with pytest.raises(HostKeyChangedError):
+        machine.shell(fingerprint="SHA256:" + "A" * 43).run("true", timeout_s=10)
+    assert "Accepted publickey" not in machine.sshd.log
+
+
+def test_a_machine_that_the_provider_has_no_more_is_gone(machine: Machine) -> None:
+    machine.sshd.stop()
+    with pytest.raises(GoneError, match="refused the connection"):
+        machine.shell(is_gone=lambda: True).run("true", timeout_s=10)
+
+
+def test_a_provider_that_cannot_tell_leaves_a_machine_silent_not_gone(machine: Machine) -> None:
+    def cannot_tell() -> bool:
+        raise ProviderError("too many requests")
+
+    machine.sshd.stop()
+    with pytest.raises(UnreachableError, match="refused the connection"):
+        machine.shell(is_gone=cannot_tell).run("true", timeout_s=10)
+
+
+def test_a_machine_whose_box_is_not_there_yet_is_unreachable(machine: Machine) -> None:
+    machine.box.rmdir()
+    with pytest.raises(UnreachableError, match="has no folder"):
+        machine.shell().read("lease.state")
+    machine.box.mkdir()
+    assert says_hello(machine.shell())
