@@ -1,6 +1,6 @@
 """Vast's API as one instance sees it, for the tests of the lease: its own row, and its end.
 
-In: the folder for its files. Out: `port`; `calls`, a line for each call. Answers 503 while there is a file `down`.
+In: the folder for its files. Out: `port`; `calls`, a line for each call. Answers 503 while `down` is there.
 """
 
 import json

@@ -1,0 +1,99 @@
+"""The provider `vast`: GPUs rented on Vast.ai."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.errors import GoneError, UnreachableError
+from launcher.job import JobSpec
+from launcher.model import LABEL_PREFIX, Instance, Offer, Order
+from launcher.ports import Clock, Remote
+from launcher.providers.vast import boot, market, renting
+from launcher.providers.vast.api import SERVER, Account, VastApi
+from launcher.providers.vast.limits import Limiter
+from launcher.providers.vast.onstart import BOX
+from launcher.providers.vast.refusals import silent
+from launcher.providers.vast.rows import InstanceRow
+from launcher.ssh.connection import Login
+from launcher.ssh.hosts import KnownHosts
+from launcher.ssh.keys import KeyRing
+from launcher.ssh.noise import Noise
+from launcher.ssh.remote import SshRemote
+
+
+class VastProvider:
+    """The market of Vast.ai, for one account. `Provider` says what each verb promises."""
+
+    name = "vast"
+    free = False
+
+    def __init__(self, account: Account, state: Path, *, clock: Clock) -> None:
+        """`state`: a folder that all launchers of this user share."""
+        self._clock = clock
+        self._api = VastApi(account, Limiter(state / "vast-calls.json", clock), clock)
+        self._keys = KeyRing(state / "keys")
+        self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
+        self._opened: set[str] = set()
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
+        return market.fitting(self._api, spec, self._clock.now())
+
+    def survey(self, spec: JobSpec) -> market.Survey:
+        """The market as the job sees it: what each limit removes, and what the rest would cost."""
+        return market.survey(self._api, spec, self._clock.now())
+
+    def rent(self, order: Order) -> Instance:
+        """A machine as it was offered. Asks once."""
+        return renting.rent(self._api, order, self._env, self._clock.now())
+
+    def instances(self) -> Sequence[Instance]:
+        """Every machine whose label is ours."""
+        rows = self._api.instances()
+        return [renting.instance_of(InstanceRow.of(row)) for row in rows if _is_ours(row)]
+
+    def connect(self, instance: Instance) -> Remote:
+        """A shell on the instance. Raises ProviderError where its row says that it never comes up."""
+        row = self._row(instance.id)
+        if row is None:
+            raise GoneError(f"Vast has no instance {instance.id}")
+        fault = boot.fault(row)
+        if fault is not None:
+            raise fault
+        addresses = [address for address in (row.direct, row.proxy) if address is not None]
+        if not boot.may_answer(row) or not addresses:
+            raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
+        return self._shell(row, addresses)
+
+    def destroy(self, instance_id: str) -> None:
+        """Vast agreed to end it, or has none."""
+        if instance_id.isdecimal():
+            with contextlib.suppress(GoneError):
+                self._api.destroy(instance_id)
+
+    def _row(self, instance_id: str) -> InstanceRow | None:
+        found = self._api.instance(instance_id) if instance_id.isdecimal() else None
+        return None if found is None else InstanceRow.of(found)
+
+    def _shell(self, row: InstanceRow, addresses: Sequence[tuple[str, int]]) -> Remote:
+        run_id = row.label.removeprefix(LABEL_PREFIX)
+        key = self._keys.pair(run_id)
+        if row.id not in self._opened:
+            self._api.attach_key(row.id, key.public)
+            self._opened.add(row.id)
+        known = KnownHosts(self._keys.known_hosts(run_id, row.id))
+        return SshRemote(
+            Login(addresses=addresses, key=key, hosts=known),
+            root=BOX,
+            env={},
+            is_gone=lambda: self._row(row.id) is None,
+            noise=Noise(),
+        )
+
+
+def _is_ours(row: object) -> bool:
+    if not isinstance(row, dict):
+        raise silent("a list of instances with something else in it")
+    return str(row.get("label") or "").startswith(LABEL_PREFIX)

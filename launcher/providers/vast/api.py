@@ -1,0 +1,216 @@
+"""Vast's API through its own SDK: polite, and patient where a call is safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from launcher.errors import ProviderError, UncertainError, UsageError
+from launcher.ports import Clock
+from launcher.providers.vast.limits import Limiter
+from launcher.providers.vast.refusals import Answer, error_of, silent
+
+if TYPE_CHECKING:
+    from vastai import VastAI
+
+SERVER = "https://console.vast.ai"
+_TIMEOUT_S = 30.0
+_PAUSES_S = (1.0, 4.0)
+_BACK_OFF_S = (5.0, 15.0, 45.0)
+_PAGE = 25
+_PAGES = 400
+_T = TypeVar("_T")
+
+
+class Refused(Exception):
+    """Vast answered, and it is not a success."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"HTTP {answer.status} {answer.reason}".strip())
+        self.answer = answer
+
+
+class NoAnswer(Exception):
+    """There is no answer that can be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Whose machines, and where."""
+
+    key: str = field(repr=False)
+    server: str = SERVER
+
+    def __repr__(self) -> str:
+        return f"Account(key=<secret>, server={self.server!r})"
+
+
+class VastApi:
+    """The calls that the provider needs. Each returns Vast's JSON, or raises one of our errors."""
+
+    def __init__(self, account: Account, limiter: Limiter, clock: Clock) -> None:
+        self._account = account
+        self._limiter = limiter
+        self._clock = clock
+        self._made: VastAI | None = None
+
+    def search(self, query: Mapping[str, Any], *, kind: str, disk_gb: float, order: str) -> list[Any]:
+        """Offers, at most one page of them. `order` is a column and its direction, as `dph_total asc`."""
+
+        def search() -> Any:
+            return self._sdk().search_offers(
+                query=dict(query), type=kind, order=order, storage=disk_gb, no_default=True
+            )
+
+        return _list(self._repeat("search", search))
+
+    def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Rents. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
+
+        def create() -> Any:
+            return self._sdk().create_instance(id=int(offer_id), **request)
+
+        try:
+            return _object(self._answer("create", create))
+        except Refused as refused:
+            if refused.answer.transient:
+                raise UncertainError(f"Vast failed while it rented: {refused}") from refused
+            raise error_of(refused.answer) from refused
+        except NoAnswer as missing:
+            raise UncertainError(f"Vast did not say whether it rented: {missing}") from missing
+
+    def instances(self) -> list[Any]:
+        """Every instance of the account: all pages, or an error."""
+        return [row for page in self._pages() for row in page]
+
+    def instance(self, instance_id: str) -> Any:
+        """One instance's row; None when there is no such instance."""
+
+        def show() -> Any:
+            # The SDK's own show_instance fails on a row without start_date or extra_env.
+            answer = self._sdk().client.get(f"/instances/{int(instance_id)}/", query_args={"owner": "me"})
+            answer.raise_for_status()
+            return answer.json()
+
+        answer = _object(self._repeat("show", show))
+        if "instances" not in answer:
+            raise silent("an instance without a row")
+        return answer["instances"]
+
+    def destroy(self, instance_id: str) -> None:
+        """Vast agreed to end the instance. Raises GoneError when there is none."""
+        answer = _object(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
+        if answer.get("success") is False:
+            said = answer.get("msg") or answer.get("error")
+            raise ProviderError(f"Vast does not destroy {instance_id}: {said}")
+
+    def credit_usd(self) -> float:
+        """Dollars left on the account."""
+        credit = _object(self._repeat("account", lambda: self._sdk().show_user())).get("credit")
+        if not isinstance(credit, int | float):
+            raise ProviderError("Vast does not say how much credit the account has")
+        return float(credit)
+
+    def attach_key(self, instance_id: str, public_key: str) -> None:
+        """The instance lets the owner of that SSH key in."""
+
+        def attach() -> Any:
+            return self._sdk().attach_ssh(instance_id=int(instance_id), ssh_key=public_key)
+
+        self._repeat("attach key", attach)
+
+    def _pages(self) -> Iterator[list[Any]]:
+        request: dict[str, Any] = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
+        for _ in range(_PAGES):
+            answer = _object(self._repeat("list", lambda: self._sdk().show_instances_v1(dict(request))))
+            if answer.get("success") is False or not isinstance(answer.get("instances"), list):
+                raise silent("a list of instances without its rows")
+            yield answer["instances"]
+            token = answer.get("next_token")
+            if not token:
+                return
+            if token == request.get("after_token"):
+                break
+            request["after_token"] = token
+        raise silent("a list of instances without an end")
+
+    def _repeat(self, endpoint: str, call: Callable[[], _T]) -> _T:
+        """The answer to a call that is safe to repeat; asked again after a fault that passes."""
+        pauses = iter(_PAUSES_S)
+        while True:
+            try:
+                return self._answer(endpoint, call)
+            except Refused as refused:
+                error = error_of(refused.answer)
+                if not refused.answer.transient:
+                    raise error from refused
+            except NoAnswer as missing:
+                error = silent(str(missing))
+            pause = next(pauses, None)
+            if pause is None:
+                raise error
+            self._clock.sleep(pause)
+
+    def _answer(self, endpoint: str, call: Callable[[], _T]) -> _T:
+        """The answer to one call, in its turn. One that came too often was not carried out: asked again."""
+        pauses = iter(_BACK_OFF_S)
+        while True:
+            self._limiter.wait(endpoint)
+            try:
+                return _once(call)
+            except Refused as refused:
+                pause = next(pauses, None) if refused.answer.too_often else None
+                if pause is None:
+                    raise
+                self._limiter.hold_off(endpoint, max(pause, refused.answer.retry_after_s() or 0.0))
+
+    def _sdk(self) -> VastAI:
+        if self._made is None:
+            try:
+                from vastai import VastAI
+            except ImportError as error:
+                raise UsageError(
+                    "the provider vast needs the package vastai", hint="pip install 'vastrun[vast]'"
+                ) from error
+            # One attempt: its own retries may rent twice, and are too quick for Vast's limits.
+            self._made = VastAI(api_key=self._account.key, server_url=self._account.server, retry=1)
+            self._made.client.timeout = _TIMEOUT_S
+        return self._made
+
+
+def _once(call: Callable[[], _T]) -> _T:
+    import requests
+
+    try:
+        return call()
+    except requests.HTTPError as error:
+        response = error.response
+        if response is None:
+            raise NoAnswer(_in_words(error)) from error
+        answer = Answer(status=response.status_code, text=response.text, headers=response.headers)
+        raise Refused(answer) from error
+    except requests.RequestException as error:
+        raise NoAnswer(_in_words(error)) from error
+    except KeyError as error:
+        raise NoAnswer(f"an answer without {error}") from error
+
+
+def _in_words(error: Exception) -> str:
+    """The innermost cause: the outer ones repeat the whole request."""
+    name, reason = type(error).__name__, error
+    while reason.args and isinstance(reason.args[0], Exception):
+        reason = reason.args[0]
+    return f"{name}: {getattr(reason, 'reason', None) or reason}"[:300]
+
+
+def _object(answer: Any) -> Mapping[str, Any]:
+    if not isinstance(answer, dict):
+        raise silent(f"a {type(answer).__name__} instead of an object")
+    return answer
+
+
+def _list(answer: Any) -> list[Any]:
+    if not isinstance(answer, list):
+        raise silent(f"a {type(answer).__name__} instead of a list")
+    return answer

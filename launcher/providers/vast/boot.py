@@ -1,0 +1,48 @@
+"""What an instance's row says of its start: on its way, up, or never to be up, and by whose fault."""
+
+from __future__ import annotations
+
+import re
+
+from launcher.errors import ProviderError
+from launcher.model import Cause
+from launcher.providers.vast.rows import InstanceRow
+
+_IMAGE = re.compile(
+    r"manifest for \S+ not found|pull access denied|unauthorized: authentication required"
+    r"|failed to resolve reference|repository does not exist|invalid reference format"
+)
+_HOST = re.compile(
+    r"OCI runtime create failed|failed to inject CDI devices|failed to start containers"
+    r"|unexpected EOF|no space left on device|docker_build\(\) error"
+)
+_UP = ("running", "exited", "unknown", "offline")
+"""A status lags by minutes: a box in any of these may answer."""
+
+
+def fault(row: InstanceRow) -> ProviderError | None:
+    """Why this instance never comes up; None while it may. Cheap to know, and known within seconds."""
+    if row.actual_status == "running":
+        return None
+    said = row.status_msg.replace("\n", " ")[-300:]
+    if _IMAGE.search(row.status_msg):
+        error = ProviderError(f"the image cannot be pulled: {said}", hint="check image: in the job file")
+        error.cause = Cause.USER_ERROR
+        return error
+    never_scheduled = row.state == "loading" and row.is_stopped
+    if _HOST.search(row.status_msg) or never_scheduled:
+        error = ProviderError(f"machine {row.machine_id} does not start: {said or 'it was never scheduled'}")
+        error.cause = Cause.HOST
+        return error
+    return None
+
+
+def may_answer(row: InstanceRow) -> bool:
+    """Whether it is worth trying to reach the box."""
+    return row.actual_status in _UP
+
+
+def progress(row: InstanceRow) -> str:
+    """How far its start is, in a few words."""
+    said = row.status_msg.splitlines()[-1] if row.status_msg else ""
+    return f"{row.actual_status or 'created'}: {said}" if said else row.state

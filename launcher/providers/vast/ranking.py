@@ -1,0 +1,107 @@
+"""Which offer finishes the job for the least money: expected cost, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from launcher import policy
+from launcher.job import JobSpec
+from launcher.providers.vast.offers import offer_of
+from launcher.providers.vast.rows import OfferRow
+
+_DOWNLOAD_GB = 6.0
+"""An image with torch, compressed, and what set-up and data usually add."""
+_UPLOAD_GB = 2.0
+"""Checkpoints and outputs that come home."""
+_NET_SHARE = 0.25
+"""Of the bandwidth that a host lists, what a download was seen to get: a fifth to a half."""
+_PREEMPTION_RISK = 0.2
+_SLOW_BOOT_RISK = 0.5
+"""Risk that a box which needs the whole time limit for its image never becomes ready."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What finishing the job on one offer is expected to cost, in dollars."""
+
+    row: OfferRow
+    usd_per_hour: float
+    train_hours: float
+    fetch_hours: float
+    train_usd: float
+    storage_usd: float
+    fetch_usd: float
+    """The time in which the image and the data are fetched, at the full price: waiting is not free."""
+    bandwidth_usd: float
+    risk_usd: float
+
+    @property
+    def usd(self) -> float:
+        """The sum that the ranking sorts by."""
+        return self.train_usd + self.storage_usd + self.fetch_usd + self.bandwidth_usd + self.risk_usd
+
+    def __str__(self) -> str:
+        row = self.row
+        return (
+            f"${self.usd:.2f} to finish on {row.gpus} x {row.gpu_name} at ${self.usd_per_hour:.3f}/h "
+            f"(machine {row.machine_id}, {row.place or 'place unknown'}): "
+            f"${self.train_usd:.2f} GPU for {self.train_hours:.1f} h at dlperf {row.dlperf:.0f}, "
+            f"${self.storage_usd:.2f} disk, "
+            f"${self.fetch_usd:.2f} fetching for {self.fetch_hours * 60:.0f} min "
+            f"at {row.down_mbps:.0f} Mbit/s, "
+            f"${self.bandwidth_usd:.2f} traffic, "
+            f"${self.risk_usd:.2f} risk at reliability {row.reliability:.1%}"
+        )
+
+
+def ranked(rows: Sequence[OfferRow], spec: JobSpec) -> list[Estimate]:
+    """Estimates for the rows that the job can pay, the cheapest to finish first."""
+    typical = median([row.dlperf for row in rows if row.dlperf > 0] or [1.0])
+    estimates = (estimate(row, spec, typical_dlperf=typical) for row in rows)
+    return sorted(
+        (made for made in estimates if made is not None),
+        key=lambda made: (made.usd, -made.row.reliability, made.row.id),
+    )
+
+
+def estimate(row: OfferRow, spec: JobSpec, *, typical_dlperf: float) -> Estimate | None:
+    """The expected cost, for a job that takes its whole time limit where `typical_dlperf` is had."""
+    offer = offer_of(row, spec)
+    if offer is None:
+        return None
+    price = offer.usd_per_hour
+    train_hours = spec.limits.hours * _slowness(row, spec, typical_dlperf)
+    fetch_hours = _DOWNLOAD_GB * 8000 / max(1.0, row.down_mbps * _NET_SHARE) / 3600
+    train_usd = (price - row.storage_usd_per_hour) * train_hours
+    storage_usd = row.storage_usd_per_hour * train_hours
+    fetch_usd = price * fetch_hours
+    return Estimate(
+        row=row,
+        usd_per_hour=price,
+        train_hours=train_hours,
+        fetch_hours=fetch_hours,
+        train_usd=train_usd,
+        storage_usd=storage_usd,
+        fetch_usd=fetch_usd,
+        bandwidth_usd=_DOWNLOAD_GB * row.down_usd_per_gb + _UPLOAD_GB * row.up_usd_per_gb,
+        risk_usd=_risk(row, spec, fetch_hours) * (train_usd + storage_usd + fetch_usd),
+    )
+
+
+def _slowness(row: OfferRow, spec: JobSpec, typical_dlperf: float) -> float:
+    """How much longer than on a typical offer. A job without GPUs gains nothing by a faster one.
+
+    An offer without a score counts as half as fast: there is a reason why it has none.
+    """
+    if spec.resources.gpus == 0:
+        return 1.0
+    return typical_dlperf / (row.dlperf or typical_dlperf / 2)
+
+
+def _risk(row: OfferRow, spec: JobSpec, fetch_hours: float) -> float:
+    """Chance that the work has to be paid for once more."""
+    slow_boot = min(1.0, fetch_hours * 3600 / policy.BOOT_S) ** 2 * _SLOW_BOOT_RISK
+    preemption = _PREEMPTION_RISK if spec.resources.interruptible else 0.0
+    return min(1.0, (1.0 - row.reliability) + slow_boot + preemption)

@@ -1,0 +1,146 @@
+"""What Vast's refusals mean: one table from status and text to our errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from launcher.errors import (
+    AuthError,
+    GoneError,
+    NoOfferError,
+    ProviderError,
+    UnreachableError,
+    VastrunError,
+)
+from launcher.model import Cause
+
+_BILLING = "https://cloud.vast.ai/billing/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """An HTTP answer that is not a success."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+    @property
+    def reason(self) -> str:
+        """What Vast says, on one short line."""
+        try:
+            body = json.loads(self.text)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            return " ".join(self.text.split())[:300]
+        said = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)]
+        return ": ".join(said)[:300]
+
+    @property
+    def transient(self) -> bool:
+        """True when the same call may well succeed in a moment."""
+        return self.status in (500, 502, 503, 504)
+
+    @property
+    def too_often(self) -> bool:
+        """True when Vast asks for a pause. A daily quota is another matter: no pause helps."""
+        return self.status == 429 and "search_quota_exceeded" not in self.text
+
+    def retry_after_s(self) -> float | None:
+        """How long Vast asks to wait, where it says so."""
+        said: object = self.headers.get("Retry-After")
+        if said is None:
+            try:
+                said = json.loads(self.text)["retry_after"]
+            except (ValueError, TypeError, KeyError):
+                return None
+        try:
+            return max(0.0, float(str(said)))
+        except ValueError:
+            return None
+
+
+def silent(text: str) -> UnreachableError:
+    """Vast's API cannot be reached: what it would have said is not known."""
+    error = UnreachableError(f"Vast's API does not answer: {text}", hint="look at https://status.vast.ai")
+    error.cause = Cause.PROVIDER
+    return error
+
+
+def error_of(answer: Answer) -> VastrunError:
+    """What the refusal means. The first line of the table that fits says it."""
+    for statuses, substring, meaning in _TABLE:
+        if (not statuses or answer.status in statuses) and substring in answer.text:
+            return meaning(answer)
+    if answer.transient:
+        return silent(f"HTTP {answer.status} {answer.reason}".strip())
+    return ProviderError(f"Vast refused: HTTP {answer.status} {answer.reason}".strip())
+
+
+def _auth(answer: Answer) -> VastrunError:
+    return AuthError(
+        f"Vast does not accept the API key ({answer.reason})",
+        hint="export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/",
+    )
+
+
+def _quota(answer: Answer) -> VastrunError:
+    try:
+        until = datetime.fromtimestamp(float(answer.headers["X-RateLimit-Reset"]), UTC)
+    except (KeyError, ValueError, OverflowError, OSError):
+        return ProviderError("Vast's daily quota of searches is used up; it is full again at midnight UTC")
+    return ProviderError(
+        f"Vast's daily quota of searches is used up; it is full again on {until:%d %B at %H:%M} UTC"
+    )
+
+
+def _credit(answer: Answer) -> VastrunError:
+    return ProviderError(f"Vast refused for lack of credit ({answer.reason})", hint=f"add some at {_BILLING}")
+
+
+def _spend_rate(answer: Answer) -> VastrunError:
+    return ProviderError(
+        f"Vast limits how much this account may spend an hour ({answer.reason})",
+        hint="verify the account or rent something cheaper: limits.usd_per_hour",
+    )
+
+
+def _taken(answer: Answer) -> VastrunError:
+    return NoOfferError(f"the offer is gone ({answer.reason})", hint="vastrun launch again")
+
+
+def _gone(_answer: Answer) -> VastrunError:
+    return GoneError("Vast has no such instance")
+
+
+def _denied(answer: Answer) -> VastrunError:
+    return AuthError(
+        f"the API key may not do this ({answer.reason})",
+        hint="give it instance_read, instance_write, user_read and misc at https://cloud.vast.ai/manage-keys/",
+    )
+
+
+def _too_often(answer: Answer) -> VastrunError:
+    return silent(f"it wants fewer calls (HTTP 429 {answer.reason})")
+
+
+_TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
+    # status          text                     meaning
+    ((), "auth_error", _auth),
+    ((), "Invalid user key", _auth),
+    ((401,), "", _auth),
+    ((), "search_quota_exceeded", _quota),
+    ((), "insufficient_credit", _credit),
+    ((), "spend_rate_limit", _spend_rate),
+    ((429,), "", _too_often),
+    ((), "no_such_ask", _taken),
+    ((409, 410), "longer available", _taken),
+    ((404,), "no_such_instance", _gone),
+    ((404,), "not_found", _gone),
+    ((403,), "", _denied),
+)
+"""The text comes first: Vast answers 404 to a bad key, and 400, 404 or 410 to an offer that is gone."""

@@ -1,0 +1,131 @@
+"""Renting on Vast: one request, and a machine that is what was offered, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
+from launcher.model import Instance, Order
+from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.onstart import onstart_text
+from launcher.providers.vast.refusals import Answer, error_of
+from launcher.providers.vast.rows import InstanceRow
+
+_RUNTYPE = "ssh_direc ssh_proxy"
+_PRICE_SLACK = 1.02
+
+
+def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Instance:
+    """A machine as it was offered. Raises NoOfferError, UncertainError, ProviderError."""
+    _check_credit(api, order)
+    answer = api.create(order.offer.id, request(order, env))
+    instance_id = str(answer.get("new_contract") or "")
+    if answer.get("success") is False:
+        raise _refused(api, instance_id, answer)
+    if not instance_id:
+        raise UncertainError("Vast said that it rented, but not what")
+    return _checked(api, instance_id, order, now)
+
+
+def request(order: Order, env: Mapping[str, str]) -> dict[str, Any]:
+    """What Vast is asked for. Holds no secret."""
+    image = order.image or order.offer.image
+    if image is None:
+        raise NoOfferError("no image of ours runs on this offer", hint="image: in the job file")
+    return {
+        "image": image,
+        "disk": order.disk_gb,
+        "env": {**order.env, **env},
+        "label": order.label,
+        "onstart_cmd": onstart_text(order.onstart),
+        "runtype": _RUNTYPE,
+        "price": order.offer.bid_usd_per_hour,
+        # Else a lost race makes a stopped machine, which costs its disk for ever.
+        "cancel_unavail": True,
+    }
+
+
+def instance_of(row: InstanceRow) -> Instance:
+    """The row as an instance of ours."""
+    return Instance(
+        id=row.id,
+        label=row.label,
+        state=row.state,
+        usd_per_hour=row.usd_per_hour,
+        rented_at=row.start_date,
+        host=row.machine_id,
+    )
+
+
+def _check_credit(api: VastApi, order: Order) -> None:
+    """Vast stops every machine of an account that runs dry, and lets others have them."""
+    worst_usd = order.offer.usd_per_hour * float(order.env["LEASE_LIFE_S"]) / 3600
+    credit_usd = api.credit_usd()
+    if credit_usd < worst_usd:
+        raise ProviderError(
+            f"the account has ${credit_usd:.2f} of credit; this run may cost ${worst_usd:.2f}",
+            hint=f"add ${worst_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, or lower limits.usd",
+        )
+
+
+def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> VastrunError:
+    """The error to raise. A refusal may leave a stopped machine behind: that one is ended first."""
+    error = error_of(Answer(status=200, text=json.dumps(answer), headers={}))
+    if not instance_id:
+        return error
+    api.destroy(instance_id)
+    return NoOfferError(f"the machine did not start: {error}")
+
+
+def _checked(api: VastApi, instance_id: str, order: Order, now: float) -> Instance:
+    """The rented machine; ended at once where it is not what was offered.
+
+    One that cannot be looked at is taken as ordered: it is ours, whatever it is.
+    """
+    ordered = Instance(
+        id=instance_id,
+        label=order.label,
+        state="loading",
+        usd_per_hour=order.offer.usd_per_hour,
+        rented_at=now,
+        host=order.offer.host,
+    )
+    try:
+        found = api.instance(instance_id)
+        row = None if found is None else InstanceRow.of(found)
+    except ProviderError:
+        return ordered
+    if row is None:
+        return ordered
+    difference = _difference(row, order)
+    if difference:
+        with contextlib.suppress(GoneError):
+            api.destroy(instance_id)
+        raise NoOfferError(f"the machine is not what was offered: {difference}")
+    return replace(
+        ordered,
+        state=row.state,
+        rented_at=row.start_date or now,
+        usd_per_hour=row.usd_per_hour or ordered.usd_per_hour,
+        host=row.machine_id or ordered.host,
+    )
+
+
+def _difference(row: InstanceRow, order: Order) -> str:
+    """How the machine is worse than its offer; empty when it is not. What is unknown yet is no difference."""
+    offer = order.offer
+    checks = (
+        (not row.is_stopped, "somebody else was faster, and it is stopped"),
+        (row.gpu_name in ("", offer.gpu_name), f"{row.gpu_name} instead of {offer.gpu_name}"),
+        (row.gpus in (0, offer.gpus), f"{row.gpus} GPUs instead of {offer.gpus}"),
+        (row.disk_gb in (0.0, -1.0) or row.disk_gb >= order.disk_gb, f"{row.disk_gb:g} GB disk"),
+        (
+            row.usd_per_hour <= offer.usd_per_hour * _PRICE_SLACK,
+            f"${row.usd_per_hour:.3f}/h instead of ${offer.usd_per_hour:.3f}/h",
+        ),
+    )
+    return "; ".join(text for holds, text in checks if not holds)

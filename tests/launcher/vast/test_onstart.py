@@ -1,0 +1,69 @@
+"""The onstart text fits Vast's field, runs under any shell, and arms the lease."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import ProviderError
+from launcher.providers.vast.onstart import LIMIT_BYTES, onstart_text
+from launcher.shipped import onstart_dir
+from tests.contract.markets import LEASE
+
+LEASE_SH = onstart_dir() / "lease.sh"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """Root's home on a box; its lease is ended with it."""
+    yield tmp_path
+    instance = f"onstart-{tmp_path.name}"
+    subprocess.run(["bash", str(LEASE_SH), "end", instance, str(tmp_path / "vastrun")], check=True)
+
+
+def run_onstart(home: Path, *shell: str, **env: str) -> None:
+    script = home / "onstart.sh"
+    script.write_text(onstart_text(LEASE_SH.read_text()))
+    script.chmod(0o700)
+    variables = {"HOME": str(home), "PATH": os.environ["PATH"], "CONTAINER_ID": f"onstart-{home.name}"}
+    subprocess.run([*shell, str(script)], env={**variables, **LEASE, **env}, check=True, timeout=20)
+
+
+def state_of(home: Path) -> dict[str, str]:
+    deadline = time.monotonic() + 10
+    path = home / "vastrun/lease.state"
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def test_the_lease_fits_into_the_onstart_field() -> None:
+    assert len(onstart_text(LEASE_SH.read_text()).encode()) < LIMIT_BYTES
+
+
+def test_a_lease_that_is_too_long_is_never_sent() -> None:
+    with pytest.raises(ProviderError, match="bytes"):
+        onstart_text("true\n" * 1000)
+
+
+@pytest.mark.parametrize("shell", [(), ("sh",), ("bash",)], ids=["kernel", "sh", "bash"])
+def test_any_shell_arms_the_lease(home: Path, shell: tuple[str, ...]) -> None:
+    run_onstart(home, *shell)
+    assert state_of(home)["state"] == "armed"
+
+
+def test_a_second_start_leaves_the_lease_at_work(home: Path) -> None:
+    run_onstart(home)
+    first = state_of(home)
+    run_onstart(home)
+    assert state_of(home) == first
+
+
+def test_on_vast_the_lease_waits_for_its_proof(home: Path) -> None:
+    run_onstart(home, VASTRUN_PROVIDER="vast", VAST_URL="http://127.0.0.1:9", CONTAINER_API_KEY="key")
+    assert state_of(home)["state"] == "proving"
