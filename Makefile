@@ -1,4 +1,4 @@
-# One word each: setup, quickstart, test, check, bench, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, check, wheel, format, bench, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -7,7 +7,7 @@ STAMPS := $(VENV)/stamps
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test pytest bats check format bench clean
+.PHONY: help quickstart test pytest bats check wheel format bench clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,8 +30,11 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh .ci/run
+	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh tests/wheel.sh .ci/run
 	$(MAKE) --no-print-directory test
+
+wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
+	tests/wheel.sh
 
 format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .

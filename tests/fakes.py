@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import posixpath
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,9 +25,9 @@ from launcher.model import (
     Wish,
 )
 from launcher.ports import Remote
+from tests.fakebox import FakeBox, Training
 from trainer import layout
 from trainer.config import TrainConfig
-from trainer.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
 
 PRICE = 3.6
 """Dollars an hour: 0.001 dollars a second."""
@@ -45,149 +44,6 @@ class FakeClock:
 
     def sleep(self, seconds: float) -> None:
         self._now += seconds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """What a fake box does once it is started."""
-
-    seconds: float = 20.0
-    steps: int = 10
-    outcome: Callable[[Outcome], Outcome] | None = None
-    """Changes the outcome of a success into that of another ending."""
-    exit_code: int = 0
-    writes_outcome: bool = True
-
-
-class FakeBox:
-    """One rented machine: files, a lease and a training, all functions of the clock."""
-
-    def __init__(self, instance: Instance, order: Order, training: Training, clock: FakeClock) -> None:
-        self.instance = instance
-        self.training = training
-        self.files: dict[str, bytes] = {"lease.sh": order.onstart.encode()}
-        self.modes: dict[str, int] = {}
-        self.started_at: float | None = None
-        self.stop_at: float | None = None
-        self.ended_at: float | None = None
-        self._told_step: int | None = None
-        self._env = order.env
-        self._clock = clock
-
-    def lease_end(self) -> float | None:
-        """When the lease ended this machine; None while it lives."""
-        now, born = self._clock.now(), self.instance.rented_at
-        ends = [born + float(self._env["LEASE_LIFE_S"])]
-        if self.started_at is None:
-            ends.append(born + float(self._env["LEASE_SHIP_S"]))
-        if self.ended_at is not None:
-            ends.append(self.ended_at + float(self._env["LEASE_COLLECT_S"]))
-        return min(ends) if min(ends) <= now else None
-
-    def advance(self) -> None:
-        """Everything that should have happened by now has."""
-        now = self._clock.now()
-        self.files[layout.LEASE_STATE] = b"state=armed\n"
-        stop_from = (
-            self.instance.rented_at + float(self._env["LEASE_LIFE_S"]) - float(self._env["LEASE_GRACE_S"])
-        )
-        if now >= stop_from:
-            self.files.setdefault(layout.STOP, self._env["LEASE_LIFE_CAUSE"].encode())
-        if self.started_at is None or self.ended_at is not None:
-            return
-        if layout.STOP in self.files and self.stop_at is None:
-            self.stop_at = now
-        over_at = self.started_at + self.training.seconds
-        if now >= over_at:
-            self._finish(over_at)
-        elif self.stop_at is not None and now >= self.stop_at + 2:
-            self._stop(now)
-        elif self.step() != self._told_step:
-            self._told_step = self.step()
-            self._log(f"step {self.step()}")
-
-    def step(self) -> int:
-        if self.started_at is None:
-            return 0
-        done = ((self.ended_at or self._clock.now()) - self.started_at) / self.training.seconds
-        return min(self.training.steps, int(done * self.training.steps))
-
-    def status(self) -> str:
-        state = "ended" if self.ended_at is not None else "running" if self.started_at is not None else "idle"
-        code = int(self.files[layout.EXIT]) if layout.EXIT in self.files else None
-        seen = {
-            "now": self._clock.now(),
-            "box": state,
-            "exit_code": code,
-            "lease": "armed",
-            "onstart_step": "50-train" if self.started_at is not None else "",
-            "log_bytes": len(self.files.get(layout.LOG, b"")),
-            "supervisor": {"step": self.step(), "steps": self.training.steps, "loss": 0.5, "ranks": []},
-        }
-        return json.dumps(seen)
-
-    def _finish(self, at: float) -> None:
-        self.ended_at = at
-        outcome = self._success()
-        if self.training.outcome is not None:
-            outcome = self.training.outcome(outcome)
-        self._leave(outcome if self.training.writes_outcome else None, self.training.exit_code)
-
-    def _stop(self, at: float) -> None:
-        self.ended_at = at
-        cause = self.files[layout.STOP].decode().strip()
-        ranks = tuple(RankEnd(rank=r, exit_code=143, reason="stopped") for r in range(2))
-        stopped = replace(
-            self._success(),
-            reason="stopped",
-            detail="stopped after a checkpoint",
-            stop_cause=cause,
-            ranks=ranks,
-            final_record=False,
-            steps_done=self.step(),
-        )
-        self._leave(stopped, 143)
-
-    def _success(self) -> Outcome:
-        state = b"weights"
-        path = f"{layout.CHECKPOINTS}/step-{self.training.steps:06}/state.pt"
-        self.files[path] = state
-        checkpoint = CheckpointEnd(
-            step=self.training.steps, path=posixpath.dirname(path), files=(_sum(path, state),), intact=True
-        )
-        return Outcome(
-            kind="train",
-            reason="finished",
-            detail="",
-            started_at=self.started_at or 0.0,
-            ended_at=self.ended_at or 0.0,
-            world_size=2,
-            ranks=tuple(RankEnd(rank=r, exit_code=0, reason="finished") for r in range(2)),
-            final_record=True,
-            steps_done=self.training.steps,
-            steps_planned=self.training.steps,
-            last_loss=0.1,
-            loss_finite=True,
-            checkpoint=checkpoint,
-        )
-
-    def _leave(self, outcome: Outcome | None, exit_code: int) -> None:
-        self._log("the end")
-        step = {"step": "50-train", "exit_code": exit_code, "seconds": 1.0}
-        self.files[layout.STEPS] = (json.dumps(step) + "\n").encode()
-        if outcome is not None:
-            self.files[layout.OUTCOME] = outcome.to_json().encode()
-        listed = [
-            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for path, content in sorted(self.files.items())
-            if path.startswith("run/")
-        ]
-        self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
-        self.files[layout.EXIT] = f"{exit_code}\n".encode()
-
-    def _log(self, text: str) -> None:
-        line = f"{self._clock.now():.3f} rank0 {text}\n".encode()
-        self.files[layout.LOG] = self.files.get(layout.LOG, b"") + line
 
 
 class FakeProvider:
@@ -423,7 +279,3 @@ def command_job(**changes: object) -> JobSpec:
     """A job that runs the user's own command on two GPUs."""
     job = train_job(train=None, command=("python", "train.py"), success=Success(exit_code=0))
     return replace(job, **changes)  # type: ignore[arg-type]
-
-
-def _sum(path: str, content: bytes) -> FileSum:
-    return FileSum(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())

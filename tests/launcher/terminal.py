@@ -22,7 +22,8 @@ from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
 from launcher.shelf import FolderShelf
 from launcher.wiring import Wiring
-from tests.fakes import PRICE, FakeClock, FakePacker, FakeProvider, Training
+from tests.fakebox import Training
+from tests.fakes import PRICE, FakeClock, FakePacker, FakeProvider
 from trainer.outcome import Hang, Outcome, RankEnd
 
 JOB = """\

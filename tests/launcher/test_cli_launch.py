@@ -12,7 +12,7 @@ from launcher.config import read_job
 from launcher.errors import AuthError, NoOfferError
 from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Offer, Phase, Wish
-from tests.fakes import Training
+from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Market, Terminal
 
 

@@ -12,7 +12,8 @@ from launcher.errors import HeldError
 from launcher.job import Limits
 from launcher.model import Cause, Driver, Phase, Wish
 from launcher.phases import VERDICT_OF
-from tests.fakes import Training, train_job
+from tests.fakebox import Training
+from tests.fakes import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
 

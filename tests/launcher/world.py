@@ -11,16 +11,8 @@ from launcher.flow.trip import Tools
 from launcher.job import JobSpec
 from launcher.ledger import SqliteLedger
 from launcher.model import Run
-from tests.fakes import (
-    FakeClock,
-    FakePacker,
-    FakeProvider,
-    FakeScreen,
-    FakeShelf,
-    FakeWishes,
-    Training,
-    train_job,
-)
+from tests.fakebox import Training
+from tests.fakes import FakeClock, FakePacker, FakeProvider, FakeScreen, FakeShelf, FakeWishes, train_job
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
 
 RUN_ID = "calm-heron-3f1a"

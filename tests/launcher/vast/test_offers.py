@@ -79,12 +79,13 @@ def test_the_funnel_says_what_each_limit_took_and_what_relaxing_one_would_give()
 def test_the_query_asks_for_every_limit_in_vast_s_own_units() -> None:
     limits = Limits(hours=10, usd_per_hour=0.5)
     spec = job(limits=limits, gpus=2, gpu_names=("H100 SXM",), gpu_memory_gb=80, cuda=12.8, regions=("de",))
-    asked = query(spec, NOW)
+    asked = query(spec)
     assert asked["num_gpus"] == {"eq": 2}
     assert asked["gpu_name"] == {"in": ["H100 SXM"]}
     assert asked["gpu_ram"] == {"gte": 80_000}
     assert asked["cuda_max_good"] == {"gte": 12.8}
     assert asked["geolocation"] == {"in": ["DE"]}
+    assert asked["duration"] == {"gte": 11 * 3600}
     assert asked["dph_total"] == {"lte": 0.5}
 
 

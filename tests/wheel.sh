@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Builds the wheel and uses it as a stranger would: in an empty folder, with no checkout, the launcher without torch.
+# In: .venv with the trainer. Out: exit 0 when a job was planned, and launched with the Python of .venv on the box.
+set -euo pipefail
+checkout=$(cd "$(dirname "$0")/.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+"$checkout/.venv/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$folder/wheel" "$checkout"
+python3 -m venv "$folder/venv"
+"$folder/venv/bin/python" -m pip install --quiet --constraint "$checkout/constraints.txt" "$folder"/wheel/vastrun-*.whl
+if "$folder/venv/bin/python" -c 'import torch' 2>/dev/null; then
+	echo "the launcher alone must not bring torch" >&2
+	exit 1
+fi
+
+cp "$checkout/configs/quickstart.yaml" "$folder/job.yaml"
+cd "$folder"
+export XDG_STATE_HOME=$folder/state VASTRUN_PYTHON=$checkout/.venv/bin/python
+venv/bin/vastrun plan job.yaml >/dev/null
+venv/bin/vastrun launch job.yaml --set train.steps=20 --out outputs >summary 2>log || {
+	cat log summary >&2
+	exit 1
+}
+grep -q SUCCEEDED summary
+echo "the wheel works outside the checkout; the launcher alone needs no torch"
