@@ -1,5 +1,6 @@
 # Takes a file from stdin; it gets its name when it is whole. What came of a large one is kept to go on with.
-# In: PATH SIZE SHA256 MODE; stdin: the bytes from that block on. Out: the first block wanted; 3 cut short, 4 damaged.
+# In: PATH SIZE SHA256 MODE; stdin: the bytes from the first block on that it asks for.
+# Out: that block's number, "received"; exit code 3: cut short, 4: damaged.
 # shellcheck shell=bash
 set -uo pipefail
 export LC_ALL=C
@@ -31,6 +32,7 @@ if (($(wc -c <"$part") < size)); then
   ((size >= keep_from)) || rm -f "$part"
   exit 3
 fi
+echo received
 found=$(checksum)
 [[ ${found%% *} == "$sum" ]] || { rm -f "$part"; exit 4; }
 chmod "$mode" "$part" && mv -f "$part" "$path"

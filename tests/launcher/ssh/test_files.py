@@ -1,0 +1,202 @@
+"""Files on their way to a machine and back, over lines that break."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launcher.errors import ProviderError, UnreachableError
+from launcher.ssh.remote import SshRemote
+from tests.emulators.cable import Cable
+from tests.launcher.ssh.machine import Machine, eventually
+
+MB = 1 << 20
+TOOLS = ("bash", "dd", "wc", "mkdir", "chmod", "mv", "rm", "tail", "head")
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    """A file of 12 MB on this computer."""
+    path = tmp_path / "bundle.tar.gz"
+    path.write_bytes(random.Random(7).randbytes(12 * MB))
+    return path
+
+
+@pytest.fixture
+def small_disk(machine: Machine) -> Iterator[Path]:
+    """The box lies on a disk of 1 MB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(machine.box)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no right to mount a small disk here")
+    yield machine.box
+    subprocess.run(["umount", "--lazy", str(machine.box)], check=True)
+
+
+def hidden_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def read_all(shell: SshRemote, path: str, *, limit: int = MB) -> bytes:
+    content = b""
+    while chunk := shell.read(path, offset=len(content), limit=limit):
+        content += chunk
+    return content
+
+
+def test_a_large_file_goes_on_where_the_line_was_cut(
+    wired: SshRemote, cable: Cable, machine: Machine, big: Path
+) -> None:
+    cable.cut_after(8 * MB)
+    wired.put(str(big), "inbox/bundle.tar.gz")
+    assert (machine.box / "inbox" / "bundle.tar.gz").read_bytes() == big.read_bytes()
+    assert cable.connections == 2
+    assert cable.carried < 18 * MB
+    assert hidden_in(machine.box / "inbox") == []
+
+
+def test_a_large_file_goes_on_when_another_launcher_sends_it(
+    wired: SshRemote, cable: Cable, machine: Machine, big: Path
+) -> None:
+    wired.run("true", timeout_s=10)
+    cable.stall_after(8 * MB)
+    with pytest.raises(UnreachableError):
+        wired.put(str(big), "bundle.tar.gz")
+    assert not (machine.box / "bundle.tar.gz").exists()
+    cable.cut()
+    cable.mend()
+    cable.carried = 0
+    machine.shell(cable.address).put(str(big), "bundle.tar.gz")
+    assert (machine.box / "bundle.tar.gz").read_bytes() == big.read_bytes()
+    assert cable.carried < 10 * MB
+
+
+def test_a_remainder_that_is_not_ours_is_found_out_and_sent_anew(
+    shell: SshRemote, machine: Machine, big: Path
+) -> None:
+    name = f".bundle.{hashlib.sha256(big.read_bytes()).hexdigest()[:16]}.part"
+    (machine.box / name).write_bytes(bytes(9 * MB))
+    shell.put(str(big), "bundle")
+    assert (machine.box / "bundle").read_bytes() == big.read_bytes()
+    assert hidden_in(machine.box) == []
+
+
+@pytest.mark.parametrize("sums", [["sha256sum"], ["python3"], []], ids=["coreutils", "python", "neither"])
+def test_a_file_arrives_with_whatever_the_machine_has_to_check_it(
+    machine: Machine, tmp_path: Path, sums: list[str]
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in (*TOOLS, *sums):
+        (tools / tool).symlink_to(sys.executable if tool == "python3" else shutil.which(tool) or "/missing")
+    machine.shell(env={"PATH": str(tools)}).write("a b/'note'", b"content")
+    assert (machine.box / "a b" / "'note'").read_bytes() == b"content"
+
+
+def test_putting_a_file_again_leaves_it_as_it_is(shell: SshRemote, machine: Machine, big: Path) -> None:
+    for _ in range(2):
+        shell.put(str(big), "bundle")
+        assert (machine.box / "bundle").stat().st_size == 12 * MB
+
+
+def test_an_empty_file_arrives(shell: SshRemote, machine: Machine) -> None:
+    shell.write("collected", b"")
+    assert (machine.box / "collected").read_bytes() == b""
+
+
+def test_a_full_disk_is_told_and_nothing_is_left_there(shell: SshRemote, small_disk: Path, big: Path) -> None:
+    with pytest.raises(ProviderError, match="no space left on the box's disk"):
+        shell.put(str(big), "bundle")
+    assert list(small_disk.iterdir()) == []
+    shell.write("stop", b"stopped\n")
+
+
+def test_a_place_that_cannot_be_written_is_told(shell: SshRemote) -> None:
+    shell.write("file", b"")
+    with pytest.raises(ProviderError, match="did not take the file"):
+        shell.write("file/below", b"x")
+
+
+def test_a_secret_is_never_part_of_a_command(machine: Machine) -> None:
+    (machine.sshd.home / ".bashrc").write_text('echo "$BASH_EXECUTION_STRING" >>$HOME/commands\n')
+    machine.shell().write("inbox/secrets.env", b"KEY='hunter2'\n")
+    assert "secrets.env" in (machine.sshd.home / "commands").read_text()
+    assert "hunter2" not in (machine.sshd.home / "commands").read_text()
+
+
+def test_nothing_is_left_of_a_secret_that_was_cut_off(
+    wired: SshRemote, cable: Cable, machine: Machine
+) -> None:
+    wired.run("true", timeout_s=10)
+    cable.stall_after(100_000)
+    with pytest.raises(UnreachableError) as caught:
+        wired.write("secrets.env", b"hunter2 " * 100_000)
+    assert "hunter2" not in str(caught.value)
+    cable.cut()
+    machine.sshd.stop()
+    assert eventually(lambda: not any(machine.box.iterdir()))
+
+
+def test_a_large_file_is_read_whole_over_a_line_that_is_cut(
+    wired: SshRemote, cable: Cable, machine: Machine, big: Path
+) -> None:
+    shutil.copy(big, machine.box / "weights")
+    cable.cut_after(5 * MB)
+    assert read_all(wired, "weights") == big.read_bytes()
+    assert cable.connections == 2
+
+
+def test_a_file_that_is_read_in_order_comes_in_one_stream(
+    shell: SshRemote, machine: Machine, big: Path
+) -> None:
+    shutil.copy(big, machine.box / "weights")
+    (machine.sshd.home / ".bashrc").write_text("echo >>$HOME/commands\n")
+    assert read_all(shell, "weights") == big.read_bytes()
+    first, the_rest, the_end = (machine.sshd.home / "commands").read_text().splitlines()
+
+
+def test_a_folder_is_no_file_to_read(shell: SshRemote, machine: Machine) -> None:
+    (machine.box / "run").mkdir()
+    with pytest.raises(ProviderError, match="cannot read run"):
+        shell.read("run")
+
+
+def test_a_log_that_grows_is_read_to_the_last_byte_over_a_line_that_is_cut(
+    wired: SshRemote, cable: Cable, machine: Machine
+) -> None:
+    seen = b""
+    written = b""
+    for step in range(40):
+        line = f"{step}.000 rank0 step {step}\n".encode() * 50
+        with (machine.box / "run.log").open("ab") as log:
+            log.write(line)
+        written += line
+        if step % 7 == 3:
+            cable.cut_after(random.Random(step).randrange(4000))
+        with contextlib.suppress(UnreachableError):
+            seen += wired.read("run.log", offset=len(seen), limit=3000)
+    while chunk := wired.read("run.log", offset=len(seen)):
+        seen += chunk
+    assert seen == written
+    assert cable.connections > 5
+
+
+def test_a_long_log_is_followed_with_flat_memory(shell: SshRemote, machine: Machine) -> None:
+    with (machine.box / "run.log").open("wb") as log:
+        os.truncate(log.fileno(), 40 * MB)
+    shell.read("run.log", limit=4 * MB)
+    before = psutil.Process().memory_info().rss
+    at = 4 * MB
+    while chunk := shell.read("run.log", offset=at):
+        at += len(chunk)
+    assert at == 40 * MB
+    assert psutil.Process().memory_info().rss - before < 12 * MB
