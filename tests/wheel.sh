@@ -14,11 +14,10 @@ if "$folder/venv/bin/python" -c 'import torch' 2>/dev/null; then
 	exit 1
 fi
 
-cp "$checkout/configs/quickstart.yaml" "$folder/job.yaml"
 cd "$folder"
 export XDG_STATE_HOME=$folder/state VASTRUN_PYTHON=$checkout/.venv/bin/python
-venv/bin/vastrun plan job.yaml >/dev/null
-venv/bin/vastrun launch job.yaml --set train.steps=20 --out outputs >summary 2>log || {
+venv/bin/vastrun plan own_script.yaml >/dev/null
+venv/bin/vastrun launch quickstart.yaml --set train.steps=20 --out outputs >summary 2>log || {
 	cat log summary >&2
 	exit 1
 }

@@ -16,6 +16,7 @@ from launcher.job import JobSpec
 from launcher.model import Run
 from launcher.render.documents import Document, to_text
 from launcher.run_ids import LAST, find_run
+from launcher.shipped import configs_dir
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
 
 
@@ -49,7 +50,14 @@ provider_option = click.option(
 
 
 def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpec:
-    """The job in a file. Raises JobFileError, and click's own error when the file cannot be read."""
+    """The job in a file, or in the example of that name.
+
+    Raises JobFileError, and click's own error when the file cannot be read.
+    """
+    example = configs_dir() / path
+    if not path.exists() and example.is_file():
+        click.echo(f"{path} is not here: this is the example that comes with vastrun", err=True)
+        path = example
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -300,3 +300,13 @@ def test_what_ends_a_launch_before_anything_is_rented_has_its_exit_code(
     assert end.exit_code == code
     assert "Traceback" not in end.output
     assert not terminal.ledger.runs()
+
+
+def test_an_example_that_comes_with_vastrun_needs_no_file_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    end = Terminal(tmp_path).type("plan", "quickstart.yaml", "--set", "limits.usd=1")
+    assert end.exit_code == 0, end.output
+    assert "quickstart" in end.stdout
+    assert "comes with vastrun" in end.stderr
