@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import random
@@ -161,33 +160,14 @@ def test_a_file_that_is_read_in_order_comes_in_one_stream(
     shutil.copy(big, machine.box / "weights")
     (machine.sshd.home / ".bashrc").write_text("echo >>$HOME/commands\n")
     assert read_all(shell, "weights") == big.read_bytes()
-    first, the_rest, the_end = (machine.sshd.home / "commands").read_text().splitlines()
+    commands = (machine.sshd.home / "commands").read_text().splitlines()
+    assert len(commands) == 3  # the first bytes, the rest in one, and that there is no more
 
 
 def test_a_folder_is_no_file_to_read(shell: SshRemote, machine: Machine) -> None:
     (machine.box / "run").mkdir()
     with pytest.raises(ProviderError, match="cannot read run"):
         shell.read("run")
-
-
-def test_a_log_that_grows_is_read_to_the_last_byte_over_a_line_that_is_cut(
-    wired: SshRemote, cable: Cable, machine: Machine
-) -> None:
-    seen = b""
-    written = b""
-    for step in range(40):
-        line = f"{step}.000 rank0 step {step}\n".encode() * 50
-        with (machine.box / "run.log").open("ab") as log:
-            log.write(line)
-        written += line
-        if step % 7 == 3:
-            cable.cut_after(random.Random(step).randrange(4000))
-        with contextlib.suppress(UnreachableError):
-            seen += wired.read("run.log", offset=len(seen), limit=3000)
-    while chunk := wired.read("run.log", offset=len(seen)):
-        seen += chunk
-    assert seen == written
-    assert cable.connections > 5
 
 
 def test_a_long_log_is_followed_with_flat_memory(shell: SshRemote, machine: Machine) -> None:
