@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from launcher.job import JobSpec
 from launcher.model import Cause, Judgement, Proof
-from trainer.outcome import Outcome
+from trainer.outcome import Outcome, RankEnd
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
@@ -127,10 +127,16 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
 
 def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
     good = sum(rank.exit_code == 0 for rank in outcome.ranks)
-    holds = good == spec.world_size == len(outcome.ranks)
     text = f"{good} of {spec.world_size} ranks exited 0"
-    others = [f"rank {r.rank} {r.signal or r.exit_code}" for r in outcome.ranks if r.exit_code != 0]
-    return Proof(name="ranks", holds=holds, text=", ".join([text, *others]))
+    others = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
+    holds = good == spec.world_size == len(outcome.ranks)
+    return Proof(name="ranks", holds=holds, text=f"{text}; ended: {others}" if others else text)
+
+
+def _how(rank: RankEnd) -> str:
+    if rank.exit_code is None:
+        return "nobody knows what"
+    return rank.signal or f"exit code {rank.exit_code}"
 
 
 def _exit(evidence: Evidence) -> Proof:
@@ -168,8 +174,10 @@ def _checkpoint(outcome: Outcome, planned: int) -> Proof:
         return Proof(name="checkpoint", holds=None, text="there is no checkpoint")
     if not last.intact:
         return Proof(name="checkpoint", holds=False, text=f"the checksum of {last.path} does not hold")
-    holds = last.step == planned
-    return Proof(name="checkpoint", holds=holds, text=f"the checkpoint of step {last.step} is intact")
+    if last.step != planned:
+        text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
+        return Proof(name="checkpoint", holds=False, text=text)
+    return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
 
 
 def _outputs(damaged: tuple[str, ...]) -> Proof:
