@@ -1,0 +1,113 @@
+"""The account: its keys and what each may do, its ssh keys and its secrets."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.emulators.answers import refusal
+
+EMAIL = "user@example.com"
+INSTANCE_KEY_CALLS = frozenset({"show_instance", "set_state", "destroy"})
+"""What the key inside a container may do, to that container."""
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key and its reach. Without `permissions` it is the account's own."""
+
+    id: int
+    key: str
+    name: str = "account"
+    permissions: Mapping[str, Any] | None = None
+    instance_id: int | None = None
+    """Set for the key that Vast puts into a container."""
+
+    def allows(self, endpoint: str, category: str, target: int | None, body: Mapping[str, Any]) -> bool:
+        """Whether the key may call this endpoint on that instance."""
+        if self.instance_id is not None:
+            harmless = endpoint != "set_state" or set(body) == {"state"}
+            return endpoint in INSTANCE_KEY_CALLS and target == self.instance_id and harmless
+        if self.permissions is None or not category:
+            return True
+        granted = self.permissions.get("api", self.permissions).get(category)
+        return granted is not None and _within(granted, endpoint, target)
+
+
+@dataclass
+class SshKey:
+    """A public key of the account."""
+
+    id: int
+    public_key: str
+    created_at: float
+
+
+@dataclass
+class Account:
+    """One user."""
+
+    credit: float
+    keys: dict[str, ApiKey] = field(default_factory=dict)
+    ssh_keys: dict[int, SshKey] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    user_id: int = 10001
+
+    def __post_init__(self) -> None:
+        self._ids = itertools.count(7001)
+        self.key = self.add_key("account").key
+
+    def add_key(
+        self, name: str, *, permissions: Mapping[str, Any] | None = None, instance_id: int | None = None
+    ) -> ApiKey:
+        """A new key."""
+        made = ApiKey(next(self._ids), secrets.token_hex(32), name, permissions, instance_id)
+        self.keys[made.key] = made
+        return made
+
+    def revoke(self, key: str) -> None:
+        """The key opens nothing any more."""
+        self.keys.pop(key, None)
+
+    def identify(self, key: str | None) -> ApiKey:
+        """Whose key that is. Raises ApiError."""
+        if not key:
+            raise refusal(403, "auth_error", "This action requires login.")
+        if key not in self.keys:
+            raise refusal(404, "auth_error", "Invalid user key")
+        return self.keys[key]
+
+    def add_ssh_key(self, public_key: str, now: float) -> SshKey:
+        """The public key reaches instances created from now on."""
+        added = SshKey(next(self._ids), public_key.strip(), now)
+        self.ssh_keys[added.id] = added
+        return added
+
+
+def _within(granted: Any, endpoint: str, target: int | None) -> bool:
+    """A category may name the calls it grants, and constrain their instance."""
+    if not isinstance(granted, Mapping) or not granted:
+        return True
+    for name, rule in granted.items():
+        if name.rpartition(".")[2] in (endpoint, _VAST_NAMES.get(endpoint)):
+            wanted = (rule or {}).get("constraints", {}).get("id", {})
+            return all(_CONSTRAINTS[op](target, value) for op, value in wanted.items())
+    return False
+
+
+_VAST_NAMES = {
+    "request_logs": "request_logs",
+    "show_instance": "show",
+    "list_instances": "index",
+    "destroy": "destroy",
+    "set_state": "update",
+    "create": "create",
+}
+_CONSTRAINTS: Mapping[str, Callable[[int | None, int], bool]] = {
+    "eq": lambda target, value: target == value,
+    "lte": lambda target, value: target is not None and target <= value,
+    "gte": lambda target, value: target is not None and target >= value,
+}

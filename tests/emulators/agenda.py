@@ -1,0 +1,47 @@
+"""What is due to happen to instances, and when."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.emulators.instance import Instance
+
+Action = Callable[[Instance], None]
+
+
+@dataclass(order=True)
+class _Entry:
+    at: float
+    number: int
+    course: int | None = field(compare=False)
+    instance: Instance = field(compare=False)
+    action: Action = field(compare=False)
+
+
+class Agenda:
+    """Entries in the order of time. `moment` is the time that is being lived through."""
+
+    def __init__(self, now: float) -> None:
+        self.moment = now
+        self._entries: list[_Entry] = []
+        self._numbers = itertools.count()
+
+    def after(self, instance: Instance, delay_s: float, action: Action, *, lasting: bool = False) -> None:
+        """The action comes after so long; unless it is lasting, a change of course cancels it."""
+        course = None if lasting else instance.course
+        entry = _Entry(self.moment + max(delay_s, 0.0), next(self._numbers), course, instance, action)
+        heapq.heappush(self._entries, entry)
+
+    @property
+    def next_at(self) -> float:
+        """When something is due next."""
+        return self._entries[0].at if self._entries else float("inf")
+
+    def happen(self) -> None:
+        """What is due next happens, if it still holds."""
+        entry = heapq.heappop(self._entries)
+        if entry.course is None or entry.course == entry.instance.course:
+            entry.action(entry.instance)

@@ -1,0 +1,139 @@
+"""What stands behind instances: their boxes, their ports and the variables Vast injects."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+from tests.emulators.account import Account
+from tests.emulators.box import Box, Graphics, Program
+from tests.emulators.faults import SSH, Faults
+from tests.emulators.gateway import Gateway, Mood
+from tests.emulators.instance import SSH_PORT, Instance
+from tests.emulators.offer_rows import PUBLIC_IP
+
+PROXY = "proxy"
+_NOISE = "Error: remote port forwarding failed for listen port {port}\n"
+_MOODS = {
+    "ssh_refused": {PROXY: Mood.REFUSING, SSH_PORT: Mood.REFUSING},
+    "ssh_silent": {PROXY: Mood.SILENT, SSH_PORT: Mood.SILENT},
+    "proxy_refused": {PROXY: Mood.REFUSING},
+    "direct_refused": {SSH_PORT: Mood.REFUSING},
+    "direct_silent": {SSH_PORT: Mood.SILENT},
+}
+
+
+class Containers:
+    """Starts and ends boxes. Nothing here waits, but for a box that has to start again."""
+
+    def __init__(self, account: Account, faults: Faults, folder: Path, url: str) -> None:
+        self._account = account
+        self._faults = faults
+        self._folder = folder
+        self._url = url
+        self._gateway = Gateway()
+        self._ending: list[Box] = []
+
+    def furnish(self, instance_id: int, graphics: Graphics) -> Box:
+        """An empty box."""
+        return Box(root=self._folder / f"C.{instance_id}", graphics=graphics)
+
+    def connect(self, instance: Instance) -> None:
+        """The instance's ports are open, and lead nowhere until it runs."""
+        names = list(dict.fromkeys(instance.rental.published))
+        if instance.rental.ssh:
+            names.append(PROXY)
+            if instance.rental.direct and instance.machine.direct_ports > 0:
+                names.append(SSH_PORT)
+            instance.ssh_keys = {key.id: key.public_key for key in self._account.ssh_keys.values()}
+        for name in names:
+            instance.ports[name] = self._gateway.open(partial(_target, instance, name))
+
+    def start(self, instance: Instance, quirk: str | None) -> None:
+        """The container runs its program."""
+        fault = self._faults.first(SSH, instance.place)
+        moods = _MOODS.get(fault.name, {}) if fault else {}
+        for name, port in instance.ports.items():
+            port.set_mood(moods.get(name, Mood.OPEN))
+        denied = fault is not None and fault.name == "ssh_denied"
+        instance.box.start(self._program(instance, quirk), [] if denied else list(instance.ssh_keys.values()))
+        if quirk == "log_noise":
+            self._make_noise(instance)
+
+    def end(self, instance: Instance) -> None:
+        """Every process of the container is about to be killed."""
+        instance.box.end()
+
+    def remove(self, instance: Instance) -> None:
+        """Container and disk are gone soon, the ports at once."""
+        for port in instance.ports.values():
+            port.close()
+        instance.box.end()
+        self._ending.append(instance.box)
+
+    def set_mood(self, instance: Instance, mood: Mood) -> None:
+        """All the instance's ports treat who connects like this."""
+        for port in instance.ports.values():
+            port.set_mood(mood)
+
+    def sweep(self) -> None:
+        """The folders of boxes that ended are removed."""
+        for box in [box for box in self._ending if box.over]:
+            self._ending.remove(box)
+            box.wipe()
+
+    def close(self) -> None:
+        """No process is left, and no folder."""
+        for box in self._ending:
+            box.wipe()
+        self._gateway.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _program(self, instance: Instance, quirk: str | None) -> Program:
+        rental = instance.rental
+        skipped = quirk == "onstart_skipped"
+        entrypoint = () if rental.ssh else (*filter(None, [rental.onstart]), *rental.args)
+        return Program(
+            env=self._environment(instance, with_key=quirk != "no_container_key"),
+            onstart="" if skipped or not rental.ssh else rental.onstart,
+            entrypoint=entrypoint or (() if rental.ssh else ("true",)),
+            ssh=rental.ssh,
+            by_sh=quirk == "onstart_by_sh",
+        )
+
+    def _environment(self, instance: Instance, *, with_key: bool) -> dict[str, str]:
+        published = {name: port.number for name, port in instance.ports.items() if name != PROXY}
+        injected = {
+            "CONTAINER_ID": str(instance.id),
+            "CONTAINER_LABEL": f"C.{instance.id}",
+            "VAST_CONTAINERLABEL": f"C.{instance.id}",
+            "PUBLIC_IPADDR": PUBLIC_IP,
+            "GPU_COUNT": str(len(instance.gpu_names)),
+            "SSH_PUBLIC_KEY": "\n".join(instance.ssh_keys.values()),
+            "JUPYTER_TOKEN": instance.api_key[:16],
+            "VAST_URL": self._url,
+            **{_port_variable(name): str(number) for name, number in published.items()},
+        }
+        if with_key:
+            injected["CONTAINER_API_KEY"] = instance.api_key
+        return {**self._account.secrets, **instance.rental.variables, **injected}
+
+    def _make_noise(self, instance: Instance) -> None:
+        with instance.box.log.open("a") as log:
+            log.write(_NOISE.format(port=instance.ports[PROXY].number) * 50)
+
+
+def _target(instance: Instance, name: str) -> int | None:
+    """Where a port leads: to sshd, or to the port of the same number on this computer."""
+    if not instance.runs:
+        return None
+    if name in (PROXY, SSH_PORT):
+        return instance.box.ssh_port
+    number, _, protocol = name.partition("/")
+    return int(number) if protocol == "tcp" else None
+
+
+def _port_variable(name: str) -> str:
+    number, _, protocol = name.partition("/")
+    return f"VAST_{protocol.upper()}_PORT_{number}"

@@ -1,0 +1,187 @@
+"""Faults by name: what goes wrong, where, and how often."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+REQUEST = "request"
+CREATE = "create"
+BOOT = "boot"
+HARDWARE = "hardware"
+ROW = "row"
+SSH = "ssh"
+RUNNING = "running"
+STATE = "state"
+DESTROY = "destroy"
+READ = "read"
+
+FAULTS: Mapping[str, tuple[str, str]] = {
+    # name: (where it strikes, what happens)
+    "too_many_requests": (REQUEST, "429, plain text"),
+    "too_many_requests_json": (REQUEST, "429, JSON with retry_after"),
+    "too_many_requests_header": (REQUEST, "429 with Retry-After"),
+    "server_error": (REQUEST, "500, nothing is done"),
+    "bad_gateway": (REQUEST, "502, nothing is done"),
+    "bad_gateway_done": (REQUEST, "502, yet it is done"),
+    "no_answer": (REQUEST, "the connection closes, nothing is done"),
+    "no_answer_done": (REQUEST, "the connection closes, yet it is done"),
+    "slow_answer": (REQUEST, "it is done, the answer takes `seconds`"),
+    "invalid_key": (REQUEST, "404 Invalid user key"),
+    "two_factor": (REQUEST, "401, two-factor authentication is needed"),
+    "not_json": (REQUEST, "200 with a page of HTML"),
+    "no_such_ask": (CREATE, "410, somebody else was faster"),
+    "unknown_ask": (CREATE, "404, the offer's id is not known"),
+    "no_such_ask_400": (CREATE, "400 no_such_ask"),
+    "insufficient_credit": (CREATE, "400, no money"),
+    "spend_rate_limit": (CREATE, "400, the account may not spend so fast"),
+    "bid_too_low": (CREATE, "200 success false, and a stopped instance"),
+    "created_stopped": (CREATE, "success, but the instance is stopped: the race was lost"),
+    "stuck_loading": (BOOT, "loads for ever, status_msg does not change"),
+    "slow_loading": (BOOT, "loads `seconds` longer"),
+    "never_scheduled": (BOOT, "loading, cur_state and intended_status stopped"),
+    "oci_failure": (BOOT, "created, stopped, OCI and CDI text: broken GPU wiring"),
+    "image_not_found": (BOOT, "loading, manifest not found"),
+    "pull_denied": (BOOT, "loading, pull access denied"),
+    "pull_eof": (BOOT, "loading, unexpected EOF"),
+    "pull_no_space": (BOOT, "loading, no space left on device"),
+    "build_failure": (BOOT, "loading, intended stopped, docker_build() error"),
+    "onstart_skipped": (BOOT, "the onstart text is not run on this start"),
+    "onstart_by_sh": (BOOT, "/bin/sh runs the onstart text, whatever its first line says"),
+    "no_container_key": (BOOT, "CONTAINER_API_KEY is not injected"),
+    "log_noise": (BOOT, "the log fills with refused port forwardings"),
+    "wrong_gpu": (HARDWARE, "another GPU model than offered"),
+    "fewer_gpus": (HARDWARE, "one GPU less than offered"),
+    "small_disk": (HARDWARE, "half of the disk that was asked for"),
+    "low_memory": (HARDWARE, "half of the memory that was offered"),
+    "old_driver": (HARDWARE, "driver and CUDA older than offered"),
+    "higher_price": (HARDWARE, "half as much again as offered"),
+    "malformed_row": (ROW, "start_date and extra_env are null, once a reading"),
+    "no_ports": (ROW, "ports is null although it runs"),
+    "status_lag": (ROW, "actual_status says exited although it runs"),
+    "ssh_refused": (SSH, "both addresses reset connections"),
+    "ssh_silent": (SSH, "both addresses time out"),
+    "proxy_refused": (SSH, "the proxy resets connections, direct works"),
+    "direct_refused": (SSH, "the direct address resets connections, the proxy works"),
+    "direct_silent": (SSH, "the direct address times out, the proxy works"),
+    "ssh_denied": (SSH, "no key is accepted"),
+    "outbid": (RUNNING, "somebody takes the GPU after `seconds` of running"),
+    "host_offline": (RUNNING, "the host is gone, actual_status offline"),
+    "no_heartbeat": (RUNNING, "actual_status unknown, the box works"),
+    "frozen": (RUNNING, "actual_status frozen, billed on"),
+    "container_exits": (RUNNING, "the container ends by itself, billed for disk"),
+    "network_cut": (RUNNING, "the box is silent for `seconds`, 10 without"),
+    "credit_zero": (RUNNING, "the account's credit is gone: all instances stop"),
+    "contract_end": (RUNNING, "the host takes the machine back: stopped, cannot be started"),
+    "start_refused": (STATE, "200 success false, resources_unavailable"),
+    "exited_lag": (STATE, "exited is shown for `seconds` after a start or reboot, 600 without"),
+    "destroy_delayed": (DESTROY, "200, but the instance stays for `seconds`, 5 without"),
+    "destroy_ignored": (DESTROY, "200, and nothing happens"),
+    "row_reappears": (DESTROY, "gone, seen again after `seconds`, 1 without, then gone for good"),
+    "empty_list": (READ, "the list has no rows, though it counts them"),
+    "invalid_token": (READ, "400, the page's token is not known any more"),
+    "logs_late": (READ, "the result_url never has a result"),
+    "search_quota": (READ, "429 search_quota_exceeded until midnight"),
+    "no_offers": (READ, "the search finds nothing"),
+    "filters_ignored": (READ, "the search does not apply filters"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a fault may strike."""
+
+    endpoint: str | None = None
+    machine_id: int | None = None
+    instance_id: int | None = None
+
+
+@dataclass
+class Fault:
+    """A fault that waits for its moment."""
+
+    name: str
+    times: int = 1
+    after: int = 0
+    """Spares so many chances first."""
+    endpoint: str | None = None
+    machine_id: int | None = None
+    instance_id: int | None = None
+    seconds: float | None = None
+
+    def fits(self, place: Place) -> bool:
+        """Whether this is the place it waits for."""
+        return (
+            self.endpoint in (None, place.endpoint)
+            and self.machine_id in (None, place.machine_id)
+            and self.instance_id in (None, place.instance_id)
+        )
+
+
+class Faults:
+    """What is going to go wrong."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Fault] = []
+        self.struck: list[str] = []
+        """Names, in the order in which they struck."""
+
+    def add(
+        self,
+        name: str,
+        *,
+        times: int = 1,
+        after: int = 0,
+        endpoint: str | None = None,
+        machine_id: int | None = None,
+        instance_id: int | None = None,
+        seconds: float | None = None,
+    ) -> Fault:
+        """The fault strikes at its next `times` chances: where a place is named, only there.
+
+        RUNNING faults strike a running instance, after `seconds` of running where that is given.
+        """
+        if name not in FAULTS:
+            raise ValueError(f"no fault is called {name!r}; known: {', '.join(FAULTS)}")
+        fault = Fault(name, times, after, endpoint, machine_id, instance_id, seconds)
+        self._waiting.append(fault)
+        return fault
+
+    def add_random(self, seed: int, count: int, *, among: Sequence[str] = tuple(FAULTS)) -> Sequence[str]:
+        """`count` faults, always the same for the same seed; their names."""
+        chance = random.Random(seed)
+        names = [chance.choice(among) for _ in range(count)]
+        for name in names:
+            self.add(name, after=chance.choice((0, 0, 0, 1, 2)), seconds=round(chance.uniform(0.5, 10), 2))
+        return names
+
+    def take(self, name: str, place: Place = Place()) -> Fault | None:
+        """The fault if it strikes here and now."""
+        fault = self.waiting(name, place)
+        if fault is None:
+            return None
+        if fault.after > 0:
+            fault.after -= 1
+            return None
+        fault.times -= 1
+        if fault.times <= 0:
+            self._waiting.remove(fault)
+        self.struck.append(name)
+        return fault
+
+    def first(self, where: str, place: Place, *, but: str = "") -> Fault | None:
+        """The first fault of a kind that strikes here."""
+        for name in [fault.name for fault in self._waiting if FAULTS[fault.name][0] == where]:
+            fault = self.take(name, place) if name != but else None
+            if fault:
+                return fault
+        return None
+
+    def waiting(self, name: str, place: Place) -> Fault | None:
+        """The fault that waits for this place, which is left waiting."""
+        return next((one for one in self._waiting if one.name == name and one.fits(place)), None)
+
+    def clear(self) -> None:
+        """Nothing goes wrong any more."""
+        self._waiting.clear()

@@ -1,0 +1,260 @@
+"""The fleet: every instance of the account, from create to gone, brought up to date and billed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.emulators.account import Account
+from tests.emulators.agenda import Agenda
+from tests.emulators.answers import no_such_ask, no_such_instance, refusal
+from tests.emulators.billing import Billing, Meter, Rates
+from tests.emulators.box import Graphics
+from tests.emulators.clock import Clock
+from tests.emulators.containers import Containers
+from tests.emulators.faults import FAULTS, HARDWARE, Faults, Place
+from tests.emulators.instance import Instance, Pace
+from tests.emulators.life import Life
+from tests.emulators.market import Ask, Market
+from tests.emulators.offer_rows import storage_usd_per_hour
+from tests.emulators.rental import Rental
+
+_GHOST_S = 2.0
+_NEVER = float("inf")
+
+
+class Fleet:
+    """What we rent. Every verb acts now; call `settle` first."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        market: Market,
+        account: Account,
+        billing: Billing,
+        faults: Faults,
+        containers: Containers,
+        pace: Pace,
+        honours_queue: bool,
+    ) -> None:
+        self._clock = clock
+        self._market = market
+        self._account = account
+        self._billing = billing
+        self._faults = faults
+        self._containers = containers
+        self._ids = itertools.count(52607650)
+        self._instances: dict[int, Instance] = {}
+        self._ghosts: list[tuple[float, float, Instance]] = []
+        self._agenda = Agenda(clock.now())
+        self._life = Life(
+            self._instances,
+            agenda=self._agenda,
+            market=market,
+            account=account,
+            faults=faults,
+            containers=containers,
+            pace=pace,
+            honours_queue=honours_queue,
+        )
+
+    def __iter__(self) -> Iterator[Instance]:
+        """Everything that is rented, oldest first."""
+        return iter(list(self._instances.values()))
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def seen(self) -> list[Instance]:
+        """What the API shows: what is rented, and now and then a row of one that is gone."""
+        now = self._clock.now()
+        return [*self, *(ghost for begins, ends, ghost in self._ghosts if begins <= now < ends)]
+
+    def get(self, instance_id: int) -> Instance:
+        """The instance. Raises ApiError (404)."""
+        if instance_id not in self._instances:
+            raise no_such_instance(instance_id)
+        return self._instances[instance_id]
+
+    def rented_machines(self) -> frozenset[int]:
+        """Machines on which we have an instance."""
+        return frozenset(instance.machine.id for instance in self)
+
+    def create(self, ask: Ask, rental: Rental, *, stopped: bool = False) -> Instance:
+        """A new instance; a stopped one where the GPU cannot be had. Raises ApiError (410)."""
+        lost = self._market.free(ask.machine.id, bid_usd=rental.bid_usd) < ask.gpus
+        if lost and rental.cancel_unavail:
+            raise no_such_ask(410, 3907, ask.id)
+        instance = self._make(ask, rental)
+        self._instances[instance.id] = instance
+        self._containers.connect(instance)
+        ends_in = instance.end_date - self._agenda.moment
+        self._agenda.after(instance, ends_in, self._life.end_contract, lasting=True)
+        if stopped or lost or rental.stopped:
+            instance.state(None, "stopped", "stopped")
+        else:
+            self._life.boot(instance)
+        return instance
+
+    def start(self, instance: Instance) -> bool:
+        """Whether it starts; if not, the wish is queued."""
+        return instance.cur == "running" or self._life.start(instance)
+
+    def stop(self, instance: Instance) -> None:
+        """It gives its GPUs away and keeps its disk."""
+        self._life.stop(instance)
+
+    def reboot(self, instance: Instance, *, wipe: bool = False) -> None:
+        """The container starts again on the same GPUs; `wipe` makes its disk new."""
+        if instance.cur == "running":
+            self._life.reboot(instance, wipe=wipe)
+
+    def rebuild(self, instance: Instance, changes: Mapping[str, Any]) -> None:
+        """The container is made anew from another image, environment or onstart text."""
+        known = {name: changes[name] for name in ("image", "env", "onstart") if changes.get(name) is not None}
+        instance.rental = replace(instance.rental, **known)
+        self.reboot(instance, wipe=True)
+
+    def attach_key(self, instance: Instance, public_key: str) -> None:
+        """The key may log in from now on."""
+        instance.ssh_keys[max(instance.ssh_keys, default=0) + 1] = public_key
+        instance.box.authorize(list(instance.ssh_keys.values()))
+
+    def detach_key(self, instance: Instance, key_id: int) -> None:
+        """The key may not log in any more. Raises ApiError (404)."""
+        if instance.ssh_keys.pop(key_id, None) is None:
+            raise refusal(404, "not_found", "SSH key not found.")
+        instance.box.authorize(list(instance.ssh_keys.values()))
+
+    def change_bid(self, instance: Instance, bid_usd: float | None) -> None:
+        """The price from now on, None for one that wins."""
+        if bid_usd is None:
+            bid_usd = self._market.winning_bid(instance.machine.id, instance.gpus)
+        instance.bid_usd = bid_usd
+        instance.meter.rates.gpu_usd_per_hour = instance.gpu_usd_per_hour
+        if instance.cur == "running":
+            self._life.hold(instance)
+
+    def rename(self, instance: Instance, label: str | None) -> None:
+        """The label from now on."""
+        instance.label = instance.meter.label = label
+
+    def destroy(self, instance: Instance) -> None:
+        """It is gone, unless a fault keeps it."""
+        if self._faults.take("destroy_ignored", instance.place):
+            return
+        delayed = self._faults.take("destroy_delayed", instance.place)
+        if delayed:
+            self._agenda.after(instance, delayed.seconds or 5.0, self._remove, lasting=True)
+            return
+        ghost = self._faults.take("row_reappears", instance.place)
+        if ghost:
+            begins = self._clock.now() + (ghost.seconds or 1.0)
+            self._ghosts.append((begins, begins + _GHOST_S, instance))
+        self._remove(instance)
+
+    def settle(self) -> None:
+        """Everything that was due until now has happened, and is billed."""
+        now = max(self._clock.now(), self._agenda.moment)
+        self._look_around()
+        while (moment := min(self._agenda.next_at, self._broke_at())) <= now:
+            self._bill(moment)
+            if self._agenda.next_at <= moment:
+                self._agenda.happen()
+            if self._account.credit <= _CENT_FRACTION:
+                self._stop_all()
+            self._look_around()
+        self._bill(now)
+        self._containers.sweep()
+
+    def close(self) -> None:
+        """Nothing is rented, and no process is left."""
+        for instance in self:
+            self._remove(instance)
+        self._containers.close()
+
+    def _make(self, ask: Ask, rental: Rental) -> Instance:
+        instance_id = next(self._ids)
+        place = Place(instance_id=instance_id, machine_id=ask.machine.id)
+        flaws = {name for name, (where, _) in FAULTS.items() if where == HARDWARE}
+        flaws = {name for name in flaws if self._faults.take(name, place)}
+        instance = Instance(
+            id=instance_id,
+            machine=ask.machine,
+            gpus=ask.gpus,
+            rental=rental,
+            api_key=self._account.add_key(f"C.{instance_id}", instance_id=instance_id).key,
+            created_at=self._agenda.moment,
+            end_date=self._market.end_date(ask.machine),
+            label=rental.label,
+            bid_usd=rental.bid_usd,
+            flaws=flaws,
+        )
+        instance.box = self._containers.furnish(instance_id, _graphics(instance))
+        instance.meter = self._billing.open(_meter(instance))
+        return instance
+
+    def _bill(self, moment: float) -> None:
+        """Everybody has paid until that moment, which is now."""
+        self._agenda.moment = moment = max(moment, self._agenda.moment)
+        for instance in self:
+            self._billing.read(instance.meter, moment, *instance.traffic)
+
+    def _broke_at(self) -> float:
+        """When the credit is used up, as things stand; never, if nothing runs."""
+        burn = sum(instance.meter.usd_per_second for instance in self)
+        if burn <= 0 or not any(instance.cur == "running" for instance in self):
+            return _NEVER
+        return self._agenda.moment + max(self._account.credit, 0.0) / burn
+
+    def _stop_all(self) -> None:
+        for instance in self:
+            if instance.cur == "running":
+                self._life.halt(instance)
+
+    def _look_around(self) -> None:
+        """Containers that ended by themselves, bids that win again, faults of what runs."""
+        for instance in self:
+            if instance.runs and instance.box.exit_code is not None:
+                self._life.halt(instance)
+            elif instance.losing and self._life.can_run(instance):
+                self._life.restart(instance)
+            elif instance.runs:
+                self._life.strike(instance)
+
+    def _remove(self, instance: Instance) -> None:
+        if self._instances.pop(instance.id, None) is None:
+            return
+        instance.course += 1
+        self._billing.read(instance.meter, self._agenda.moment, *instance.traffic)
+        instance.meter.gpu_on = instance.meter.disk_on = False
+        instance.running_since = None
+        self._market.release(instance.id)
+        self._account.revoke(instance.api_key)
+        self._containers.remove(instance)
+
+
+_CENT_FRACTION = 1e-9
+
+
+def _graphics(instance: Instance) -> Graphics:
+    return Graphics(names=instance.gpu_names, memory_mb=instance.machine.gpu_ram_mb, driver=instance.driver)
+
+
+def _meter(instance: Instance) -> Meter:
+    machine = instance.machine
+    return Meter(
+        instance_id=instance.id,
+        label=instance.label,
+        gpu_name=machine.gpu_name,
+        read_at=instance.created_at,
+        rates=Rates(
+            gpu_usd_per_hour=instance.gpu_usd_per_hour,
+            disk_usd_per_hour=storage_usd_per_hour(machine, instance.rental.disk_gb),
+            down_usd_per_gb=machine.inet_down_usd,
+            up_usd_per_gb=machine.inet_up_usd,
+        ),
+    )

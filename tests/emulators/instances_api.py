@@ -1,0 +1,283 @@
+"""Endpoints of instances."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.emulators.answers import Reply, refusal, reply
+from tests.emulators.call import Call, Route
+from tests.emulators.faults import FAULTS, ROW
+from tests.emulators.instance import Instance
+from tests.emulators.instance_rows import instance_row, spoil
+from tests.emulators.query import matches, sort_key
+from tests.emulators.rental import MAX_COMMAND
+from tests.emulators.world import World
+
+MAX_PAGE = 25
+_SMALL_PAGE = 5
+_SEARCH_KEYS = frozenset(
+    {"id", "label", "actual_status", "cur_state", "intended_status", "next_state", "gpu_name", "verification"}
+    | {"machine_id", "host_id", "start_date", "end_date", "image_uuid", "template_id", "template_hash_id"}
+    | {"geolocation", "is_bid", "status_msg"}
+)
+_COMMANDS = ("ls", "rm", "du")
+_COMMAND_S = 10
+_UNAVAILABLE = "Required resources are currently unavailable, state change queued."
+
+
+def show_instance(world: World, call: Call) -> Reply:
+    """One row; null when there is no such instance."""
+    instance = next((one for one in world.instances.seen() if one.id == call.id), None)
+    row = _row(world, instance) if instance else None
+    if row and not world.settings.ports_by_id:
+        row["ports"] = None
+    return reply({"instances": row})
+
+
+def list_instances(world: World, call: Call) -> Reply:
+    """A page of rows."""
+    filters = call.json_query("select_filters", {}) or {}
+    order = call.json_query("order_by") or [{"col": "id", "dir": "asc"}]
+    _check_columns([*filters, *(part["col"] for part in order)])
+    rows = [{**_row(world, one), "volume_info": []} for one in world.instances.seen()]
+    found = [row for row in rows if matches(row, filters)]
+    for part in reversed(order):
+        reverse = part.get("dir") == "desc"
+        found.sort(key=sort_key(part["col"], reverse=reverse), reverse=reverse)
+    page, token = _page(world, call, found)
+    columns = call.json_query("select_cols")
+    if columns and columns != ["*"]:
+        page = [{column: row.get(column) for column in columns} for row in page]
+    return reply(
+        {
+            "success": True,
+            "instances_found": len(found),
+            "total_instances": len(rows),
+            "label_counts": _label_counts(rows),
+            "next_token": token,
+            "instances": page,
+        }
+    )
+
+
+def list_old(world: World, call: Call) -> Reply:
+    """The list that clients must not use any more."""
+    if world.settings.old_list:
+        return reply({"instances": [_row(world, one) for one in world.instances.seen()]})
+    msg = "/api/v0/instances/ is deprecated. Use /api/v1/instances/ instead."
+    raise refusal(410, "deprecated_endpoint", msg)
+
+
+def list_filters(world: World, call: Call) -> Reply:
+    """What the list can be filtered by."""
+    columns = ("actual_status", "gpu_name", "verification")
+    rows = [_row(world, one) for one in world.instances]
+    return reply({"filters": [{column: row[column] for column in columns} for row in rows]})
+
+
+def set_state(world: World, call: Call) -> Reply:
+    """Starts, stops or labels."""
+    instance = world.instances.get(call.id)
+    if "label" in call.body:
+        label = call.body["label"]
+        if label is not None and len(label) > 1024:
+            raise refusal(400, "invalid_args", "label is longer than 1024")
+        world.instances.rename(instance, label)
+    if "state" in call.body:
+        return reply(_change_state(world, instance, call.body["state"]))
+    return reply({"success": True})
+
+
+def set_states(world: World, call: Call) -> Reply:
+    """Starts or stops several."""
+    for instance_id in call.body.get("ids") or call.body.get("instance_ids") or []:
+        answer = _change_state(world, world.instances.get(int(instance_id)), call.body.get("state"))
+        if not answer["success"]:
+            return reply(answer)
+    return reply({"success": True})
+
+
+def start_many(world: World, call: Call) -> Reply:
+    """Starts several."""
+    return set_states(world, Call(ids=(), query={}, body={**call.body, "state": "running"}, key=call.key))
+
+
+def destroy(world: World, call: Call) -> Reply:
+    """Gives it back."""
+    world.instances.destroy(world.instances.get(call.id))
+    return reply({"success": True})
+
+
+def destroy_many(world: World, call: Call) -> Reply:
+    """Gives several back."""
+    for instance_id in call.body.get("instance_ids") or []:
+        world.instances.destroy(world.instances.get(int(instance_id)))
+    return reply({"success": True})
+
+
+def reboot(world: World, call: Call) -> Reply:
+    """The container starts again."""
+    world.instances.reboot(world.instances.get(call.id))
+    return reply({"success": True})
+
+
+def recycle(world: World, call: Call) -> Reply:
+    """The container is made anew."""
+    world.instances.reboot(world.instances.get(call.id), wipe=True)
+    return reply({"success": True})
+
+
+def change_bid(world: World, call: Call) -> Reply:
+    """Another price; null for one that wins."""
+    instance = world.instances.get(call.id)
+    price = call.body.get("price")
+    if price is not None and not 0.001 <= float(price) <= 32 * instance.gpus:
+        raise refusal(400, "invalid_price", "error 400/3470: price is out of range")
+    world.instances.change_bid(instance, None if price is None else float(price))
+    return reply({"success": True})
+
+
+def update_template(world: World, call: Call) -> Reply:
+    """The container is made anew with another image, environment or onstart text."""
+    instance = world.instances.get(call.id)
+    if len(call.body.get("onstart") or "") > MAX_COMMAND:
+        raise refusal(400, "invalid_args", f"onstart is longer than {MAX_COMMAND}")
+    world.instances.rebuild(instance, call.body)
+    return reply({"success": True})
+
+
+def request_logs(world: World, call: Call) -> Reply:
+    """Where the container's log will be."""
+    instance = world.instances.get(call.id)
+    if call.body.get("daemon_logs"):
+        text = instance.status_msg or ""
+    else:
+        text = instance.box.log.read_text(errors="replace") if instance.box.log.exists() else ""
+    lines = text.splitlines(keepends=True)
+    wanted = call.body.get("filter")
+    if wanted:
+        lines = [line for line in lines if wanted in line]
+    tail = int(call.body.get("tail") or 1000)
+    return _published(world, "".join(lines[-tail:]))
+
+
+def execute(world: World, call: Call) -> Reply:
+    """Where the output of ls, rm or du will be."""
+    instance = world.instances.get(call.id)
+    command = str(call.body.get("command") or "")
+    words = shlex.split(command)
+    if len(command) > 512 or not words or words[0] not in _COMMANDS:
+        raise refusal(400, "invalid_args", "Only ls, rm and du are allowed.")
+    return _published(world, _run(words, instance.box.root), writeable_path="/")
+
+
+def list_keys(world: World, call: Call) -> Reply:
+    """The instance's ssh keys, JSON within JSON."""
+    keys = world.instances.get(call.id).ssh_keys
+    listed = [{"id": key_id, "public_key": key} for key_id, key in keys.items()]
+    return reply({"success": True, "ssh_keys": json.dumps(listed)})
+
+
+def attach_key(world: World, call: Call) -> Reply:
+    """One more ssh key for this instance alone."""
+    instance = world.instances.get(call.id)
+    key = str(call.body.get("ssh_key") or "").strip()
+    if not key.startswith(("ssh-", "ecdsa-", "sk-")):
+        raise refusal(400, "invalid_args", "Invalid SSH key.")
+    world.instances.attach_key(instance, key)
+    return reply({"success": True, "msg": "SSH key added to instance."})
+
+
+def detach_key(world: World, call: Call) -> Reply:
+    """One ssh key less."""
+    world.instances.detach_key(world.instances.get(call.id), call.ids[1])
+    return reply({"success": True, "msg": "SSH key removed from instance."})
+
+
+def _change_state(world: World, instance: Instance, state: Any) -> Mapping[str, Any]:
+    if state == "stopped":
+        world.instances.stop(instance)
+    elif state != "running":
+        raise refusal(400, "invalid_args", "state must be running or stopped")
+    elif not world.instances.start(instance):
+        return {"success": False, "error": "resources_unavailable", "msg": _UNAVAILABLE}
+    return {"success": True}
+
+
+def _row(world: World, instance: Instance) -> dict[str, Any]:
+    row = instance_row(instance, world.clock.now())
+    for name, (where, _) in FAULTS.items():
+        if where == ROW and world.faults.take(name, instance.place):
+            row = spoil(row, name)
+    return row
+
+
+def _check_columns(columns: list[str]) -> None:
+    for column in columns:
+        if column not in _SEARCH_KEYS:
+            msg = f"Error in query parameters: {column} is not a valid search key"
+            raise refusal(400, "invalid_request", msg)
+
+
+def _page(world: World, call: Call, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str | None]:
+    """The page after the token, and the token of the next."""
+    limit = int(call.json_query("limit") or _SMALL_PAGE)
+    limit = min(limit, MAX_PAGE) if limit > 0 else _SMALL_PAGE
+    token = call.query.get("after_token") or ""
+    known = [f"after-{row['id']}" for row in rows]
+    if token and (token not in known or world.faults.take("invalid_token")):
+        raise refusal(400, "invalid_token", "The page token is not valid.")
+    if world.faults.take("empty_list"):
+        return [], None
+    start = known.index(token) + 1 if token else 0
+    page = rows[start : start + limit]
+    return page, known[start + limit - 1] if start + limit < len(rows) else None
+
+
+def _label_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        label = row["label"] or ""
+        counts[label] = counts.get(label, 0) + 1
+    return counts
+
+
+def _published(world: World, text: str, **more: Any) -> Reply:
+    url = world.publish(text)
+    return reply({"success": True, **more, "result_url": url, "msg": "Result will be ready soon."})
+
+
+def _run(words: list[str], root: Path) -> str:
+    """The command's output; absolute paths are the box's own."""
+    inside = [str(root) + word if word.startswith("/") else word for word in words]
+    if any(".." in Path(word).parts for word in words):
+        raise refusal(400, "invalid_args", "Paths must not contain '..'.")
+    done = subprocess.run(inside, cwd=root, capture_output=True, text=True, timeout=_COMMAND_S)
+    return done.stdout + done.stderr
+
+
+ROUTES = (
+    Route("GET", "/v0/instances/#", "show_instance", "instance_read", show_instance),
+    Route("GET", "/v1/instances", "list_instances", "instance_read", list_instances),
+    Route("GET", "/v0/instances", "list_old", "instance_read", list_old),
+    Route("GET", "/v0/instances/filters", "list_filters", "instance_read", list_filters),
+    Route("PUT", "/v0/instances/#", "set_state", "instance_write", set_state),
+    Route("PUT", "/v0/instances", "set_states", "instance_write", set_states),
+    Route("POST", "/v0/instances/start", "set_states", "instance_write", start_many),
+    Route("DELETE", "/v0/instances/#", "destroy", "instance_write", destroy),
+    Route("DELETE", "/v0/instances", "destroy_many", "instance_write", destroy_many),
+    Route("PUT", "/v0/instances/reboot/#", "reboot", "instance_write", reboot),
+    Route("PUT", "/v0/instances/recycle/#", "recycle", "instance_write", recycle),
+    Route("PUT", "/v0/instances/bid_price/#", "change_bid", "instance_write", change_bid),
+    Route("PUT", "/v0/instances/update_template/#", "update_template", "instance_write", update_template),
+    Route("PUT", "/v0/instances/request_logs/#", "request_logs", "instance_read", request_logs),
+    Route("PUT", "/v0/instances/command/#", "execute", "instance_write", execute),
+    Route("GET", "/v0/instances/#/ssh", "list_ssh", "instance_read", list_keys),
+    Route("POST", "/v0/instances/#/ssh", "attach_ssh", "instance_write", attach_key),
+    Route("DELETE", "/v0/instances/#/ssh/#", "detach_ssh", "instance_write", detach_key),
+)

@@ -1,0 +1,195 @@
+"""The courses of an instance's life: it boots, runs, stops, starts again, and what befalls it on the way."""
+
+from __future__ import annotations
+
+from tests.emulators.account import Account
+from tests.emulators.agenda import Agenda
+from tests.emulators.containers import Containers
+from tests.emulators.dead_ends import DEAD_ENDS
+from tests.emulators.faults import BOOT, RUNNING, Fault, Faults
+from tests.emulators.gateway import Mood
+from tests.emulators.instance import Instance, Pace
+from tests.emulators.market import Holding, Market
+
+_LONG_S = 600.0
+_RIVAL_MARGIN = 1.1
+
+
+class Life:
+    """Moves single instances along, at the agenda's moment."""
+
+    def __init__(
+        self,
+        instances: dict[int, Instance],
+        *,
+        agenda: Agenda,
+        market: Market,
+        account: Account,
+        faults: Faults,
+        containers: Containers,
+        pace: Pace,
+        honours_queue: bool,
+    ) -> None:
+        self._instances = instances
+        self._agenda = agenda
+        self._market = market
+        self._account = account
+        self._faults = faults
+        self._containers = containers
+        self._pace = pace
+        self._honours_queue = honours_queue
+        self._blows = {
+            "outbid": self._outbid,
+            "host_offline": self._go_offline,
+            "no_heartbeat": lambda it: self._show(it, "unknown"),
+            "frozen": lambda it: self._show(it, "frozen"),
+            "container_exits": self.halt,
+            "network_cut": lambda it: self._containers.set_mood(it, Mood.SILENT),
+            "credit_zero": lambda _: self._bankrupt(),
+            "contract_end": self.end_contract,
+        }
+
+    def boot(self, instance: Instance, *, delay_s: float = 0.0) -> None:
+        """It has its GPUs, and loads after so long."""
+        instance.course += 1
+        self.hold(instance)
+        instance.state(instance.actual, "running", "running")
+        self._agenda.after(instance, delay_s + self._pace.created_s, self._load)
+
+    def start(self, instance: Instance) -> bool:
+        """Whether it starts; if not, the wish is queued."""
+        refused = self._faults.take("start_refused", instance.place)
+        if not refused and self.can_run(instance):
+            self.restart(instance)
+            return True
+        instance.intended = "running"
+        if self._honours_queue:
+            self._agenda.after(instance, self._pace.queue_s, self._start_queued)
+        return False
+
+    def restart(self, instance: Instance) -> None:
+        """It reads `exited` for a while, then loads."""
+        lag = self._faults.take("exited_lag", instance.place)
+        instance.losing = False
+        instance.actual, instance.status_msg = "exited", None
+        self.boot(instance, delay_s=(lag.seconds or _LONG_S) if lag else self._pace.restart_s)
+
+    def reboot(self, instance: Instance, *, wipe: bool) -> None:
+        """The container starts again on the same GPUs; `wipe` makes its disk new."""
+        self._containers.end(instance)
+        instance.running_since = None
+        if wipe:
+            instance.box.wipe()
+        self.restart(instance)
+
+    def stop(self, instance: Instance) -> None:
+        """It gives its GPUs away soon and keeps its disk."""
+        instance.course += 1
+        instance.losing = False
+        instance.intended = instance.next = "stopped"
+        self._agenda.after(instance, self._pace.stop_s, self.halt)
+
+    def halt(self, instance: Instance) -> None:
+        """The container is down, only the disk is billed."""
+        instance.course += 1
+        self._containers.end(instance)
+        self._market.release(instance.id)
+        instance.meter.gpu_on = False
+        instance.running_since = None
+        instance.state("exited", "stopped", "stopped")
+
+    def lose_bid(self, instance: Instance) -> None:
+        """Somebody pays more for its GPUs."""
+        self.halt(instance)
+        instance.losing = True
+
+    def end_contract(self, instance: Instance) -> None:
+        """The host takes the machine back: it can never start again."""
+        self.halt(instance)
+        instance.ended = True
+
+    def hold(self, instance: Instance) -> None:
+        """The GPUs are the instance's; who bid less loses them."""
+        holding = Holding(machine_id=instance.machine.id, gpus=instance.gpus, bid_usd=instance.bid_usd)
+        for loser in self._market.hold(instance.id, holding):
+            if loser in self._instances:
+                self.lose_bid(self._instances[loser])
+
+    def can_run(self, instance: Instance) -> bool:
+        """Whether GPUs and money are there."""
+        free = self._market.free(instance.machine.id, bid_usd=instance.bid_usd)
+        return not instance.ended and self._account.credit > 0 and free >= instance.gpus
+
+    def strike(self, instance: Instance) -> None:
+        """A fault of running instances befalls it, if one waits. On-demand instances cannot be outbid."""
+        spared = "outbid" if instance.bid_usd is None else ""
+        fault = self._faults.first(RUNNING, instance.place, but=spared)
+        if fault is None:
+            return
+        blow = self._blows[fault.name]
+        if fault.name == "network_cut":
+            blow(instance)
+            self._agenda.after(instance, fault.seconds or 10.0, self._reconnect)
+        else:
+            self._agenda.after(instance, self._until(instance, fault), blow)
+
+    def _reconnect(self, instance: Instance) -> None:
+        self._containers.set_mood(instance, Mood.OPEN)
+
+    def _until(self, instance: Instance, fault: Fault) -> float:
+        since = instance.running_since or self._agenda.moment
+        return since + (fault.seconds or 0.0) - self._agenda.moment
+
+    def _load(self, instance: Instance) -> None:
+        fault = self._faults.first(BOOT, instance.place)
+        instance.actual = "loading"
+        instance.status_msg = "a3ed95caeb02: Pulling fs layer\n"
+        if fault and fault.name in DEAD_ENDS:
+            self._strand(instance, fault.name)
+            return
+        slower = (fault.seconds or _LONG_S) if fault and fault.name == "slow_loading" else 0.0
+        quirk = fault.name if fault else None
+        self._agenda.after(instance, self._pace.loading_s + slower, lambda it: self._run(it, quirk))
+
+    def _strand(self, instance: Instance, fault: str) -> None:
+        end = DEAD_ENDS[fault]
+        instance.state(end.actual, end.cur, end.intended)
+        instance.status_msg = end.text and end.text.format(id=instance.id, image=instance.rental.image)
+        if end.cur == "stopped":
+            self._market.release(instance.id)
+            instance.meter.gpu_on = False
+
+    def _run(self, instance: Instance, quirk: str | None) -> None:
+        instance.state("running", "running", "running")
+        image = instance.rental.image.replace("/", "_").replace(":", "_")
+        instance.status_msg = f"success, running {image}/{instance.rental.runtype.split()[-1]}\n"
+        instance.running_since = self._agenda.moment
+        instance.meter.gpu_on = True
+        self._containers.start(instance, quirk)
+
+    def _start_queued(self, instance: Instance) -> None:
+        if instance.intended != "running":
+            return
+        if self.can_run(instance):
+            self.restart(instance)
+        else:
+            self._agenda.after(instance, self._pace.queue_s, self._start_queued)
+
+    def _outbid(self, instance: Instance) -> None:
+        rival_usd = (instance.bid_usd or 0.0) * _RIVAL_MARGIN
+        self.lose_bid(instance)
+        rival = Holding(machine_id=instance.machine.id, gpus=instance.gpus, bid_usd=rival_usd)
+        self._market.hold(-instance.id, rival)
+
+    def _go_offline(self, instance: Instance) -> None:
+        self._containers.end(instance)
+        instance.course += 1
+        instance.meter.gpu_on = False
+        instance.running_since = None
+        instance.actual = "offline"
+
+    def _show(self, instance: Instance, actual: str) -> None:
+        instance.actual = actual
+
+    def _bankrupt(self) -> None:
+        self._account.credit = 0.0

@@ -1,0 +1,91 @@
+"""Rate limits: the seconds that must lie between two calls of an endpoint with the same key."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.emulators.answers import ApiError, text_reply
+from tests.emulators.clock import Clock
+
+SPACING_S: Mapping[str, float] = {
+    "create": 4.5,
+    "launch": 5.0,
+    "show_instance": 2.0,
+    "list_instances": 1.0,
+    "set_state": 1.0,
+    "set_states": 1.0,
+    "reboot": 1.0,
+    "recycle": 1.0,
+    "destroy": 3.0,
+    "destroy_many": 3.0,
+    "change_bid": 5.5,
+    "execute": 1.5,
+    "charges": 1.0,
+    "invoices": 3.0,
+    "create_ssh_key": 1.0,
+    "detach_ssh": 2.0,
+    "create_api_key": 2.0,
+    "list_api_keys": 1.0,
+    "show_secrets": 5.0,
+    "write_secret": 3.0,
+    "list_volumes": 5.5,
+    "search_templates": 3.0,
+}
+PENALTY_S: Mapping[str, float] = {"create": 12.0}
+"""Who calls too early waits this long from then on."""
+SEARCHES_A_MINUTE = 10
+_SEARCHES = frozenset({"search", "search_new", "search_legacy"})
+_BURST = 1e-3
+
+
+@dataclass(frozen=True)
+class _Caller:
+    endpoint: str
+    key: str
+
+
+class Limits:
+    """Refuses calls that come too fast."""
+
+    def __init__(self, clock: Clock, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self.refused = 0
+        """How many calls were."""
+        self._clock = clock
+        self._allowed_at: dict[_Caller, float] = {}
+        self._searches: dict[str, deque[float]] = defaultdict(deque)
+
+    def check(self, endpoint: str, key: str) -> None:
+        """The call counts; raises ApiError (429) when it comes too early."""
+        if not self.enabled:
+            return
+        if endpoint in _SEARCHES:
+            self._check_searches(key)
+        elif endpoint in SPACING_S:
+            self._check_spacing(_Caller(endpoint, key))
+
+    def _check_spacing(self, caller: _Caller) -> None:
+        now = self._clock.now()
+        spacing = SPACING_S[caller.endpoint]
+        if now + _BURST < self._allowed_at.get(caller, 0.0):
+            penalty = PENALTY_S.get(caller.endpoint)
+            if penalty:
+                self._allowed_at[caller] = now + penalty
+            raise self._refusal(spacing)
+        self._allowed_at[caller] = now + spacing
+
+    def _check_searches(self, key: str) -> None:
+        now, recent = self._clock.now(), self._searches[key]
+        while recent and recent[0] <= now - 60:
+            recent.popleft()
+        if len(recent) >= SEARCHES_A_MINUTE:
+            raise self._refusal(60 / SEARCHES_A_MINUTE)
+        recent.append(now)
+
+    def _refusal(self, spacing_s: float) -> ApiError:
+        self.refused += 1
+        return ApiError(
+            text_reply(f"API requests too frequent: endpoint threshold={spacing_s:g}", status=429)
+        )

@@ -1,0 +1,189 @@
+"""The market: which slices of which machines are on offer, to whom, and who holds which GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.emulators.clock import Clock
+from tests.emulators.machines import DAY_S, Machine
+from tests.emulators.offer_rows import offer_row
+from tests.emulators.query import matches, sort_key
+
+PAGE = 64
+"""No search answers with more offers than this."""
+REISSUE_S = 300.0
+"""How long an offer keeps its id."""
+_GRACE_S = 60.0
+_SIZES = (1, 2, 4, 8)
+_NOT_FILTERS = frozenset(
+    {"order", "type", "limit", "allocated_storage", "disable_bundling", "target_reliability", "extra_ids"}
+    | {"template_id", "show_incompatible", "select_cols", "client_id", "q"}
+)
+_ALIASES = {
+    "cuda_vers": "cuda_max_good",
+    "dph": "dph_total",
+    "dlperf_usd": "dlperf_per_dphtotal",
+    "flops_usd": "flops_per_dphtotal",
+    "driver_version": "driver_vers",
+    "display_active": "gpu_display_active",
+}
+_SCORE_NOISE = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """An offer: some GPUs of a machine, under an id that does not last."""
+
+    id: int
+    machine: Machine
+    gpus: int
+    issued_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """GPUs that an instance has. `bid_usd` is None for on-demand."""
+
+    machine_id: int
+    gpus: int
+    bid_usd: float | None
+
+
+class Market:
+    """Machines, asks and holdings."""
+
+    def __init__(self, machines: Sequence[Machine], clock: Clock, *, seed: int = 0) -> None:
+        self.machines = {machine.id: machine for machine in machines}
+        self.began_at = clock.now()
+        self._clock = clock
+        self._chance = random.Random(seed)
+        self._ids = itertools.count(50751794)
+        self._asks: dict[int, Ask] = {}
+        self._current: dict[tuple[int, int], int] = {}
+        self._holdings: dict[int, Holding] = {}
+
+    def search(
+        self, query: Mapping[str, Any], *, rented: frozenset[int], filtering: bool = True
+    ) -> list[dict[str, Any]]:
+        """Rows of the offers that fit, in order. `rented` are the machines on which we have an instance."""
+        kind = query.get("type") or "on-demand"
+        storage_gb = float(query.get("allocated_storage") or 5.0)
+        rows = [
+            self._row(ask, kind, storage_gb, rented=ask.machine.id in rented)
+            for machine in self.machines.values()
+            for ask in self._asks_of(machine, kind)
+        ]
+        if filtering:
+            filters = _filters(query)
+            rows = [row for row in rows if matches(_searchable(row), filters)]
+        for column, direction in reversed(query.get("order") or [["score", "desc"]]):
+            rows.sort(key=sort_key(column, reverse=direction == "desc"), reverse=direction == "desc")
+        return rows[: min(int(query.get("limit") or PAGE), PAGE)]
+
+    def ask(self, ask_id: int) -> Ask | None:
+        """The offer of that id, for as long as the id lasts."""
+        ask = self._asks.get(ask_id)
+        return ask if ask and self._clock.now() - ask.issued_at <= REISSUE_S + _GRACE_S else None
+
+    def end_date(self, machine: Machine) -> float:
+        """Until when the machine can be rented."""
+        return self.began_at + machine.days * DAY_S
+
+    def free(self, machine_id: int, *, bid_usd: float | None = None) -> int:
+        """GPUs that somebody who bids so much could have; on demand goes before every bid."""
+        held = sum(
+            holding.gpus
+            for holding in self._holdings.values()
+            if holding.machine_id == machine_id and not _outranks(bid_usd, holding.bid_usd)
+        )
+        return self.machines[machine_id].gpus - held
+
+    def hold(self, instance_id: int, holding: Holding) -> Sequence[int]:
+        """The instance has its GPUs; the ids of the instances that had to yield."""
+        yielded = []
+        while not self._fits(holding) and (loser := self._weakest(holding)) is not None:
+            del self._holdings[loser]
+            yielded.append(loser)
+        self._holdings[instance_id] = holding
+        return yielded
+
+    def release(self, instance_id: int) -> None:
+        """The instance has no GPUs any more."""
+        self._holdings.pop(instance_id, None)
+
+    def winning_bid(self, machine_id: int, gpus: int) -> float:
+        """The lowest bid that has the GPUs for sure."""
+        others = [other for other in self._holdings.values() if other.machine_id == machine_id]
+        highest = max((other.bid_usd or 0.0 for other in others), default=0.0)
+        return round(max(self.machines[machine_id].min_bid_usd * gpus, highest * 1.01), 6)
+
+    def withdraw(self, machine_id: int) -> None:
+        """The host takes the machine off the market; offers already seen are gone."""
+        del self.machines[machine_id]
+        self._asks = {ask.id: ask for ask in self._asks.values() if ask.machine.id != machine_id}
+
+    def _fits(self, holding: Holding) -> bool:
+        held = sum(other.gpus for other in self._holdings.values() if other.machine_id == holding.machine_id)
+        return held + holding.gpus <= self.machines[holding.machine_id].gpus
+
+    def _weakest(self, holding: Holding) -> int | None:
+        weaker = [
+            (other.bid_usd or 0.0, instance_id)
+            for instance_id, other in self._holdings.items()
+            if other.machine_id == holding.machine_id and _outranks(holding.bid_usd, other.bid_usd)
+        ]
+        return min(weaker)[1] if weaker else None
+
+    def _asks_of(self, machine: Machine, kind: str) -> list[Ask]:
+        free = self.free(machine.id, bid_usd=0.0 if kind in ("bid", "interruptible") else None)
+        return [self._issued(machine, size) for size in _SIZES if size <= free]
+
+    def _issued(self, machine: Machine, gpus: int) -> Ask:
+        now = self._clock.now()
+        current = self._asks.get(self._current.get((machine.id, gpus), 0))
+        if current is None or now - current.issued_at > REISSUE_S:
+            current = Ask(id=next(self._ids), machine=machine, gpus=gpus, issued_at=now)
+            self._asks[current.id] = current
+            self._current[machine.id, gpus] = current.id
+        return current
+
+    def _row(self, ask: Ask, kind: str, storage_gb: float, *, rented: bool) -> dict[str, Any]:
+        row = offer_row(
+            ask.machine,
+            ask_id=ask.id,
+            gpus=ask.gpus,
+            storage_gb=storage_gb,
+            bid=kind in ("bid", "interruptible"),
+            now=self._clock.now(),
+            end_date=self.end_date(ask.machine),
+        )
+        noise = self._chance.uniform(1 - _SCORE_NOISE, 1 + _SCORE_NOISE)
+        return {**row, "score": round(row["score"] * noise, 2), "rented": rented}
+
+
+def _outranks(bid_usd: float | None, other_usd: float | None) -> bool:
+    """On demand beats every bid, a bid beats a lower one."""
+    return other_usd is not None and (bid_usd is None or bid_usd > other_usd)
+
+
+def _filters(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        _ALIASES.get(column, column): conditions
+        for column, conditions in query.items()
+        if column not in _NOT_FILTERS
+    }
+
+
+def _searchable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row as filters see it: places by country code, `verified` and `datacenter` made up, no `id`."""
+    return {
+        **row,
+        "id": None,
+        "geolocation": row["geolocation"].rpartition(", ")[2],
+        "verified": row["verification"] == "verified",
+        "datacenter": row["hosting_type"] == 1,
+    }

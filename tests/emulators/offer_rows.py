@@ -1,0 +1,150 @@
+"""An offer as the API prints it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.emulators.machines import DAY_S, Machine
+
+HOURS_A_MONTH = 720.0
+PUBLIC_IP = "127.0.0.1"
+"""Boxes are reached on this computer. Instance rows pad it with a newline, as Vast does."""
+
+
+def driver_number(version: str) -> int:
+    """`535.86.05` as 535086005."""
+    major, minor, patch = (*version.split("."), "0", "0")[:3]
+    return int(major) * 1_000_000 + int(minor) * 1_000 + int(patch)
+
+
+def storage_usd_per_hour(machine: Machine, storage_gb: float) -> float:
+    """What so much disk costs, running or not."""
+    return round(machine.storage_usd * storage_gb / HOURS_A_MONTH, 6)
+
+
+def costs(gpu_usd: float, disk_usd: float) -> dict[str, float]:
+    """The price split as rows carry it, $/h."""
+    total = round(gpu_usd + disk_usd, 6)
+    return {
+        "gpuCostPerHour": gpu_usd,
+        "diskHour": disk_usd,
+        "totalHour": total,
+        "discountTotalHour": 0,
+        "discountedTotalPerHour": total,
+    }
+
+
+def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
+    """The columns that offers and instances share: what the hardware is."""
+    share = gpus / machine.gpus
+    return {
+        "machine_id": machine.id,
+        "host_id": machine.host_id,
+        "bundle_id": 1_024_000_000 + machine.id,
+        "hosting_type": int(machine.datacenter),
+        "external": machine.external,
+        "resource_type": "gpu",
+        "cluster_id": None,
+        "gpu_name": machine.gpu_name,
+        "num_gpus": gpus,
+        "gpu_frac": share,
+        "gpu_ids": list(range(gpus)),
+        "gpu_ram": machine.gpu_ram_mb,
+        "gpu_total_ram": machine.gpu_ram_mb * gpus,
+        "gpu_arch": "nvidia",
+        "gpu_display_active": False,
+        "gpu_lanes": 16,
+        "gpu_mem_bw": machine.gpu_mem_bw,
+        "gpu_max_power": 450.0,
+        "gpu_max_temp": 90.0,
+        "compute_cap": machine.compute_cap,
+        "cuda_max_good": machine.cuda,
+        "driver_version": machine.driver,
+        "driver_vers": driver_number(machine.driver),
+        "total_flops": round(machine.flops * gpus, 2),
+        "bw_nvlink": machine.nvlink_bw,
+        "pcie_bw": 21.7,
+        "pci_gen": 4.0,
+        "mobo_name": "ROMED8-2T",
+        "cpu_name": machine.cpu_name,
+        "cpu_arch": "amd64",
+        "cpu_cores": machine.cpu_cores,
+        "cpu_cores_effective": round(machine.cpu_cores * share, 2),
+        "cpu_ghz": 2.8,
+        "cpu_ram": machine.cpu_ram_mb,
+        "has_avx": 1,
+        "disk_bw": 2890.0,
+        "disk_name": "SAMSUNG MZQL23T8",
+        "storage_cost": machine.storage_usd,
+        "inet_up": machine.inet_up,
+        "inet_down": machine.inet_down,
+        "inet_up_cost": machine.inet_up_usd,
+        "inet_down_cost": machine.inet_down_usd,
+        "internet_up_cost_per_tb": round(machine.inet_up_usd * 1024, 4),
+        "internet_down_cost_per_tb": round(machine.inet_down_usd * 1024, 4),
+        "static_ip": True,
+        "direct_port_count": machine.direct_ports,
+        "geolocation": machine.geolocation,
+        "geolocode": None,
+        "os_version": "22.04",
+        "dlperf": round(machine.dlperf * gpus, 2),
+        "reliability": machine.reliability,
+        "reliability2": machine.reliability,
+        "reliability_mult": 0.99,
+        "expected_reliability": 0.995,
+        "verification": machine.verification,
+        "vericode": int(machine.verification == "verified"),
+        "vms_enabled": False,
+        "is_vm_deverified": False,
+        "credit_discount_max": 0.1,
+        "hostname": None,
+        "logo": "/static/logos/x.svg",
+        "webpage": None,
+    }
+
+
+def offer_row(
+    machine: Machine, *, ask_id: int, gpus: int, storage_gb: float, bid: bool, now: float, end_date: float
+) -> dict[str, Any]:
+    """The offer, priced for so much disk; a bid's price is the lowest that wins."""
+    gpu_usd = round((machine.min_bid_usd if bid else machine.gpu_usd) * gpus, 6)
+    disk_usd = storage_usd_per_hour(machine, storage_gb)
+    total = round(gpu_usd + disk_usd, 6)
+    columns = machine_columns(machine, gpus)
+    return {
+        "id": ask_id,
+        "ask_contract_id": ask_id,
+        "bundled_results": 1,
+        **columns,
+        "gpu_ram": machine.gpu_ram_mb,
+        "disk_space": round(machine.disk_gb * gpus / machine.gpus, 1),
+        "public_ipaddr": PUBLIC_IP,
+        "direct_port_start": 40000,
+        "dph_base": gpu_usd,
+        "dph_total": total,
+        "dph_total_adj": total,
+        "min_bid": round(machine.min_bid_usd * gpus, 6),
+        "is_bid": bid,
+        "storage_total_cost": disk_usd,
+        "vram_costperhour": round(gpu_usd / columns["gpu_total_ram"], 9),
+        "dlperf_per_dphtotal": round(columns["dlperf"] / max(total, 1e-9), 2),
+        "flops_per_dphtotal": round(columns["total_flops"] / max(total, 1e-9), 2),
+        "score": round(columns["dlperf"] / max(total, 1e-9) * machine.reliability, 2),
+        "rentable": True,
+        "rented": False,
+        "start_date": now - 30 * DAY_S,
+        "end_date": end_date,
+        "duration": end_date - now,
+        "time_remaining": "",
+        "time_remaining_isbid": "",
+        "discount_rate": 0,
+        "discounted_hourly": 0,
+        "discounted_dph_total": total,
+        "platform_fee": 0,
+        "rn": 1,
+        "avail_vol_ask_id": None,
+        "avail_vol_dph": None,
+        "avail_vol_size": None,
+        "search": costs(gpu_usd, disk_usd),
+        "instance": costs(0, disk_usd),
+    }

@@ -1,0 +1,128 @@
+"""Endpoints of the market: search, and everything that rents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.emulators.answers import ApiError, Reply, no_such_ask, refusal, reply
+from tests.emulators.call import Call, Route
+from tests.emulators.faults import Place
+from tests.emulators.machines import DAY_S
+from tests.emulators.market import Ask
+from tests.emulators.rental import read_rental
+from tests.emulators.world import World
+
+
+def search(world: World, call: Call) -> Reply:
+    """Offers by a query in the body."""
+    return reply({"offers": _offers(world, call.body)})
+
+
+def search_new(world: World, call: Call) -> Reply:
+    """The same query, a level deeper."""
+    return reply({"offers": _offers(world, call.body.get("q") or {})})
+
+
+def search_legacy(world: World, call: Call) -> Reply:
+    """The same query in the address."""
+    return reply({"offers": _offers(world, call.json_query("q", {}))})
+
+
+def create(world: World, call: Call) -> Reply:
+    """Rents one offer."""
+    return _create(world, call.id, call.body)
+
+
+def create_many(world: World, call: Call) -> Reply:
+    """Rents several offers alike; one that fails does not stop the others."""
+    answers = []
+    for ask_id in call.body.get("ids") or []:
+        try:
+            answers.append(_create(world, int(ask_id), call.body).content)
+        except ApiError as error:
+            answers.append(error.reply.content)
+    done = any(answer.get("success") for answer in answers)
+    return reply({"success": done, "results": answers})
+
+
+def launch(world: World, call: Call) -> Reply:
+    """Searches and rents the best offer."""
+    offers = _offers(world, call.body.get("q") or {})
+    if not offers:
+        raise refusal(404, "no_such_ask", "error 404/3603: no_such_ask No offers match the query.")
+    return _create(world, offers[0]["id"], call.body)
+
+
+def gpu_names(world: World, call: Call) -> Reply:
+    """Names of the GPUs on the market."""
+    return reply({"gpu_names": sorted({machine.gpu_name for machine in world.market.machines.values()})})
+
+
+def gpu_types(world: World, call: Call) -> Reply:
+    """GPUs with their memory."""
+    types = {(machine.gpu_name, machine.gpu_ram_mb) for machine in world.market.machines.values()}
+    return reply({"gpu_types": [{"gpu_name": name, "gpu_ram": ram} for name, ram in sorted(types)]})
+
+
+def benchmarks(world: World, call: Call) -> Reply:
+    """Nobody has measured anything here."""
+    return reply({"success": True, "benchmarks_found": 0, "benchmarks": [], "next_token": None})
+
+
+def _offers(world: World, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if world.faults.take("search_quota"):
+        now = world.clock.now()
+        spent = refusal(429, "search_quota_exceeded", "Daily search quota exceeded.").reply
+        midnight = str(int(now - now % DAY_S + DAY_S))
+        raise ApiError(Reply(status=429, body=spent.body, headers={"X-RateLimit-Reset": midnight}))
+    if world.faults.take("no_offers"):
+        return []
+    rented = world.instances.rented_machines()
+    filtering = world.faults.take("filters_ignored") is None
+    return world.market.search(query, rented=rented, filtering=filtering)
+
+
+def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
+    rental = read_rental(body)
+    ask = world.market.ask(ask_id)
+    if ask is None:
+        raise no_such_ask(404, 3603, ask_id)
+    _refuse(world, ask)
+    _check_account(world)
+    lowest = ask.machine.min_bid_usd * ask.gpus
+    too_low = rental.bid_usd is not None and rental.bid_usd < lowest - 1e-9
+    if too_low or world.faults.take("bid_too_low", Place(machine_id=ask.machine.id)):
+        instance = world.instances.create(ask, rental, stopped=True)
+        text = f"error 400/3510: bid {rental.bid_usd} is too low, the minimum is {lowest}"
+        return reply({"success": False, "error": "bid_too_low", "msg": text, "new_contract": instance.id})
+    stopped = world.faults.take("created_stopped", Place(machine_id=ask.machine.id)) is not None
+    instance = world.instances.create(ask, rental, stopped=stopped)
+    return reply({"success": True, "new_contract": instance.id, "instance_api_key": instance.api_key})
+
+
+def _refuse(world: World, ask: Ask) -> None:
+    statuses = {"no_such_ask": (410, 3907), "unknown_ask": (404, 3603), "no_such_ask_400": (400, 3603)}
+    for fault, (status, number) in statuses.items():
+        if world.faults.take(fault, Place(machine_id=ask.machine.id)):
+            raise no_such_ask(status, number, ask.id)
+
+
+def _check_account(world: World) -> None:
+    if world.account.credit <= 0 or world.faults.take("insufficient_credit"):
+        raise refusal(400, "insufficient_credit", "error 400/3720: Your account lacks credit.")
+    if world.faults.take("spend_rate_limit"):
+        raise refusal(400, "spend_rate_limit", "error 400/3730: Your account's spend rate is limited.")
+
+
+ROUTES = (
+    Route("POST", "/v0/bundles", "search", "misc", search, open=True),
+    Route("GET", "/v0/bundles", "search_legacy", "misc", search_legacy, open=True),
+    Route("PUT", "/v0/search/asks", "search_new", "misc", search_new, open=True),
+    Route("PUT", "/v0/asks/#", "create", "instance_write", create),
+    Route("POST", "/v0/asks/bulk", "create_many", "instance_write", create_many),
+    Route("PUT", "/v0/launch_instance", "launch", "instance_write", launch),
+    Route("GET", "/v0/gpu_names/unique", "gpu_names", "", gpu_names, open=True),
+    Route("GET", "/v0/gpu_types", "gpu_types", "", gpu_types, open=True),
+    Route("GET", "/v0/benchmarks", "benchmarks", "misc", benchmarks),
+)

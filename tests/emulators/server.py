@@ -1,0 +1,74 @@
+"""The HTTP server: requests in, replies out, and the world moved along while nobody asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.emulators.answers import Reply
+from tests.emulators.api import Request
+
+Answer = Callable[[Request], Reply]
+
+
+class Server(ThreadingHTTPServer):
+    """Listens on loopback only."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, port: int, answer: Callable[[Request], Reply]) -> None:
+        super().__init__(("127.0.0.1", port), _RequestHandler)
+        self.answer = answer
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="api", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def start(self) -> None:
+        """It answers from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """It does not answer any more."""
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+class _RequestHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "vast-emulator"
+    disable_nagle_algorithm = True
+    server: Server
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        request = Request(
+            method=self.command,
+            target=self.path,
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=self.rfile.read(length) if length else b"",
+        )
+        reply = self.server.answer(request)
+        if reply.hang_s:
+            time.sleep(reply.hang_s)
+        if reply.cut:
+            self.close_connection = True
+            return
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.body)))
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _serve
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not printed."""

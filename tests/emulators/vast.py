@@ -1,0 +1,189 @@
+"""An emulator of Vast.ai: its HTTP API on loopback, and instances that are real processes on this computer.
+
+`python -m tests.emulators.vast --port P`, or `with VastEmulator() as vast:` in a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.emulators.account import Account
+from tests.emulators.answers import Reply
+from tests.emulators.api import Request, answer
+from tests.emulators.billing import Billing
+from tests.emulators.clock import Clock
+from tests.emulators.faults import FAULTS, Faults
+from tests.emulators.instance import REALISTIC, Pace
+from tests.emulators.instances import Fleet
+from tests.emulators.limits import Limits
+from tests.emulators.machines import Machine, synthetic_machines
+from tests.emulators.market import Market
+from tests.emulators.server import Server
+from tests.emulators.world import Settings, World
+
+_TICK_S = 0.05
+
+
+class VastEmulator:
+    """A Vast of one's own. All parts may be looked at and changed while it runs, under `lock`."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine] | None = None,
+        *,
+        port: int = 0,
+        clock: Clock | None = None,
+        seed: int = 0,
+        credit_usd: float = 100.0,
+        pace: Pace | None = None,
+        rate_limits: bool = True,
+        honours_queue: bool = False,
+        old_list: bool = False,
+        ports_by_id: bool = True,
+    ) -> None:
+        self.clock = clock or Clock()
+        self._server = Server(port, self._answer)
+        settings = Settings(
+            machines=synthetic_machines(40, seed=seed) if machines is None else machines,
+            seed=seed,
+            credit_usd=credit_usd,
+            pace=pace or Pace(),
+            rate_limits=rate_limits,
+            honours_queue=honours_queue,
+            old_list=old_list,
+            ports_by_id=ports_by_id,
+        )
+        self.folder = Path(tempfile.mkdtemp(prefix="vast-"))
+        """Where the boxes are: `C.<instance id>` each."""
+        self._world = World(settings, self.clock, self.folder, self._server.url)
+        self._closing = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
+        self.requests: list[tuple[str, str]] = []
+        """Method and path of every request so far."""
+
+    def __enter__(self) -> VastEmulator:
+        self._server.start()
+        self._ticker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The base address, as for VAST_URL."""
+        return self._server.url
+
+    @property
+    def account_key(self) -> str:
+        """The account's API key."""
+        return self.account.key
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Guards everything below."""
+        return self._world.lock
+
+    @property
+    def market(self) -> Market:
+        """Machines and offers."""
+        return self._world.market
+
+    @property
+    def instances(self) -> Fleet:
+        """What is rented."""
+        return self._world.instances
+
+    @property
+    def billing(self) -> Billing:
+        """What it costs."""
+        return self._world.billing
+
+    @property
+    def account(self) -> Account:
+        """Keys and credit."""
+        return self._world.account
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong."""
+        return self._world.faults
+
+    @property
+    def limits(self) -> Limits:
+        """How fast calls may come."""
+        return self._world.limits
+
+    def advance(self, seconds: float) -> None:
+        """It is so much later, and all that was due has happened."""
+        with self.lock:
+            self.clock.advance(seconds)
+            self.instances.settle()
+
+    def close(self) -> None:
+        """Nothing is rented, no process and no folder is left, nobody answers."""
+        self._closing.set()
+        self._ticker.join()
+        self._server.stop()
+        with self.lock:
+            self.instances.close()
+
+    def _answer(self, request: Request) -> Reply:
+        self.requests.append((request.method, request.target.partition("?")[0]))
+        return answer(self._world, request)
+
+    def _tick(self) -> None:
+        while not self._closing.wait(_TICK_S):
+            with self.lock:
+                self.instances.settle()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until SIGINT or SIGTERM."""
+    options = _parser().parse_args(arguments)
+    if options.faults:
+        for name, (where, what) in FAULTS.items():
+            print(f"{name:26}{where:10}{what}")
+        return 0
+    emulator = VastEmulator(
+        synthetic_machines(options.machines, seed=options.seed),
+        port=options.port,
+        seed=options.seed,
+        clock=Clock(options.speed),
+        credit_usd=options.credit,
+        pace=REALISTIC if options.realistic else None,
+        rate_limits=not options.no_rate_limits,
+    )
+    for name in options.fault:
+        emulator.faults.add(name)
+    stop = threading.Event()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: stop.set())
+    with emulator:
+        print(f"export VAST_URL={emulator.url} VAST_API_KEY={emulator.account_key}", flush=True)
+        stop.wait()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.emulators.vast", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="loopback port; any free one by default")
+    parser.add_argument("--machines", type=int, default=40, help="size of the market")
+    parser.add_argument("--seed", type=int, default=0, help="another market")
+    parser.add_argument("--credit", type=float, default=100.0, help="dollars on the account")
+    parser.add_argument("--speed", type=float, default=1.0, help="how fast its time passes")
+    parser.add_argument("--realistic", action="store_true", help="as slow as the real one")
+    parser.add_argument("--no-rate-limits", action="store_true", help="answer however fast calls come")
+    parser.add_argument("--fault", action="append", default=[], choices=FAULTS, metavar="NAME")
+    parser.add_argument("--faults", action="store_true", help="list the faults by name")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""All parts of the emulator, put together; one lock guards them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.emulators.account import Account
+from tests.emulators.answers import Reply
+from tests.emulators.billing import Billing
+from tests.emulators.clock import Clock
+from tests.emulators.containers import Containers
+from tests.emulators.faults import Faults
+from tests.emulators.instance import Pace
+from tests.emulators.instances import Fleet
+from tests.emulators.limits import Limits
+from tests.emulators.machines import Machine
+from tests.emulators.market import Market
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the emulated Vast behaves where the real one may be one way or another."""
+
+    machines: Sequence[Machine]
+    seed: int = 0
+    credit_usd: float = 100.0
+    pace: Pace = field(default_factory=Pace)
+    rate_limits: bool = True
+    honours_queue: bool = False
+    """Whether a start that was refused happens later."""
+    old_list: bool = False
+    """Whether `GET /api/v0/instances/` still answers."""
+    ports_by_id: bool = True
+    """Whether a look at one instance shows its ports."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Text that can be fetched from a moment on."""
+
+    text: str
+    ready_at: float
+
+
+class World:
+    """The state behind the API."""
+
+    def __init__(self, settings: Settings, clock: Clock, folder: Path, url: str) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.url = url
+        self.lock = threading.RLock()
+        self.faults = Faults()
+        self.account = Account(settings.credit_usd)
+        self.limits = Limits(clock, enabled=settings.rate_limits)
+        self.market = Market(settings.machines, clock, seed=settings.seed)
+        self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s)
+        self.containers = Containers(self.account, self.faults, folder, url)
+        self.instances = Fleet(
+            clock=clock,
+            market=self.market,
+            account=self.account,
+            billing=self.billing,
+            faults=self.faults,
+            containers=self.containers,
+            pace=settings.pace,
+            honours_queue=settings.honours_queue,
+        )
+        self._results: dict[str, Result] = {}
+
+    def publish(self, text: str) -> str:
+        """The address where the text will be, soon, for anyone who knows it."""
+        token = secrets.token_hex(16)
+        late = self.faults.take("logs_late") is not None
+        wait_s = float("inf") if late else self.settings.pace.result_s
+        self._results[token] = Result(text, self.clock.now() + wait_s)
+        return f"{self.url}/results/{token}"
+
+    def result(self, token: str) -> Reply:
+        """The published text; 404 before it is ready, as an object store answers."""
+        result = self._results.get(token)
+        if result is None or self.clock.now() < result.ready_at:
+            missing = b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code></Error>'
+            return Reply(status=404, body=missing, content_type="application/xml")
+        return Reply(body=result.text.encode(), content_type="text/plain")
