@@ -113,12 +113,23 @@ class Connection:
                 transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
                 transport.start_client(timeout=2 * limit_s)
                 self._login.hosts.check(address, transport.get_remote_server_key())
-                transport.auth_publickey(self._login.user, key)
+                self._identify(transport, key)
             except BaseException:
                 transport.close()
                 raise
             transport.set_keepalive(_KEEP_ALIVE_S)
             return transport
+
+    def _identify(self, transport: Transport, key: PKey) -> None:
+        """Raises KeyRefusedError only when the machine said so: for paramiko a broken line is a refusal too."""
+        import paramiko
+
+        try:
+            transport.auth_publickey(self._login.user, key)
+        except paramiko.AuthenticationException as error:
+            if transport.is_active() and "timeout" not in str(error):
+                raise KeyRefusedError("does not accept our key") from error
+            raise UnreachableError("broke off while it checked our key") from error
 
     def _executed(self, transport: Transport, command: str) -> Channel:
         """Raises BrokenError when the machine did not take the command."""
@@ -172,8 +183,6 @@ def _in_words(limit_s: float) -> Iterator[None]:
 
     try:
         yield
-    except paramiko.AuthenticationException as error:
-        raise KeyRefusedError("does not accept our key") from error
     except ConnectionRefusedError as error:
         raise UnreachableError("refused the connection") from error
     except TimeoutError as error:

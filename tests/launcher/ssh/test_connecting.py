@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,19 @@ def test_a_key_that_is_not_accepted_is_told_and_counted(machine: Machine) -> Non
         with pytest.raises(KeyRefusedError, match="does not accept our key"):
             shell.read("note")
     assert shell.auth_failures == 2
+
+
+def test_a_line_that_breaks_is_never_taken_for_a_key_that_is_not_accepted(
+    machine: Machine, cable: Cable
+) -> None:
+    for size in range(0, 4000, 250):
+        shell = machine.shell(cable.address)
+        cable.cut_after(size)
+        with contextlib.suppress(UnreachableError):
+            shell.read("note")
+        assert shell.auth_failures == 0
+        shell.close()
+        cable.mend()
 
 
 def test_the_user_s_own_keys_agent_and_settings_are_not_used(

@@ -58,7 +58,7 @@ def test_nothing_is_lost_or_repeated_while_the_line_breaks_and_the_log_grows(
 ) -> None:
     chance = random.Random(3)
     written = held = b""
-    for step in range(40):
+    for step in range(24):
         with (machine.box / LOG).open("ab") as log:
             log.write(b"%d.000 rank0 step %d\n" % (step, step) * 50)
         written += b"%d.000 rank0 step %d\n" % (step, step) * 50
@@ -69,4 +69,4 @@ def test_nothing_is_lost_or_repeated_while_the_line_breaks_and_the_log_grows(
     while new := next_of(wired, held).new:
         held += new
     assert held == written
-    assert cable.connections > 5
+    assert cable.connections > 3
