@@ -8,12 +8,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from launcher.actions.attempts import Attempts
+from launcher.errors import AuthError
 from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
 from launcher.ledger import SqliteLedger
@@ -92,8 +93,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     def provider(name: str) -> Provider:
         from launcher.providers import provider_class
 
-        python = environ.get("VASTRUN_PYTHON", sys.executable)
-        return provider_class(name)(state / "boxes", python, clock=_interrupts(Wish.STOP, Wish.NONE, None))
+        made = provider_class(name)
+        return made(*_made_of(name, environ, state), clock=_interrupts(Wish.STOP, Wish.NONE, None))
 
     def packer(checkpoints: Path | None) -> Packer:
         from launcher.bundle import Bundler
@@ -126,6 +127,31 @@ def _state_folder(environ: Mapping[str, str]) -> Path:
     # A relative path is to be ignored, says the XDG specification.
     root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return root / "vastrun"
+
+
+def _made_of(name: str, environ: Mapping[str, str], state: Path) -> tuple[object, ...]:
+    """What a provider needs besides a clock."""
+    if name == "vast":
+        return _vast_account(environ), state
+    return state / "boxes", environ.get("VASTRUN_PYTHON", sys.executable)
+
+
+def _vast_account(environ: Mapping[str, str]) -> object:
+    """The account of whoever runs this. Its key stays in this process."""
+    from launcher.providers.vast.api import SERVER, Account
+
+    base = environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(base) if base.startswith("/") else Path.home() / ".config"
+    file = folder / "vastai" / "vast_api_key"
+    key = environ.get("VAST_API_KEY", "").strip()
+    with suppress(OSError, UnicodeDecodeError):
+        key = key or file.read_text(encoding="utf-8").strip()
+    if not key:
+        hint = "export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/"
+        raise AuthError(
+            f"no API key for Vast: VAST_API_KEY is not set, nor is there one in {file}", hint=hint
+        )
+    return Account(key=key, server=environ.get("VAST_URL", "").rstrip("/") or SERVER)
 
 
 def _interrupts(first: Wish, wish: Wish, until: float | None) -> Interrupts:

@@ -12,10 +12,14 @@ from launcher.job import JobSpec, Resources
 from launcher.model import Offer, Order
 from launcher.ports import Provider
 from launcher.providers import provider_class
+from launcher.providers.vast.api import Account
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
 from tests.contract.over_ssh import OverSsh
+from tests.contract.ready_vast import ReadyVast
+from tests.emulators.machines import Machine
 from tests.emulators.sshd import Sshd
+from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeProvider, train_job
 
 LEASE = {
@@ -89,4 +93,15 @@ def ssh(folder: Path) -> Market:
     return Market(provider=make(), again=make, close=sshd.stop)
 
 
-MAKERS: Mapping[str, Callable[[Path], Market]] = {"fake": fake, "local": local, "ssh": ssh}
+def vast(folder: Path) -> Market:
+    emulator = VastEmulator([Machine(id=number) for number in range(41000, 41004)], rate_limits=False)
+    emulator.__enter__()
+
+    def make() -> Provider:
+        account = Account(key=emulator.account_key, server=emulator.url)
+        return ReadyVast(provider_class("vast")(account, folder / "state", clock=FakeClock(time.time())))
+
+    return Market(provider=make(), again=make, close=emulator.close)
+
+
+MAKERS: Mapping[str, Callable[[Path], Market]] = {"fake": fake, "local": local, "ssh": ssh, "vast": vast}

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.errors import GoneError, UnreachableError
+from launcher.errors import GoneError, ProviderError, UnreachableError
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order
 from launcher.ports import Clock, Remote
@@ -80,9 +80,7 @@ class VastProvider:
     def _shell(self, row: InstanceRow, addresses: Sequence[tuple[str, int]]) -> Remote:
         run_id = row.label.removeprefix(LABEL_PREFIX)
         key = self._keys.pair(run_id)
-        if row.id not in self._opened:
-            self._api.attach_key(row.id, key.public)
-            self._opened.add(row.id)
+        self._let_in(row.id, key.public)
         known = KnownHosts(self._keys.known_hosts(run_id, row.id))
         return SshRemote(
             Login(addresses=addresses, key=key, hosts=known),
@@ -91,6 +89,18 @@ class VastProvider:
             is_gone=lambda: self._row(row.id) is None,
             noise=Noise(),
         )
+
+    def _let_in(self, instance_id: str, public_key: str) -> None:
+        """The key was handed to Vast, once. Whether it opens the box, SSH itself tells."""
+        if instance_id in self._opened:
+            return
+        try:
+            self._api.attach_key(instance_id, public_key)
+        except (UnreachableError, GoneError):
+            raise
+        except ProviderError:
+            pass  # another launcher of this run handed it in already
+        self._opened.add(instance_id)
 
 
 def _is_ours(row: object) -> bool:

@@ -72,17 +72,26 @@ class VastApi:
             return self._sdk().create_instance(id=int(offer_id), **request)
 
         try:
-            return _object(self._answer("create", create))
+            answer = self._answer("create", create)
         except Refused as refused:
             if refused.answer.transient:
                 raise UncertainError(f"Vast failed while it rented: {refused}") from refused
             raise error_of(refused.answer) from refused
         except NoAnswer as missing:
             raise UncertainError(f"Vast did not say whether it rented: {missing}") from missing
+        if not isinstance(answer, dict):
+            raise UncertainError("Vast did not say whether it rented: its answer is no object")
+        return answer
 
     def instances(self) -> list[Any]:
         """Every instance of the account: all pages, or an error."""
-        return [row for page in self._pages() for row in page]
+        rows: list[Any] = []
+        for page in self._pages():
+            rows += page["instances"]
+            counted = min(_count(page, "instances_found"), _count(page, "total_instances"))
+        if len(rows) < counted:
+            raise silent(f"a list of {len(rows)} instances that counts {counted}")
+        return rows
 
     def instance(self, instance_id: str) -> Any:
         """One instance's row; None when there is no such instance."""
@@ -120,13 +129,13 @@ class VastApi:
 
         self._repeat("attach key", attach)
 
-    def _pages(self) -> Iterator[list[Any]]:
+    def _pages(self) -> Iterator[Mapping[str, Any]]:
         request: dict[str, Any] = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
         for _ in range(_PAGES):
             answer = _object(self._repeat("list", lambda: self._sdk().show_instances_v1(dict(request))))
             if answer.get("success") is False or not isinstance(answer.get("instances"), list):
                 raise silent("a list of instances without its rows")
-            yield answer["instances"]
+            yield answer
             token = answer.get("next_token")
             if not token:
                 return
@@ -194,6 +203,11 @@ def _once(call: Callable[[], _T]) -> _T:
         raise NoAnswer(_in_words(error)) from error
     except KeyError as error:
         raise NoAnswer(f"an answer without {error}") from error
+
+
+def _count(page: Mapping[str, Any], column: str) -> int:
+    count = page.get(column)
+    return count if isinstance(count, int) else 0
 
 
 def _in_words(error: Exception) -> str:

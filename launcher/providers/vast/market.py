@@ -40,7 +40,7 @@ def fitting(api: VastApi, spec: JobSpec, now: float) -> list[Offer]:
     Raises NoOfferError, which says what each limit removed.
     """
     order = _MOST_WORK_PER_DOLLAR if spec.resources.gpus else _CHEAPEST
-    rows = _search(api, spec, query(spec, now), order)
+    rows = _search(api, spec, query(spec), order)
     offers = [offer_of(made.row, spec) for made in ranked(funnel(rows, spec, now).left, spec)]
     found = [offer for offer in offers if offer is not None]
     if found:

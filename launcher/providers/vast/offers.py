@@ -49,7 +49,7 @@ class Funnel:
         return f"{line}; relax {' or '.join(gains)}" if gains else line
 
 
-def query(spec: JobSpec, now: float) -> dict[str, dict[str, Any]]:
+def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
     """The job's hard limits as Vast's filters. Vast may ignore any of them: `funnel` checks again."""
     wanted = spec.resources
     filters: dict[str, dict[str, Any]] = {
@@ -57,8 +57,9 @@ def query(spec: JobSpec, now: float) -> dict[str, dict[str, Any]]:
         "num_gpus": {"eq": max(1, wanted.gpus)},
         "disk_space": {"gte": wanted.disk_gb},
         "reliability": {"gte": wanted.reliability},
-        "end_date": {"gte": now + spec.limits.hours * 3600 + _START_S},
     }
+    if spec.limits.usd is None:
+        filters["duration"] = {"gte": spec.limits.hours * 3600 + _START_S}
     if wanted.gpu_names:
         filters["gpu_name"] = {"in": list(wanted.gpu_names)}
     if wanted.gpu_memory_gb:
@@ -96,7 +97,7 @@ def hurdles(spec: JobSpec, now: float) -> tuple[Hurdle, ...]:
         return row.end_date >= now + life_s + _START_S
 
     return (
-        Hurdle("gpus", f"{gpus} GPUs", lambda row: row.gpus == gpus),
+        Hurdle("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus),
         Hurdle(
             "gpu_names",
             " or ".join(wanted.gpu_names) or "any",
@@ -110,7 +111,11 @@ def hurdles(spec: JobSpec, now: float) -> tuple[Hurdle, ...]:
         Hurdle("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb),
         Hurdle("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb),
         Hurdle("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda),
-        Hurdle("image", "none runs there", lambda row: bool(spec.image or image_for(row))),
+        Hurdle(
+            "image",
+            "ours need CUDA 12.6, or 13.0 on Blackwell",
+            lambda row: bool(spec.image or image_for(row)),
+        ),
         Hurdle("reliability", f"{wanted.reliability:g}", lambda row: row.reliability >= wanted.reliability),
         Hurdle(
             "regions",

@@ -128,6 +128,10 @@ def _too_often(answer: Answer) -> VastrunError:
     return silent(f"it wants fewer calls (HTTP 429 {answer.reason})")
 
 
+def _page_lost(_answer: Answer) -> VastrunError:
+    return silent("its list changed while it was read")
+
+
 _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
     # status          text                     meaning
     ((), "auth_error", _auth),
@@ -137,6 +141,7 @@ _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...
     ((), "insufficient_credit", _credit),
     ((), "spend_rate_limit", _spend_rate),
     ((429,), "", _too_often),
+    ((400,), "invalid_token", _page_lost),
     ((), "no_such_ask", _taken),
     ((409, 410), "longer available", _taken),
     ((404,), "no_such_instance", _gone),
