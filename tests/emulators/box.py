@@ -1,4 +1,4 @@
-"""An instance as real processes: a folder, a first process, OpenSSH's sshd, the onstart text at each start."""
+"""An instance as real processes: a folder, a first process, a real sshd, the onstart text at each start."""
 
 from __future__ import annotations
 

@@ -101,7 +101,11 @@ class Fleet:
 
     def start(self, instance: Instance) -> bool:
         """Whether it starts; if not, the wish is queued."""
-        return instance.cur == "running" or self._life.start(instance)
+        if instance.cur != "running":
+            return self._life.start(instance)
+        if instance.intended != "running":
+            self._life.carry_on(instance)
+        return True
 
     def stop(self, instance: Instance) -> None:
         """It gives its GPUs away and keeps its disk."""
@@ -135,7 +139,11 @@ class Fleet:
             bid_usd = self._market.winning_bid(instance.machine.id, instance.gpus)
         instance.bid_usd = bid_usd
         instance.meter.rates.gpu_usd_per_hour = instance.gpu_usd_per_hour
-        if instance.cur == "running":
+        if instance.cur != "running":
+            return
+        if bid_usd < instance.machine.min_bid_usd * instance.gpus - 1e-9:
+            self._life.lose_bid(instance)
+        else:
             self._life.hold(instance)
 
     def rename(self, instance: Instance, label: str | None) -> None:

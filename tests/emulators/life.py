@@ -67,6 +67,13 @@ class Life:
             self._agenda.after(instance, self._pace.queue_s, self._start_queued)
         return False
 
+    def carry_on(self, instance: Instance) -> None:
+        """A stop that was asked for does not happen."""
+        instance.course += 1
+        instance.intended = instance.next = "running"
+        if not instance.runs:
+            self.restart(instance)
+
     def restart(self, instance: Instance) -> None:
         """It reads `exited` for a while, then loads."""
         lag = self._faults.take("exited_lag", instance.place)
@@ -118,7 +125,9 @@ class Life:
     def can_run(self, instance: Instance) -> bool:
         """Whether GPUs and money are there."""
         free = self._market.free(instance.machine.id, bid_usd=instance.bid_usd)
-        return not instance.ended and self._account.credit > 0 and free >= instance.gpus
+        lowest = instance.machine.min_bid_usd * instance.gpus
+        pays = instance.bid_usd is None or instance.bid_usd >= lowest - 1e-9
+        return pays and not instance.ended and self._account.credit > 0 and free >= instance.gpus
 
     def strike(self, instance: Instance) -> None:
         """A fault of running instances befalls it, if one waits. On-demand instances cannot be outbid."""
