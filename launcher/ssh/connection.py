@@ -121,7 +121,7 @@ class Connection:
             return transport
 
     def _identify(self, transport: Transport, key: PKey) -> None:
-        """Raises KeyRefusedError only when the machine said so: paramiko calls a broken line a refusal, too."""
+        """Raises KeyRefusedError only when the machine said so. Paramiko says it of a broken line, too."""
         import paramiko
 
         try:
