@@ -42,11 +42,15 @@ ForceCommand {root}/bin/session
 
 _SESSION = """\
 #!/bin/bash
-# A login to the box: its own home, and nothing of the container's environment.
+# A login to the box: its own home, and of the container's environment only what /etc/environment says.
 cd {root}/root || exit 1
 command=${{SSH_ORIGINAL_COMMAND-}}
 clean=(env -i HOME={root}/root PATH={path} SHELL=/bin/bash TERM="${{TERM-dumb}}" USER="$USER" LOGNAME="$USER"
   SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION")
+while IFS= read -r line; do
+  value=${{line#*=}} value=${{value#\"}} value=${{value%\"}}
+  [[ $line != [A-Za-z_]*=* ]] || clean+=("${{line%%=*}}=$value")
+done <{root}/etc/environment
 [[ -z $command ]] || exec "${{clean[@]}}" /bin/bash -c "$command"
 exec "${{clean[@]}}" /bin/bash -l
 """
@@ -108,7 +112,11 @@ class Program:
 
 @dataclass
 class Box:
-    """One container. Its disk stays between `end` and the next `start`."""
+    """One container. Its disk stays between `end` and the next `start`.
+
+    It shares this computer's files; its own are its home, and for root also /workspace, /etc/ssh and
+    /etc/environment, wherever mount namespaces are allowed.
+    """
 
     root: Path
     graphics: Graphics
@@ -193,6 +201,7 @@ class Box:
             command = self._onstart(program)
         return {
             "log": str(self.log),
+            "root": str(self.root),
             "cwd": str(self.root / "root"),
             "command": command,
             "ends_with_command": bool(program.entrypoint),
@@ -221,6 +230,7 @@ class Box:
         self._script("nvidia-smi", smi)
         config = _SSHD_CONFIG.format(root=self.root, sftp=_sftp_server())
         (self.root / "etc/ssh/sshd_config").write_text(config)
+        (self.root / "etc/environment").touch()
         host_key = self.root / "etc/ssh/ssh_host_ed25519_key"
         if not host_key.exists():
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "box", "-f", str(host_key)]
