@@ -6,13 +6,13 @@ import contextlib
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from launcher.errors import GoneError, ProviderError, UnreachableError, VastrunError
 from launcher.model import Completed
 from launcher.ssh.connection import Connection, Login, script
+from launcher.ssh.download import Download
 from launcher.ssh.noise import Noise
 from launcher.ssh.session import BrokenError, Session
 from launcher.ssh.upload import Upload
@@ -21,17 +21,6 @@ _T = TypeVar("_T")
 
 _TRIES = 3
 _KILL_S = 5.0
-_AHEAD = 64 << 20
-"""Bytes asked for at once by who reads a file from end to end."""
-
-
-@dataclass
-class _Reading:
-    """A file that is being read in order."""
-
-    path: str
-    at: int
-    session: Session
 
 
 class SshRemote:
@@ -54,7 +43,7 @@ class SshRemote:
         self._env = [f"{name}={value}" for name, value in env.items()]
         self._is_gone = is_gone
         self._noise = noise
-        self._reading: _Reading | None = None
+        self._download = Download(self._start)
 
     @property
     def auth_failures(self) -> int:
@@ -90,13 +79,13 @@ class SshRemote:
         self._store(io.BytesIO(content), path, mode)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Up to `limit` bytes from `offset`. A file read in order comes in one stream."""
+        """Up to `limit` bytes from `offset`."""
         with self._reaching():
-            return self._again(lambda: self._read(path, offset, limit))
+            return self._again(lambda: self._download.read(path, offset, limit))
 
     def close(self) -> None:
         """The connection is closed; whatever runs on the box goes on."""
-        self._stop_reading()
+        self._download.close()
         self._connection.drop()
 
     def _store(self, source: BinaryIO, path: str, mode: int) -> None:
@@ -106,35 +95,6 @@ class SshRemote:
                 if self._again(lambda: upload.run(self._start)):
                     return
         raise ProviderError(f"{path} arrived damaged, twice")
-
-    def _read(self, path: str, offset: int, limit: int) -> bytes:
-        reading = self._reading
-        in_order = reading is not None and (reading.path, reading.at) == (path, offset)
-        if reading is not None and in_order:
-            content = self._next(reading, limit)
-            if content:
-                return content
-        self._stop_reading()
-        words = (path, str(offset), str(max(limit, _AHEAD) if in_order else limit))
-        self._reading = _Reading(path, offset, self._start(*script("fetch"), *words))
-        return self._next(self._reading, limit)
-
-    def _next(self, reading: _Reading, limit: int) -> bytes:
-        """The next bytes of the stream; fewer than `limit` only at its end."""
-        try:
-            content = reading.session.read(limit)
-            if len(content) < limit and reading.session.exit_code() != 0:
-                said = reading.session.errors().strip()[-200:]
-                raise ProviderError(f"the box cannot read {reading.path}: {said}")
-        except TimeoutError as error:
-            raise BrokenError("nothing moved for too long") from error
-        reading.at += len(content)
-        return content
-
-    def _stop_reading(self) -> None:
-        if self._reading is not None:
-            self._reading.session.close()
-            self._reading = None
 
     def _start(self, *argv: str) -> Session:
         """The command, begun. Raises UnreachableError when the box's folder is not there."""

@@ -35,4 +35,4 @@ fi
 echo received
 found=$(checksum)
 [[ ${found%% *} == "$sum" ]] || { rm -f "$part"; exit 4; }
-chmod "$mode" "$part" && mv -f "$part" "$path"
+chmod "$mode" "$part" && mv -f "$part" "$path" && rm -f "$folder.$name."*.part

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,12 @@ def closed() -> tuple[str, int]:
 
 def says_hello(shell: SshRemote) -> bool:
     return shell.run("echo hello", timeout_s=10).stdout == "hello\n"
+
+
+def test_what_speaks_ssh_is_loaded_on_first_use_only() -> None:
+    loaded = "import sys, launcher.ssh.remote; print({'paramiko', 'cryptography'} & set(sys.modules))"
+    seen = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True)
+    assert seen.stdout == "set()\n"
 
 
 def test_the_proxy_is_used_when_the_direct_address_refuses(machine: Machine, closed: tuple[str, int]) -> None:

@@ -84,6 +84,7 @@ def test_a_remainder_that_is_not_ours_is_found_out_and_sent_anew(
 ) -> None:
     name = f".bundle.{hashlib.sha256(big.read_bytes()).hexdigest()[:16]}.part"
     (machine.box / name).write_bytes(bytes(9 * MB))
+    (machine.box / ".bundle.0123456789abcdef.part").write_bytes(b"of an older bundle")
     shell.put(str(big), "bundle")
     assert (machine.box / "bundle").read_bytes() == big.read_bytes()
     assert hidden_in(machine.box) == []
@@ -154,14 +155,36 @@ def test_a_large_file_is_read_whole_over_a_line_that_is_cut(
     assert cable.connections == 2
 
 
-def test_a_file_that_is_read_in_order_comes_in_one_stream(
+def test_reading_many_files_costs_one_command(shell: SshRemote, machine: Machine, big: Path) -> None:
+    (machine.sshd.home / ".bashrc").write_text("echo >>$HOME/commands\n")
+    shutil.copy(big, machine.box / "weights")
+    for name in ("a", "b b", "line\nbreak"):
+        (machine.box / name).write_bytes(name.encode() * 3)
+        assert shell.read(name, offset=1) == (name.encode() * 3)[1:]
+    assert read_all(shell, "weights") == big.read_bytes()
+    assert len((machine.sshd.home / "commands").read_text().splitlines()) == 1
+
+
+def test_a_file_that_is_not_read_to_its_end_does_not_mix_with_the_next(
     shell: SshRemote, machine: Machine, big: Path
 ) -> None:
+    content = big.read_bytes()
     shutil.copy(big, machine.box / "weights")
-    (machine.sshd.home / ".bashrc").write_text("echo >>$HOME/commands\n")
-    assert read_all(shell, "weights") == big.read_bytes()
-    commands = (machine.sshd.home / "commands").read_text().splitlines()
-    assert len(commands) == 3  # the first bytes, the rest in one, and that there is no more
+    (machine.box / "note").write_bytes(b"short")
+    for at in (0, 100, 200, 5 * MB, 5 * MB + 100, 12 * MB - 50):
+        assert shell.read("weights", offset=at, limit=100) == content[at : at + 100]
+        assert shell.read("weights", offset=at + 100, limit=10) == content[at + 100 : at + 110]
+        assert shell.read("note") == b"short"
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_no_end_of_the_line(
+    shell: SshRemote, machine: Machine, big: Path
+) -> None:
+    shutil.copy(big, machine.box / "log")
+    assert len(shell.read("log", limit=MB)) == MB
+    (machine.box / "log").write_bytes(b"begun anew")
+    assert shell.read("log", offset=MB) == b""
+    assert shell.read("log") == b"begun anew"
 
 
 def test_a_folder_is_no_file_to_read(shell: SshRemote, machine: Machine) -> None:
