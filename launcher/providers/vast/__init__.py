@@ -16,6 +16,7 @@ from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.onstart import BOX
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
+from launcher.providers.vast.stops import stop_error
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
@@ -55,13 +56,15 @@ class VastProvider:
         return [renting.instance_of(InstanceRow.of(row)) for row in rows if _is_ours(row)]
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell on the instance. Raises ProviderError where its row says that it never comes up."""
+        """A shell on the instance. Raises ProviderError, with its cause, when it will not run."""
         row = self._row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         fault = boot.fault(row)
         if fault is not None:
             raise fault
+        if row.is_stopped:
+            raise stop_error(row, credit_usd=self._api.credit_usd(), now=self._clock.now())
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
         if not boot.may_answer(row) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")

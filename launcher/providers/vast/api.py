@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launcher.errors import ProviderError, UncertainError, UsageError
+from launcher.errors import GoneError, ProviderError, UncertainError, UsageError
 from launcher.ports import Clock
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, silent
@@ -102,7 +102,10 @@ class VastApi:
             answer.raise_for_status()
             return answer.json()
 
-        answer = _object(self._repeat("show", show))
+        try:
+            answer = _object(self._repeat("show", show))
+        except GoneError:
+            return None
         if "instances" not in answer:
             raise silent("an instance without a row")
         return answer["instances"]

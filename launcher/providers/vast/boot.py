@@ -16,8 +16,8 @@ _HOST = re.compile(
     r"OCI runtime create failed|failed to inject CDI devices|failed to start containers"
     r"|unexpected EOF|no space left on device|docker_build\(\) error"
 )
-_UP = ("running", "exited", "unknown", "offline")
-"""A status lags by minutes: a box in any of these may answer."""
+_ON_ITS_WAY = ("", "created", "loading", "scheduling", "rebooting", "recycling")
+"""The others lag by minutes: a box that reads `exited` or `offline` may answer."""
 
 
 def fault(row: InstanceRow) -> ProviderError | None:
@@ -39,7 +39,7 @@ def fault(row: InstanceRow) -> ProviderError | None:
 
 def may_answer(row: InstanceRow) -> bool:
     """Whether it is worth trying to reach the box."""
-    return row.actual_status in _UP
+    return row.actual_status not in _ON_ITS_WAY
 
 
 def progress(row: InstanceRow) -> str:

@@ -100,6 +100,8 @@ class InstanceRow:
     disk_gb: float
     usd_per_hour: float
     start_date: float
+    end_date: float
+    """Epoch seconds; 0 when unknown."""
     direct: tuple[str, int] | None
     """Where sshd is reached without a detour."""
     proxy: tuple[str, int] | None
@@ -143,6 +145,7 @@ class InstanceRow:
             disk_gb=float(row.get("disk_space") or 0.0),
             usd_per_hour=float(row.get("dph_total") or 0.0),
             start_date=float(row.get("start_date") or 0.0),
+            end_date=float(row.get("end_date") or 0.0),
             direct=(address, direct_port) if address and direct_port else None,
             proxy=(proxy_host, proxy_port) if proxy_host and proxy_port else None,
         )

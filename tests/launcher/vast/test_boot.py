@@ -53,7 +53,7 @@ def test_a_box_on_its_way_is_not_given_up(changes: dict[str, Any]) -> None:
     assert boot.fault(instance_row(**(LOADING | changes))) is None
 
 
-@pytest.mark.parametrize("status", ["running", "exited", "offline", "unknown"])
+@pytest.mark.parametrize("status", ["running", "exited", "offline", "unknown", "frozen"])
 def test_a_box_is_tried_whatever_its_lagging_status_says(status: str) -> None:
     assert boot.may_answer(instance_row(actual_status=status))
 

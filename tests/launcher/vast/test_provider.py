@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from launcher.job import JobSpec, Limits, Resources
 from launcher.model import Cause, Instance, Order
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
-from tests.contract.markets import LEASE
+from launcher.shipped import onstart_dir
+from tests.contract.markets import LEASE, RealClock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, train_job
@@ -294,6 +295,49 @@ def test_a_box_that_is_gone_is_told_so(provider: VastProvider) -> None:
         provider.connect(machine)
 
 
+def test_a_stop_for_lack_of_credit_is_told_from_a_lost_bid(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    vast.faults.add("credit_zero")
+    machine = provider.rent(order(provider, job(interruptible=True)))
+    assert "credit is used up" in str(eventually_refused(provider, machine))
+
+
+def test_a_stop_that_nobody_here_asked_for_is_a_loss(vast: VastEmulator, provider: VastProvider) -> None:
+    machine = rent(provider)
+    with vast.lock:
+        vast.instances.stop(vast.instances.get(int(machine.id)))
+    assert eventually_refused(provider, machine).cause is Cause.LOST
+
+
+# the lease
+
+
+@pytest.mark.parametrize("fault", [None, "onstart_by_sh"])
+def test_a_machine_to_which_nothing_is_shipped_ends_itself(
+    vast: VastEmulator, provider: VastProvider, fault: str | None
+) -> None:
+    if fault:
+        vast.faults.add(fault)
+    lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
+    env = {**LEASE, "LEASE_SHIP_S": "1", "VASTRUN_PROVIDER": "vast"}
+    provider.rent(order(provider, onstart=lease, env=env))
+    assert provider.instances()
+    assert eventually(lambda: not provider.instances())
+
+
+# limits
+
+
+def test_two_launchers_together_never_call_too_often(tmp_path: Path) -> None:
+    with VastEmulator() as vast, ThreadPoolExecutor() as pool:
+        account = Account(key=vast.account_key, server=vast.url)
+        launchers = [VastProvider(account, tmp_path, clock=RealClock()) for _ in range(2)]
+        for _ in range(2):
+            list(pool.map(lambda launcher: launcher.instances(), launchers))
+        assert vast.limits.refused == 0
+
+
 # secrets
 
 
@@ -313,15 +357,24 @@ def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvid
     assert vast.account_key.encode() not in b" ".join(files)
 
 
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether it comes true in time."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def eventually_refused(provider: VastProvider, machine: Instance) -> ProviderError:
     """The error with which the box is given up, once its row says so."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        with contextlib.suppress(UnreachableError):
-            try:
-                provider.connect(machine)
-            except UnreachableError:
-                raise
-            except ProviderError as error:
-                return error
+        try:
+            provider.connect(machine).close()
+        except UnreachableError:
+            continue
+        except ProviderError as error:
+            return error
     raise AssertionError("it was not given up")

@@ -1,0 +1,29 @@
+"""Why an instance stopped without our asking. Its row looks the same each time: other evidence tells."""
+
+from __future__ import annotations
+
+from launcher.errors import ProviderError
+from launcher.model import Cause
+from launcher.providers.vast.rows import InstanceRow
+
+_CLOCK_SKEW_S = 60.0
+
+
+def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderError:
+    """What stopped it, with its cause."""
+    if credit_usd <= 0:
+        error = ProviderError(
+            f"Vast stopped instance {row.id}: the account's credit is used up ({credit_usd:.2f} dollars)",
+            hint="add some at https://cloud.vast.ai/billing/",
+        )
+        error.cause = Cause.PROVIDER
+    elif 0 < row.end_date <= now + _CLOCK_SKEW_S:
+        error = ProviderError(f"the host took machine {row.machine_id} back: its contract ended")
+        error.cause = Cause.LOST
+    elif row.is_bid:
+        error = ProviderError(f"somebody outbid ${row.usd_per_hour:.3f}/h on machine {row.machine_id}")
+        error.cause = Cause.PREEMPTED
+    else:
+        error = ProviderError(f"instance {row.id} was stopped, and not by this launcher")
+        error.cause = Cause.LOST
+    return error
