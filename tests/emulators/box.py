@@ -48,7 +48,8 @@ command=${{SSH_ORIGINAL_COMMAND-}}
 clean=(env -i HOME={root}/root PATH={path} SHELL=/bin/bash TERM="${{TERM-dumb}}" USER="$USER" LOGNAME="$USER"
   SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION")
 while IFS= read -r line; do
-  value=${{line#*=}} value=${{value#\"}} value=${{value%\"}}
+  value=${{line#*=}}
+  [[ $value != '"'*'"' ]] || value=${{value:1:-1}}
   [[ $line != [A-Za-z_]*=* ]] || clean+=("${{line%%=*}}=$value")
 done <{root}/etc/environment
 [[ -z $command ]] || exec "${{clean[@]}}" /bin/bash -c "$command"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,8 @@ from tests.emulators.offer_rows import storage_usd_per_hour
 from tests.emulators.rental import Rental
 
 _GHOST_S = 2.0
+_FIRST_ID = 50_000_000
+"""Ids differ between emulators, as processes of several share this computer."""
 _NEVER = float("inf")
 
 
@@ -46,7 +49,7 @@ class Fleet:
         self._billing = billing
         self._faults = faults
         self._containers = containers
-        self._ids = itertools.count(52607650)
+        self._ids = itertools.count(_FIRST_ID + secrets.randbelow(10**7))
         self._instances: dict[int, Instance] = {}
         self._ghosts: list[tuple[float, float, Instance]] = []
         self._agenda = Agenda(clock.now())

@@ -104,6 +104,7 @@ class Market:
 
     def hold(self, instance_id: int, holding: Holding) -> Sequence[int]:
         """The instance has its GPUs; the ids of the instances that had to yield."""
+        self.release(instance_id)
         yielded = []
         while not self._fits(holding) and (loser := self._weakest(holding)) is not None:
             del self._holdings[loser]
