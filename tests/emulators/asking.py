@@ -1,0 +1,56 @@
+"""A bare client of the emulator's API, for its own tests."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.emulators.vast import VastEmulator
+
+IMAGE = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
+
+
+def ask(
+    vast: VastEmulator, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = ""
+) -> tuple[int, Any]:
+    """Status and content of one answer: JSON, or text. `key` is the account's unless told, None for none."""
+    connection = http.client.HTTPConnection(urlsplit(vast.url).netloc, timeout=20)
+    headers = {} if key is None else {"Authorization": f"Bearer {key or vast.account_key}"}
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        text = response.read().decode()
+    finally:
+        connection.close()
+    is_json = response.headers["Content-Type"] == "application/json"
+    return response.status, json.loads(text) if is_json else text
+
+
+def offers(vast: VastEmulator, **query: Any) -> list[dict[str, Any]]:
+    """What a search finds."""
+    found: list[dict[str, Any]] = ask(vast, "POST", "/api/v0/bundles/", query)[1]["offers"]
+    return found
+
+
+def rent(vast: VastEmulator, **body: Any) -> tuple[int, Any]:
+    """The answer to renting the first offer there is."""
+    ask_id = offers(vast, type="bid" if "price" in body else "on-demand")[0]["id"]
+    order = {"image": IMAGE, "disk": 10, "runtype": "ssh_direc ssh_proxy", "cancel_unavail": True, **body}
+    return ask(vast, "PUT", f"/api/v0/asks/{ask_id}/", order)
+
+
+def row(vast: VastEmulator, instance_id: int) -> Any:
+    """The instance as the API shows it, or None."""
+    return ask(vast, "GET", f"/api/v0/instances/{instance_id}/?owner=me")[1]["instances"]
+
+
+def eventually(holds: Callable[[], object], *, within_s: float = 20.0) -> None:
+    """Waits until it holds; fails when it does not in time."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)

@@ -1,0 +1,36 @@
+"""Emulators for the emulator's own tests: one in real time, and one whose clock the test moves."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulators.clock import Clock
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+
+
+@pytest.fixture
+def vast() -> Iterator[VastEmulator]:
+    """Time is real, calls may come fast."""
+    with VastEmulator(rate_limits=False) as vast:
+        yield vast
+
+
+@pytest.fixture
+def still() -> Iterator[VastEmulator]:
+    """One machine with two GPUs; time stands still until the test advances it."""
+    machine = Machine(id=41000, gpus=2, gpu_usd=0.5, min_bid_usd=0.3, storage_usd=0.72, days=10)
+    with VastEmulator([machine], clock=Clock(0), rate_limits=False) as vast:
+        yield vast
+
+
+@pytest.fixture
+def ssh_key(tmp_path: Path) -> Path:
+    """A private key; the public one lies beside it."""
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    return key

@@ -1,0 +1,190 @@
+"""Boxes: the real onstart text, a real sshd, and nothing left of them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.emulators.asking import ask, eventually, rent, row
+from tests.emulators.vast import VastEmulator
+
+_ONSTART = """\
+#!/bin/bash
+echo "start of $CONTAINER_ID as $WHO with $GPU_COUNT GPUs, port 22 is $VAST_TCP_PORT_22"
+(setsid sleep 4321 &)
+sleep 4321
+"""
+
+
+def running(vast: VastEmulator, ssh_key: Path | None = None, **body: object) -> int:
+    """The id of an instance that runs."""
+    if ssh_key:
+        ask(vast, "POST", "/api/v0/ssh/", {"ssh_key": ssh_key.with_suffix(".pub").read_text()})
+    instance_id: int = rent(vast, **body)[1]["new_contract"]
+    eventually(lambda: row(vast, instance_id)["actual_status"] == "running")
+    return instance_id
+
+
+def ssh(port: int, key: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """The command's result, as any client gets it."""
+    options = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oBatchMode=yes"]
+    options += ["-oLogLevel=ERROR", "-oConnectTimeout=10", "-oIdentitiesOnly=yes"]
+    where = ["-i", str(key), "-p", str(port), "root@127.0.0.1"]
+    return subprocess.run(
+        ["ssh", *options, *where, command],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def addresses(vast: VastEmulator, instance_id: int) -> tuple[int, int]:
+    """The ports of the proxy and of the direct address."""
+    seen = row(vast, instance_id)
+    return seen["ssh_port"], int(seen["ports"]["22/tcp"][0]["HostPort"])
+
+
+def container_log(vast: VastEmulator, instance_id: int, **body: object) -> str:
+    """What the logs endpoint leads to; the result needs no key."""
+    answer = ask(vast, "PUT", f"/api/v0/instances/request_logs/{instance_id}/", body)[1]
+    path = answer["result_url"].removeprefix(vast.url)
+    assert ask(vast, "GET", path, key=None)[0] == 404
+    eventually(lambda: ask(vast, "GET", path, key=None)[0] == 200)
+    text: str = ask(vast, "GET", path, key=None)[1]
+    return text
+
+
+def processes_of(instance_id: int) -> list[int]:
+    """Everything on this computer that runs in the instance's environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("CONTAINER_ID") == str(instance_id):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_the_onstart_text_runs_on_every_start_with_the_injected_variables(vast: VastEmulator) -> None:
+    instance_id = running(vast, onstart=_ONSTART, env={"WHO": "me"})
+    direct = addresses(vast, instance_id)[1]
+    line = (
+        f"start of {instance_id} as me with {row(vast, instance_id)['num_gpus']} GPUs, port 22 is {direct}\n"
+    )
+    eventually(lambda: container_log(vast, instance_id) == line)
+    ask(vast, "PUT", f"/api/v0/instances/reboot/{instance_id}/", {})
+    eventually(lambda: container_log(vast, instance_id) == line * 2)
+    assert container_log(vast, instance_id, tail="1") == line
+    assert container_log(vast, instance_id, filter="nothing of the kind") == ""
+
+
+def test_both_addresses_lead_to_the_same_box_whose_shell_lacks_the_environment(
+    vast: VastEmulator, ssh_key: Path
+) -> None:
+    instance_id = running(vast, ssh_key, env={"WHO": "me"}, onstart="echo hello >file; sleep 100")
+    for port in addresses(vast, instance_id):
+        done = ssh(
+            port, ssh_key, 'cat file; echo "${WHO-nobody} ${CONTAINER_API_KEY-no key}"; [ ~ = "$PWD" ]'
+        )
+        assert (done.returncode, done.stdout) == (0, "hello\nnobody no key\n")
+
+
+def test_only_the_keys_of_the_account_and_of_the_instance_open_it(vast: VastEmulator, ssh_key: Path) -> None:
+    instance_id = running(vast)
+    proxy = addresses(vast, instance_id)[0]
+    assert ssh(proxy, ssh_key, "true").returncode == 255
+    public = ssh_key.with_suffix(".pub").read_text()
+    assert ask(vast, "POST", f"/api/v0/instances/{instance_id}/ssh/", {"ssh_key": public})[0] == 200
+    assert ssh(proxy, ssh_key, "true").returncode == 0
+    assert public.split()[1] in ask(vast, "GET", f"/api/v0/instances/{instance_id}/ssh/")[1]["ssh_keys"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "works"),
+    [("ssh_refused", []), ("proxy_refused", [1]), ("direct_refused", [0]), ("ssh_denied", [])],
+)
+def test_an_address_can_refuse(vast: VastEmulator, ssh_key: Path, fault: str, works: list[int]) -> None:
+    vast.faults.add(fault)
+    ports = addresses(vast, running(vast, ssh_key))
+    assert [i for i, port in enumerate(ports) if ssh(port, ssh_key, "true").returncode == 0] == works
+
+
+def test_a_cut_network_stalls_a_connection_and_lets_it_go_on(vast: VastEmulator, ssh_key: Path) -> None:
+    instance_id = running(vast, ssh_key)
+    proxy = addresses(vast, instance_id)[0]
+    vast.faults.add("network_cut", seconds=1.0)
+    eventually(lambda: "network_cut" in vast.faults.struck)
+    began = vast.clock.now()
+    assert ssh(proxy, ssh_key, "echo through").stdout == "through\n"
+    assert vast.clock.now() - began > 0.5
+
+
+def test_nvidia_smi_shows_the_gpus_of_the_machine(vast: VastEmulator, ssh_key: Path) -> None:
+    vast.faults.add("wrong_gpu")
+    instance_id = running(vast, ssh_key)
+    done = ssh(addresses(vast, instance_id)[0], ssh_key, "nvidia-smi -L")
+    assert done.stdout.count("GTX 1080") == row(vast, instance_id)["num_gpus"]
+
+
+def test_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast: VastEmulator) -> None:
+    instance_id = running(vast, onstart="ls kept 2>&1; touch kept")
+    eventually(lambda: "No such file" in container_log(vast, instance_id))
+    ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", {"state": "stopped"})
+    eventually(lambda: row(vast, instance_id)["cur_state"] == "stopped")
+    ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", {"state": "running"})
+    eventually(lambda: container_log(vast, instance_id).endswith("\nkept\n"))
+    ask(vast, "PUT", f"/api/v0/instances/recycle/{instance_id}/", {})
+    eventually(lambda: row(vast, instance_id)["actual_status"] == "running")
+    eventually(lambda: container_log(vast, instance_id).count("No such file") == 1)
+
+
+def test_an_args_container_ends_with_its_program_and_has_no_ssh(vast: VastEmulator) -> None:
+    body = {"runtype": "args", "onstart": "/bin/sh", "args": ["-c", "echo done with $CONTAINER_ID"]}
+    instance_id = rent(vast, **body)[1]["new_contract"]
+    eventually(lambda: row(vast, instance_id)["actual_status"] == "exited")
+    assert container_log(vast, instance_id) == f"done with {instance_id}\n"
+    assert row(vast, instance_id)["ssh_port"] is None
+    assert vast.billing.meters[instance_id].disk_on
+
+
+def test_a_box_can_end_itself_and_nothing_else_with_its_own_key(vast: VastEmulator) -> None:
+    other = running(vast)
+    curl = 'curl -s -X DELETE -H "Authorization: Bearer $CONTAINER_API_KEY" "$VAST_URL/api/v0/instances/'
+    text = f'{curl}{other}/"; {curl}$CONTAINER_ID/" >answer; sleep 4321'
+    instance_id = rent(vast, onstart=text)[1]["new_contract"]
+    eventually(lambda: instance_id not in [one.id for one in vast.instances])
+    assert [one.id for one in vast.instances] == [other]
+
+
+def test_the_key_of_an_instance_reads_and_stops_that_instance_only(vast: VastEmulator) -> None:
+    ours, other = running(vast), running(vast)
+    key = vast.instances.get(ours).api_key
+    path = f"/api/v0/instances/{ours}/"
+    assert ask(vast, "GET", path, key=key)[1]["instances"]["id"] == ours
+    assert ask(vast, "PUT", path, {"label": "x"}, key=key)[0] == 403
+    assert ask(vast, "GET", f"/api/v0/instances/{other}/", key=key)[0] == 403
+    assert ask(vast, "GET", "/api/v1/instances/", key=key)[0] == 403
+    assert ask(vast, "PUT", path, {"state": "stopped"}, key=key) == (200, {"success": True})
+    assert ask(vast, "DELETE", path, {}, key=key) == (200, {"success": True})
+    assert ask(vast, "GET", path, key=key)[1]["error"] == "auth_error"
+
+
+def test_no_process_and_no_file_is_left_of_a_destroyed_instance(vast: VastEmulator) -> None:
+    instance_id = running(vast, onstart=_ONSTART)
+    eventually(lambda: len(processes_of(instance_id)) >= 4)
+    ask(vast, "DELETE", f"/api/v0/instances/{instance_id}/", {})
+    eventually(lambda: not processes_of(instance_id))
+    eventually(lambda: not list(vast.folder.iterdir()))
+
+
+def test_nothing_is_left_of_an_emulator_that_was_closed() -> None:
+    with VastEmulator(rate_limits=False) as vast:
+        instance_id = running(vast, onstart=_ONSTART)
+        eventually(lambda: len(processes_of(instance_id)) >= 4)
+    assert not processes_of(instance_id)
+    assert not vast.folder.exists()

@@ -1,0 +1,213 @@
+"""The life of an instance, and what befalls it. The test moves the clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.emulators.asking import ask, offers, rent, row
+from tests.emulators.clock import Clock
+from tests.emulators.dead_ends import DEAD_ENDS
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+
+
+def rented(vast: VastEmulator, **body: object) -> int:
+    """The id of an instance that runs."""
+    instance_id: int = rent(vast, **body)[1]["new_contract"]
+    vast.advance(1)
+    assert row(vast, instance_id)["actual_status"] == "running"
+    return instance_id
+
+
+def states(vast: VastEmulator, instance_id: int) -> tuple[str | None, str, str]:
+    """What the row says of actual_status, cur_state and intended_status."""
+    seen = row(vast, instance_id)
+    return seen["actual_status"], seen["cur_state"], seen["intended_status"]
+
+
+def put(vast: VastEmulator, instance_id: int, **body: object) -> dict:
+    """The answer to a change."""
+    return ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", body)[1]
+
+
+def test_it_can_be_seen_at_once_then_loads_then_runs(still: VastEmulator) -> None:
+    instance_id = rent(still, label="mine", env={"A": "b", "-p 8000:8000": "1"})[1]["new_contract"]
+    seen = row(still, instance_id)
+    assert states(still, instance_id) == (None, "running", "running")
+    assert (seen["label"], seen["ports"], seen["direct_port_start"]) == ("mine", None, -1)
+    assert isinstance(seen["start_date"], float)
+    still.advance(0.2)
+    assert states(still, instance_id) == ("loading", "running", "running")
+    still.advance(0.5)
+    seen = row(still, instance_id)
+    assert seen["actual_status"] == "running"
+    assert seen["status_msg"].startswith("success, running pytorch_pytorch_2.13.0")
+    assert set(seen["ports"]) == {"22/tcp", "8000/tcp"}
+    assert ["A", "b"] in seen["extra_env"]
+
+
+def test_a_stopped_instance_reads_running_for_a_while_and_exited_after_a_start(still: VastEmulator) -> None:
+    instance_id = rented(still)
+    assert put(still, instance_id, state="stopped") == {"success": True}
+    assert states(still, instance_id) == ("running", "running", "stopped")
+    still.advance(1)
+    assert states(still, instance_id) == ("exited", "stopped", "stopped")
+    assert put(still, instance_id, state="running") == {"success": True}
+    assert states(still, instance_id) == ("exited", "running", "running")
+    still.advance(1)
+    assert states(still, instance_id) == ("running", "running", "running")
+
+
+def test_a_start_undoes_a_stop_that_has_not_happened(still: VastEmulator) -> None:
+    instance_id = rented(still)
+    put(still, instance_id, state="stopped")
+    put(still, instance_id, state="running")
+    still.advance(5)
+    assert states(still, instance_id) == ("running", "running", "running")
+
+
+@pytest.mark.parametrize("honours_queue", [True, False])
+def test_a_start_without_a_gpu_is_refused_with_status_200(honours_queue: bool) -> None:
+    with VastEmulator(
+        [Machine(id=1)], clock=Clock(0), rate_limits=False, honours_queue=honours_queue
+    ) as vast:
+        first = rented(vast)
+        put(vast, first, state="stopped")
+        vast.advance(1)
+        second = rented(vast)
+        answer = put(vast, first, state="running")
+        assert (answer["success"], answer["error"]) == (False, "resources_unavailable")
+        assert states(vast, first) == ("exited", "stopped", "running")
+        ask(vast, "DELETE", f"/api/v0/instances/{second}/", {})
+        vast.advance(10)
+        assert states(vast, first)[1] == ("running" if honours_queue else "stopped")
+
+
+@pytest.mark.parametrize("fault", DEAD_ENDS)
+def test_an_instance_that_never_runs_says_why(still: VastEmulator, fault: str) -> None:
+    still.faults.add(fault)
+    instance_id = rent(still)[1]["new_contract"]
+    still.advance(7200)
+    seen, end = row(still, instance_id), DEAD_ENDS[fault]
+    assert (seen["actual_status"], seen["cur_state"], seen["intended_status"]) == (
+        end.actual,
+        end.cur,
+        end.intended,
+    )
+    assert still.billing.meters[instance_id].usd("gpu") == 0
+    assert still.billing.meters[instance_id].usd("disk") > 0
+
+
+def test_an_outbid_instance_stops_and_runs_again_for_a_higher_price(still: VastEmulator) -> None:
+    instance_id = rented(still, price=0.7)
+    still.faults.add("outbid", seconds=60)
+    still.advance(61)
+    assert states(still, instance_id) == ("exited", "stopped", "stopped")
+    assert offers(still, type="bid", num_gpus={"eq": 2}) == []
+    ask(still, "PUT", f"/api/v0/instances/bid_price/{instance_id}/", {"client_id": "me", "price": 0.9})
+    still.advance(2)
+    assert states(still, instance_id) == ("running", "running", "running")
+    assert row(still, instance_id)["dph_base"] == 0.9
+
+
+def test_on_demand_takes_the_gpu_from_a_bid_and_is_never_outbid(still: VastEmulator) -> None:
+    bidder = rented(still, price=0.9)
+    both = next(offer["id"] for offer in offers(still) if offer["num_gpus"] == 2)
+    ask(still, "PUT", f"/api/v0/asks/{both}/", {"image": "x", "disk": 10})
+    still.advance(1)
+    assert states(still, bidder) == ("exited", "stopped", "stopped")
+    demand = next(one.id for one in still.instances if one.id != bidder)
+    still.faults.add("outbid")
+    still.advance(60)
+    assert states(still, demand) == ("running", "running", "running")
+
+
+def test_without_credit_everything_stops_and_disks_are_billed_on() -> None:
+    with VastEmulator(
+        [Machine(id=1, gpu_usd=3600.0, storage_usd=0.0)], clock=Clock(0), rate_limits=False, credit_usd=10.0
+    ) as vast:
+        instance_id = rent(vast)[1]["new_contract"]
+        vast.advance(3600)
+        assert states(vast, instance_id) == ("exited", "stopped", "stopped")
+        assert vast.billing.total_usd() == pytest.approx(10.0)
+        assert put(vast, instance_id, state="running")["error"] == "resources_unavailable"
+        status, content = rent(vast)
+        assert (status, content["error"]) == (400, "insufficient_credit")
+
+
+def test_at_the_end_of_its_contract_it_stops_for_good(still: VastEmulator) -> None:
+    instance_id = rented(still)
+    still.advance(11 * 86400)
+    assert states(still, instance_id) == ("exited", "stopped", "stopped")
+    assert put(still, instance_id, state="running")["success"] is False
+
+
+@pytest.mark.parametrize(
+    ("fault", "actual"),
+    [
+        ("host_offline", "offline"),
+        ("no_heartbeat", "unknown"),
+        ("frozen", "frozen"),
+        ("contract_end", "exited"),
+    ],
+)
+def test_what_befalls_a_running_instance_shows(still: VastEmulator, fault: str, actual: str) -> None:
+    instance_id = rented(still)
+    still.faults.add(fault, instance_id=instance_id, seconds=30)
+    still.advance(20)
+    assert row(still, instance_id)["actual_status"] == "running"
+    still.advance(20)
+    assert row(still, instance_id)["actual_status"] == actual
+
+
+def test_a_destroyed_instance_is_null_by_id_and_404_to_destroy(still: VastEmulator) -> None:
+    instance_id = rented(still)
+    path = f"/api/v0/instances/{instance_id}/"
+    assert ask(still, "DELETE", path, {}) == (200, {"success": True})
+    assert ask(still, "GET", path) == (200, {"instances": None})
+    assert ask(still, "DELETE", path, {})[0] == 404
+    assert offers(still)
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds", "seen"),
+    [
+        ("destroy_ignored", [0, 100], [True, True]),
+        ("destroy_delayed", [0, 4, 2], [True, True, False]),
+        ("row_reappears", [0, 1.5, 2], [False, True, False]),
+    ],
+)
+def test_a_destroy_can_be_late(
+    still: VastEmulator, fault: str, seconds: list[float], seen: list[bool]
+) -> None:
+    instance_id = rented(still)
+    still.faults.add(fault)
+    assert ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})[0] == 200
+    looks = []
+    for step in seconds:
+        still.advance(step)
+        looks.append(row(still, instance_id) is not None)
+    assert looks == seen
+
+
+@pytest.mark.parametrize(
+    ("fault", "column", "value"),
+    [
+        ("wrong_gpu", "gpu_name", "GTX 1080"),
+        ("fewer_gpus", "num_gpus", 0),
+        ("small_disk", "disk_space", 5.0),
+        ("old_driver", "cuda_max_good", 11.4),
+        ("higher_price", "dph_base", 0.75),
+        ("status_lag", "actual_status", "exited"),
+        ("no_ports", "ports", None),
+        ("malformed_row", "extra_env", None),
+    ],
+)
+def test_a_row_can_differ_from_what_was_offered(
+    still: VastEmulator, fault: str, column: str, value: object
+) -> None:
+    still.faults.add(fault)
+    ask_id = offers(still, num_gpus={"eq": 1})[0]["id"]
+    answer = ask(still, "PUT", f"/api/v0/asks/{ask_id}/", {"image": "x", "disk": 10, "runtype": "ssh_direc"})
+    still.advance(1)
+    assert row(still, answer[1]["new_contract"])[column] == value
