@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _KEEP_ALIVE_S = 10
 _UNACKNOWLEDGED_MS = 30_000
+_SILENT = logging.NullHandler()
+"""Without one, paramiko's complaints about broken lines go to the terminal."""
 
 
 class KeyRefusedError(UnreachableError):
@@ -105,7 +107,7 @@ class Connection:
     def _dial(self, address: Address, key: PKey) -> Transport:
         import paramiko
 
-        logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes to the terminal
+        logging.getLogger("paramiko").addHandler(_SILENT)
         limit_s = self._login.patience.connect_s
         with _in_words(limit_s):
             transport = paramiko.Transport(_plugged(address, limit_s))
