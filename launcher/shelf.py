@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from launcher.errors import StorageError
+from launcher.growth import OVERLAP, growth
 from launcher.model import Collected, Run
 from launcher.ports import Remote
 from trainer import layout
@@ -105,13 +107,32 @@ def _pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     out.mkdir(parents=True, exist_ok=True)
     with _place(out, layout.LOG).open("ab", buffering=0) as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
-        new = _read(remote, layout.LOG, os.fstat(log.fileno()).st_size, PUMP_LIMIT)
+        new = _grown(remote, Path(log.name), os.fstat(log.fileno()).st_size)
         end = new.rfind(b"\n") + 1
         if whole_lines and (end or len(new) < PUMP_LIMIT):
             new = new[:end]
         _write(log.fileno(), new)
         os.fsync(log.fileno())
     return new
+
+
+def _grown(remote: Remote, log: Path, held: int) -> bytes:
+    """What follows the `held` bytes of the local copy. The copy of another log is set aside, not lost."""
+    with log.open("rb") as copy:
+        copy.seek(max(0, held - OVERLAP))
+        last = copy.read(OVERLAP)
+    found = growth(remote, layout.LOG, held=held, last=last, limit=PUMP_LIMIT)
+    if found.replaced:
+        shutil.copyfile(log, _unused(log))
+        os.truncate(log, 0)
+        return _grown(remote, log, 0)
+    return found.new
+
+
+def _unused(log: Path) -> Path:
+    """The first of `run.log.1`, `run.log.2`... that is not there."""
+    names = (log.with_name(f"{log.name}.{number}") for number in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _read(remote: Remote, path: str, offset: int, limit: int) -> bytes:

@@ -101,6 +101,16 @@ def test_the_log_comes_in_parts_and_each_byte_once(run: Run) -> None:
     assert files_in(run.out_dir) == {"run.log": LINES.encode()}
 
 
+def test_a_log_that_was_begun_anew_on_the_box_is_kept_beside_the_new_one(run: Run) -> None:
+    box = MemoryBox({layout.LOG: LINES.encode()})
+    FolderShelf().pump(run, box)
+    for number, text in enumerate(("2.000 rank0 again\n", "3.000 rank0 and again\n"), 1):
+        held = (Path(run.out_dir) / "run.log").read_text()
+        box.files[layout.LOG] = text.encode()
+        assert FolderShelf().pump(run, box) == text
+        assert (Path(run.out_dir) / f"run.log.{number}").read_text() == held
+
+
 def test_a_pump_cut_off_in_mid_line_goes_on_where_the_file_ends(run: Run) -> None:
     Path(run.out_dir).mkdir(parents=True)
     (Path(run.out_dir) / "run.log").write_bytes(LINES.encode()[:30])
