@@ -37,8 +37,9 @@ def offers(vast: VastEmulator, **query: Any) -> list[dict[str, Any]]:
 
 
 def rent(vast: VastEmulator, **body: Any) -> tuple[int, Any]:
-    """The answer to renting the first offer there is."""
-    ask_id = offers(vast, type="bid" if "price" in body else "on-demand")[0]["id"]
+    """The answer to renting one GPU of the first machine that has one free."""
+    found = offers(vast, type="bid" if "price" in body else "on-demand", order=[["machine_id", "asc"]])
+    ask_id = min(found, key=lambda offer: offer["num_gpus"])["id"]
     order = {"image": IMAGE, "disk": 10, "runtype": "ssh_direc ssh_proxy", "cancel_unavail": True, **body}
     return ask(vast, "PUT", f"/api/v0/asks/{ask_id}/", order)
 

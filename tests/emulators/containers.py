@@ -15,6 +15,7 @@ from tests.emulators.offer_rows import PUBLIC_IP
 
 PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"
+_SLOW = 200_000.0
 _MOODS = {
     "ssh_refused": {PROXY: Mood.REFUSING, SSH_PORT: Mood.REFUSING},
     "ssh_silent": {PROXY: Mood.SILENT, SSH_PORT: Mood.SILENT},
@@ -56,6 +57,7 @@ class Containers:
         moods = _MOODS.get(fault.name, {}) if fault else {}
         for name, port in instance.ports.items():
             port.set_mood(moods.get(name, Mood.OPEN))
+            port.bytes_per_s = _SLOW if fault and fault.name == "slow_network" else None
         denied = fault is not None and fault.name == "ssh_denied"
         instance.box.start(self._program(instance, quirk), [] if denied else list(instance.ssh_keys.values()))
         if quirk == "log_noise":

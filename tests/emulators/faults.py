@@ -12,6 +12,7 @@ BOOT = "boot"
 HARDWARE = "hardware"
 ROW = "row"
 SSH = "ssh"
+LATE = "late ssh"
 RUNNING = "running"
 STATE = "state"
 DESTROY = "destroy"
@@ -60,6 +61,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "malformed_row": (ROW, "start_date and extra_env are null, once a reading"),
     "no_ports": (ROW, "ports is null although it runs"),
     "status_lag": (ROW, "actual_status says exited although it runs"),
+    "ssh_late": (LATE, "both addresses reset connections for `seconds`, 30 without"),
+    "slow_network": (SSH, "200 kB a second through both addresses"),
     "ssh_refused": (SSH, "both addresses reset connections"),
     "ssh_silent": (SSH, "both addresses time out"),
     "proxy_refused": (SSH, "the proxy resets connections, direct works"),

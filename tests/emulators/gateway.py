@@ -67,6 +67,8 @@ class Port:
         self.number = number
         self.received = 0
         self.sent = 0
+        self.bytes_per_s: float | None = None
+        """How fast each direction of a connection is; None for as fast as it goes."""
         self._target = target
         self._call = call
         self._mood = Mood.OPEN
@@ -133,6 +135,8 @@ class Port:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(_CHUNK):
                 await self._flowing.wait()
+                if self.bytes_per_s:
+                    await asyncio.sleep(len(chunk) / self.bytes_per_s)
                 if inward:
                     self.received += len(chunk)
                 else:

@@ -13,6 +13,7 @@ from tests.emulators.market import Holding, Market
 
 _LONG_S = 600.0
 _RIVAL_MARGIN = 1.1
+_ABOVE = 1.001
 
 
 class Life:
@@ -44,7 +45,6 @@ class Life:
             "no_heartbeat": lambda it: self._show(it, "unknown"),
             "frozen": lambda it: self._show(it, "frozen"),
             "container_exits": self.halt,
-            "network_cut": lambda it: self._containers.set_mood(it, Mood.SILENT),
             "credit_zero": lambda _: self._bankrupt(),
             "contract_end": self.end_contract,
         }
@@ -117,6 +117,7 @@ class Life:
 
     def hold(self, instance: Instance) -> None:
         """The GPUs are the instance's; who bid less loses them."""
+        self._market.release(-instance.id)
         holding = Holding(machine_id=instance.machine.id, gpus=instance.gpus, bid_usd=instance.bid_usd)
         for loser in self._market.hold(instance.id, holding):
             if loser in self._instances:
@@ -126,6 +127,7 @@ class Life:
         """Whether GPUs and money are there."""
         free = self._market.free(instance.machine.id, bid_usd=instance.bid_usd)
         lowest = instance.machine.min_bid_usd * instance.gpus
+        lowest = max(lowest, (self._market.bid_of(-instance.id) or 0.0) * _ABOVE)
         pays = instance.bid_usd is None or instance.bid_usd >= lowest - 1e-9
         return pays and not instance.ended and self._account.credit > 0 and free >= instance.gpus
 
@@ -135,14 +137,13 @@ class Life:
         fault = self._faults.first(RUNNING, instance.place, but=spared)
         if fault is None:
             return
-        blow = self._blows[fault.name]
         if fault.name == "network_cut":
-            blow(instance)
-            self._agenda.after(instance, fault.seconds or 10.0, self._reconnect)
+            self._containers.set_mood(instance, Mood.SILENT)
+            self._agenda.after(instance, fault.seconds or 10.0, self._connect)
         else:
-            self._agenda.after(instance, self._until(instance, fault), blow)
+            self._agenda.after(instance, self._until(instance, fault), self._blows[fault.name])
 
-    def _reconnect(self, instance: Instance) -> None:
+    def _connect(self, instance: Instance) -> None:
         self._containers.set_mood(instance, Mood.OPEN)
 
     def _until(self, instance: Instance, fault: Fault) -> float:
@@ -175,6 +176,10 @@ class Life:
         instance.running_since = self._agenda.moment
         instance.meter.gpu_on = True
         self._containers.start(instance, quirk)
+        late = self._faults.take("ssh_late", instance.place)
+        if late:
+            self._containers.set_mood(instance, Mood.REFUSING)
+            self._agenda.after(instance, late.seconds or 30.0, self._connect)
 
     def _start_queued(self, instance: Instance) -> None:
         if instance.intended != "running":

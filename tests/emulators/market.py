@@ -54,7 +54,7 @@ class Holding:
 
 
 class Market:
-    """Machines, asks and holdings."""
+    """Machines, asks and holdings. Whoever took a GPU from instance N holds it as -N."""
 
     def __init__(self, machines: Sequence[Machine], clock: Clock, *, seed: int = 0) -> None:
         self.machines = {machine.id: machine for machine in machines}
@@ -115,6 +115,11 @@ class Market:
     def release(self, instance_id: int) -> None:
         """The instance has no GPUs any more."""
         self._holdings.pop(instance_id, None)
+
+    def bid_of(self, holder_id: int) -> float | None:
+        """What a holder pays; None when nobody of that id holds anything, or holds it on demand."""
+        holding = self._holdings.get(holder_id)
+        return holding.bid_usd if holding else None
 
     def winning_bid(self, machine_id: int, gpus: int) -> float:
         """The lowest bid that has the GPUs for sure."""

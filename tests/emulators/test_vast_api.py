@@ -1,0 +1,190 @@
+"""The API: keys, permissions, pages, rate limits, and every fault by its name."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from urllib.parse import quote
+
+import pytest
+
+from tests.emulators.asking import IMAGE, ask, offers, rent, row
+from tests.emulators.clock import Clock
+from tests.emulators.faults import FAULTS
+from tests.emulators.machines import Machine, synthetic_machines
+from tests.emulators.vast import VastEmulator
+
+
+def page(vast: VastEmulator, **query: object) -> tuple[int, dict]:
+    """A page of the list."""
+    arguments = "&".join(
+        f"{name}={quote(value if isinstance(value, str) else json.dumps(value))}"
+        for name, value in query.items()
+    )
+    return ask(vast, "GET", f"/api/v1/instances/?{arguments}")
+
+
+def test_without_a_key_only_the_market_answers(vast: VastEmulator) -> None:
+    assert ask(vast, "POST", "/api/v0/bundles/", {}, key=None)[0] == 200
+    status, content = ask(vast, "GET", "/api/v1/instances/", key=None)
+    assert (status, content["error"]) == (403, "auth_error")
+    status, content = ask(vast, "GET", "/api/v1/instances/", key="wrong")
+    assert (status, content["msg"]) == (404, "Invalid user key")
+
+
+def test_the_key_may_be_in_the_address_and_slashes_do_not_matter(vast: VastEmulator) -> None:
+    for path in ("/api/v0/users/current", "/api/v0/users/current/"):
+        status, content = ask(vast, "GET", f"{path}?api_key={vast.account_key}", key=None)
+        assert (status, content["credit"]) == (200, 100.0)
+
+
+def test_a_scoped_key_does_what_it_may(vast: VastEmulator) -> None:
+    permissions = {"api": {"misc": {}, "instance_read": {"api.instance.request_logs": {}}}}
+    made = ask(vast, "POST", "/api/v0/auth/apikeys/", {"name": "reader", "permissions": permissions})[1]
+    instance_id = rent(vast)[1]["new_contract"]
+    logs = f"/api/v0/instances/request_logs/{instance_id}/"
+    assert ask(vast, "POST", "/api/v0/bundles/", {}, key=made["key"])[0] == 200
+    assert ask(vast, "PUT", logs, {}, key=made["key"])[0] == 200
+    assert ask(vast, "GET", "/api/v1/instances/", key=made["key"])[0] == 403
+    assert ask(vast, "DELETE", f"/api/v0/instances/{instance_id}/", {}, key=made["key"])[0] == 403
+
+
+def test_the_list_comes_in_pages_of_25() -> None:
+    with VastEmulator(synthetic_machines(80), clock=Clock(0), rate_limits=False) as vast:
+        for offer in offers(vast, num_gpus={"eq": 1})[:27]:
+            ask(vast, "PUT", f"/api/v0/asks/{offer['id']}/", {"image": IMAGE, "disk": 8, "label": "x"})
+        first = page(vast, limit=100)[1]
+        assert (len(first["instances"]), first["instances_found"], first["label_counts"]) == (
+            25,
+            27,
+            {"x": 27},
+        )
+        second = page(vast, limit=100, after_token=first["next_token"])[1]
+        assert (len(second["instances"]), second["next_token"]) == (2, None)
+        assert len(page(vast, limit=0)[1]["instances"]) == 5
+        status, content = page(vast, after_token="nonsense")
+        assert (status, content["error"]) == (400, "invalid_token")
+
+
+def test_the_list_filters_stored_columns_only(still: VastEmulator) -> None:
+    instance_id = rent(still, label="mine")[1]["new_contract"]
+    found = page(still, select_filters={"label": {"eq": "mine"}}, select_cols=["id", "nonsense"])[1]
+    assert found["instances"] == [{"id": instance_id, "nonsense": None}]
+    assert page(still, select_filters={"label": {"eq": "other"}})[1]["instances_found"] == 0
+    status, content = page(still, select_filters={"dph_total": {"gt": 0}})
+    assert (status, content["error"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("old_list", [False, True])
+def test_the_old_list_is_gone_unless_told_otherwise(old_list: bool) -> None:
+    with VastEmulator(rate_limits=False, old_list=old_list) as vast:
+        status, content = ask(vast, "GET", "/api/v0/instances/")
+        assert (status, content.get("error")) == ((200, None) if old_list else (410, "deprecated_endpoint"))
+
+
+def test_json_has_no_charset(vast: VastEmulator) -> None:
+    connection = http.client.HTTPConnection(vast.url.removeprefix("http://"), timeout=10)
+    connection.request("POST", "/api/v0/bundles/", "{}")
+    assert connection.getresponse().headers["Content-Type"] == "application/json"
+    connection.close()
+
+
+def test_calls_that_come_too_fast_are_refused_in_plain_text() -> None:
+    with VastEmulator([Machine(id=1, gpus=8)], clock=Clock(0)) as vast:
+        instance_id = rent(vast)[1]["new_contract"]
+        assert rent(vast) == (429, "API requests too frequent: endpoint threshold=4.5")
+        vast.advance(5)
+        assert rent(vast)[0] == 429, "who came too early waits longer"
+        vast.advance(12)
+        assert rent(vast)[0] == 200
+        path = f"/api/v0/instances/{instance_id}/"
+        assert [ask(vast, "GET", path)[0] for _ in range(2)] == [200, 429]
+
+
+def test_ten_searches_a_minute_are_answered() -> None:
+    with VastEmulator(clock=Clock(0)) as vast:
+        assert [ask(vast, "POST", "/api/v0/bundles/", {})[0] for _ in range(11)] == [200] * 10 + [429]
+        vast.advance(60)
+        assert ask(vast, "POST", "/api/v0/bundles/", {})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("too_many_requests", 429),
+        ("too_many_requests_json", 429),
+        ("server_error", 500),
+        ("bad_gateway", 502),
+        ("bad_gateway_done", 502),
+        ("invalid_key", 404),
+        ("two_factor", 401),
+        ("not_json", 200),
+    ],
+)
+def test_a_create_can_fail_with_and_without_renting(still: VastEmulator, fault: str, status: int) -> None:
+    still.faults.add(fault, endpoint="create")
+    assert rent(still)[0] == status
+    assert len(still.instances) == (1 if fault.endswith("_done") else 0)
+
+
+@pytest.mark.parametrize("fault", ["no_answer", "no_answer_done"])
+def test_a_connection_can_close_without_an_answer(still: VastEmulator, fault: str) -> None:
+    still.faults.add(fault, endpoint="create")
+    with pytest.raises(http.client.RemoteDisconnected):
+        rent(still)
+    assert len(still.instances) == (1 if fault == "no_answer_done" else 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_strikes(still: VastEmulator, fault: str) -> None:
+    still.faults.add(fault, seconds=0.01)
+    bid = {"price": 0.9} if fault in ("outbid", "bid_too_low") else {}
+    live_through(still, **bid)
+    assert still.faults.struck == [fault]
+
+
+def live_through(vast: VastEmulator, **body: object) -> None:
+    """Everything a client does, whatever comes of it."""
+    try:
+        instance_id = rent(vast, **body)[1]["new_contract"]
+    except (http.client.RemoteDisconnected, TypeError, KeyError, ValueError):
+        return
+    vast.advance(1)
+    page(vast)
+    page(vast, after_token=f"after-{instance_id}")
+    row(vast, instance_id)
+    path = f"/api/v0/instances/{instance_id}/"
+    ask(vast, "PUT", f"/api/v0/instances/request_logs/{instance_id}/", {})
+    for state in ("stopped", "running"):
+        ask(vast, "PUT", path, {"state": state})
+        vast.advance(1)
+    ask(vast, "DELETE", path, {})
+
+
+def test_an_unknown_fault_is_an_error(still: VastEmulator) -> None:
+    with pytest.raises(ValueError, match="no fault is called 'gremlins'"):
+        still.faults.add("gremlins")
+
+
+def test_random_faults_are_the_same_for_the_same_seed(still: VastEmulator) -> None:
+    assert still.faults.add_random(7, 5) == still.faults.add_random(7, 5)
+    assert still.faults.add_random(7, 5) != still.faults.add_random(8, 5)
+
+
+def test_it_listens_on_loopback_only(vast: VastEmulator) -> None:
+    port = int(vast.url.rpartition(":")[2])
+    with socket.create_server(("127.0.0.2", port)):
+        assert ask(vast, "GET", "/api/v0/users/current")[0] == 200
+
+
+def test_secrets_and_keys_of_the_account_reach_new_instances_only(still: VastEmulator) -> None:
+    assert ask(still, "GET", "/api/v0/ssh/")[0] == 404
+    early = rent(still)[1]["new_contract"]
+    added = ask(still, "POST", "/api/v0/ssh/", {"ssh_key": "ssh-ed25519 AAAA me"})[1]["key"]
+    ask(still, "POST", "/api/v0/secrets/", {"key": "token", "value": "t"})
+    late = rent(still)[1]["new_contract"]
+    assert ask(still, "GET", "/api/v0/secrets/")[1]["secrets"] == {"TOKEN": "t"}
+    assert ask(still, "GET", "/api/v0/ssh/")[1][0]["key"] == "ssh-ed25519 AAAA me"
+    keys = [list(still.instances.get(one).ssh_keys) for one in (early, late)]
+    assert keys == [[], [added["id"]]]

@@ -1,0 +1,139 @@
+"""The official command line and SDK, unmodified, against the emulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vastai import VastAI
+
+from tests.emulators.asking import IMAGE, eventually
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+
+Cli = Callable[..., str]
+
+
+@pytest.fixture
+def market() -> Iterator[VastEmulator]:
+    """One machine with one GPU."""
+    with VastEmulator([Machine(id=41000)], rate_limits=False) as vast:
+        yield vast
+
+
+@pytest.fixture
+def cli(market: VastEmulator, tmp_path: Path) -> Cli:
+    """Runs `vastai` with arguments; what it printed."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    key = {"VAST_URL": market.url, "VAST_API_KEY": market.account_key}
+    env = {"PATH": path, "HOME": str(tmp_path), "VASTAI_NO_UPDATE_CHECK": "1", "COLUMNS": "200", **key}
+
+    def run(*arguments: object) -> str:
+        done = subprocess.run(
+            ["vastai", *map(str, arguments)],
+            env=env,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_command_line_rents_watches_and_gives_back(market: VastEmulator, cli: Cli, ssh_key: Path) -> None:
+    assert "ssh-key created" in cli("create", "ssh-key", ssh_key.with_suffix(".pub").read_text())
+    assert "RTX_4090" in cli("search", "offers", "gpu_name=RTX_4090 num_gpus=1 geolocation=US")
+    (offer,) = json.loads(cli("search", "offers", "reliability>0.99", "--interruptible", "--raw"))
+    bid = ["--bid_price", offer["min_bid"] * 1.5, "--label", "mine", "--disk", 20]
+    box = [
+        "--ssh",
+        "--direct",
+        "--env",
+        "-e WHO=me -p 8000:8000",
+        "--onstart-cmd",
+        "echo hello $WHO; sleep 99",
+    ]
+    made = json.loads(cli("create", "instance", offer["id"], "--image", IMAGE, *bid, *box, "--raw"))
+    instance_id = made["new_contract"]
+    look_at(market, cli, instance_id)
+    change(market, cli, instance_id)
+    assert f"destroying instance {instance_id}" in cli("destroy", "instance", instance_id, "-y")
+    assert len(market.instances) == 0
+    settled = ("show", "invoices-v1", "--charges", "--no-color")
+    eventually(lambda: str(instance_id) in cli(*settled))
+
+
+def look_at(market: VastEmulator, cli: Cli, instance_id: int) -> None:
+    """All that the command line shows of a running instance."""
+    wait_for(market, instance_id, "running")
+    assert "running" in cli("show", "instance", instance_id)
+    assert [row["label"] for row in json.loads(cli("show", "instances", "--raw"))] == ["mine"]
+    eventually(lambda: "hello me" in cli("logs", instance_id))
+    assert cli("ssh-url", instance_id).startswith("ssh://root@127.0.0.1:")
+
+
+def change(market: VastEmulator, cli: Cli, instance_id: int) -> None:
+    """All that the command line changes of an instance."""
+    instance = market.instances.get(instance_id)
+    cli("label", "instance", instance_id, "renamed")
+    assert instance.label == "renamed"
+    cli("change", "bid", instance_id, "--price", "0.77")
+    assert instance.bid_usd == 0.77
+    for verb, status in (("stop", "exited"), ("start", "running"), ("reboot", "running")):
+        cli(verb, "instance", instance_id)
+        wait_for(market, instance_id, status)
+
+
+def wait_for(market: VastEmulator, instance_id: int, status: str) -> None:
+    """Until the instance shows that status and nothing is under way."""
+    instance = market.instances.get(instance_id)
+    eventually(lambda: instance.actual == status and instance.runs == (status == "running"))
+
+
+def test_the_sdk_rents_watches_and_gives_back(market: VastEmulator) -> None:
+    sdk = VastAI(api_key=market.account_key, server_url=market.url)
+    (offer,) = sdk.search_offers(query={"num_gpus": {"eq": 1}})
+    instance_id = rent_with(sdk, offer["id"])["new_contract"]
+    wait_for(market, instance_id, "running")
+    assert sdk.show_instance(instance_id)["extra_env"] == {"WHO": "me"}
+    assert [row["id"] for row in sdk.show_instances()] == [instance_id]
+    eventually(lambda: "hello me" in sdk.logs(instance_id))
+    assert "onstart.sh" in sdk.execute(instance_id, "ls /root")
+    assert sdk.stop_instance(instance_id) == {"success": True}
+    wait_for(market, instance_id, "exited")
+    market.faults.add("start_refused")
+    assert sdk.start_instance(instance_id)["error"] == "resources_unavailable"
+    assert sdk.destroy_instance(instance_id) == {"success": True}
+    assert sdk.show_instance(instance_id) is None
+
+
+def test_the_sdk_rents_twice_when_a_gateway_fails_after_renting() -> None:
+    with VastEmulator([Machine(id=41000, gpus=2)], rate_limits=False) as vast:
+        sdk = VastAI(api_key=vast.account_key, server_url=vast.url)
+        offer = next(one for one in sdk.search_offers(query={}) if one["num_gpus"] == 1)
+        vast.faults.add("bad_gateway_done", endpoint="create")
+        rent_with(sdk, offer["id"])
+        assert len(vast.instances) == 2
+
+
+def rent_with(sdk: VastAI, offer_id: int) -> Any:
+    """The answer to renting one offer."""
+    return sdk.create_instance(
+        offer_id,
+        image=IMAGE,
+        disk=10,
+        env={"WHO": "me"},
+        ssh=True,
+        direct=True,
+        onstart_cmd="echo hello $WHO",
+        cancel_unavail=True,
+    )
