@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.emulators.asking import ask, eventually, rent, row
+from tests.emulators.asking import Api, ask, eventually, rent, row
 from tests.emulators.vast import VastEmulator
 
 _ONSTART = """\
@@ -19,7 +22,7 @@ sleep 4321
 """
 
 
-def running(vast: VastEmulator, ssh_key: Path | None = None, **body: object) -> int:
+def running(vast: Api, ssh_key: Path | None = None, **body: object) -> int:
     """The id of an instance that runs."""
     if ssh_key:
         ask(vast, "POST", "/api/v0/ssh/", {"ssh_key": ssh_key.with_suffix(".pub").read_text()})
@@ -56,6 +59,14 @@ def container_log(vast: VastEmulator, instance_id: int, **body: object) -> str:
     eventually(lambda: ask(vast, "GET", path, key=None)[0] == 200)
     text: str = ask(vast, "GET", path, key=None)[1]
     return text
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An emulator in another process."""
+
+    url: str
+    account_key: str
 
 
 def processes_of(instance_id: int) -> list[int]:
@@ -188,3 +199,16 @@ def test_nothing_is_left_of_an_emulator_that_was_closed() -> None:
         eventually(lambda: len(processes_of(instance_id)) >= 4)
     assert not processes_of(instance_id)
     assert not vast.folder.exists()
+
+
+def test_boxes_end_with_an_emulator_that_is_killed() -> None:
+    command = [sys.executable, "-m", "tests.emulators.vast", "--no-rate-limits"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as emulator:
+        assert emulator.stdout
+        words = emulator.stdout.readline().split()
+        settings = dict(word.split("=", 1) for word in words if "=" in word)
+        vast = Elsewhere(settings["VAST_URL"], settings["VAST_API_KEY"])
+        instance_id = running(vast, onstart=_ONSTART)
+        eventually(lambda: len(processes_of(instance_id)) >= 4)
+        emulator.kill()
+    eventually(lambda: not processes_of(instance_id))
