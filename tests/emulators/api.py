@@ -9,13 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.emulators import account_api, instances_api, offers_api
+from tests.emulators import account_api, instances_api, offers_api, templates_api
 from tests.emulators.answers import ApiError, Reply, refusal, reply, text_reply
 from tests.emulators.call import Call, Route
 from tests.emulators.faults import REQUEST, Fault, Place
 from tests.emulators.world import World
 
-ROUTES: tuple[Route, ...] = (*offers_api.ROUTES, *instances_api.ROUTES, *account_api.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *offers_api.ROUTES,
+    *instances_api.ROUTES,
+    *account_api.ROUTES,
+    *templates_api.ROUTES,
+)
 _RESULT = re.compile(r"/results/([0-9a-f]+)$")
 _RETRY_AFTER_S = 2
 _TOO_MANY = "API requests too frequent"

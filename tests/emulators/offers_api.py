@@ -84,7 +84,7 @@ def _offers(world: World, query: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
-    rental = read_rental(body)
+    rental = read_rental(world.templates.fill(body))
     ask = world.market.ask(ask_id)
     if ask is None:
         raise no_such_ask(404, 3603, ask_id)

@@ -89,7 +89,7 @@ def _args(body: Mapping[str, Any]) -> tuple[str, ...]:
 def _check(rental: Rental, body: Mapping[str, Any]) -> None:
     command = len(rental.onstart) + sum(map(len, rental.args)) + len(str(body.get("args_str") or ""))
     faults = (
-        (not rental.image and not rental.template_hash, "image is required"),
+        (not rental.image, "image is required"),
         (len(rental.image) > 1024, "image is longer than 1024"),
         (command > MAX_COMMAND, f"args, args_str and onstart together are longer than {MAX_COMMAND}"),
         (len(rental.label or "") > 256, "label is longer than 256"),

@@ -72,6 +72,22 @@ def test_the_command_line_rents_watches_and_gives_back(market: VastEmulator, cli
     eventually(lambda: str(instance_id) in cli(*settled))
 
 
+def test_a_template_says_what_the_order_leaves_open(market: VastEmulator) -> None:
+    sdk = VastAI(api_key=market.account_key, server_url=market.url)
+    made = sdk.create_template(
+        name="t", image="ubuntu", image_tag="24.04", env="-e WHO=me -p 8000:8000", ssh=True, direct=True
+    )["template"]
+    (offer,) = sdk.search_offers(query={})
+    sdk.create_instance(offer["id"], disk=10, template_hash=made["hash_id"], env={"WHO": "you"})
+    (instance,) = market.instances
+    assert (instance.rental.image, instance.rental.runtype) == ("ubuntu:24.04", "ssh_direc ssh_proxy")
+    assert instance.rental.env == {"WHO": "you", "-p 8000:8000": "1"}
+    changed = sdk.update_template(hash_id=made["hash_id"], image="debian")["template"]
+    assert changed["id"] == made["id"] and changed["hash_id"] != made["hash_id"]
+    sdk.delete_template(hash_id=changed["hash_id"])
+    assert sdk.search_templates() == []
+
+
 def look_at(market: VastEmulator, cli: Cli, instance_id: int) -> None:
     """All that the command line shows of a running instance."""
     wait_for(market, instance_id, "running")

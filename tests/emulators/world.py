@@ -19,6 +19,7 @@ from tests.emulators.instances import Fleet
 from tests.emulators.limits import Limits
 from tests.emulators.machines import Machine
 from tests.emulators.market import Market
+from tests.emulators.templates import Templates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,7 @@ class World:
         self.limits = Limits(clock, enabled=settings.rate_limits)
         self.market = Market(settings.machines, clock, seed=settings.seed)
         self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s)
+        self.templates = Templates(self.account.user_id)
         self.containers = Containers(self.account, self.faults, folder, url)
         self.instances = Fleet(
             clock=clock,
