@@ -47,7 +47,7 @@ class VastProvider:
         return market.survey(self._api, spec, self._clock.now())
 
     def rent(self, order: Order) -> Instance:
-        """A machine as it was offered. Asks once."""
+        """A machine, to be checked against its offer. Asks once."""
         return renting.rent(self._api, order, self._env, self._clock.now())
 
     def instances(self) -> Sequence[Instance]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ from launcher.errors import NoOfferError
 from launcher.job import JobSpec
 from launcher.model import Offer
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.offers import Funnel, funnel, offer_of, query, verified_and_free
+from launcher.providers.vast.funnel import Funnel, funnel
+from launcher.providers.vast.offers import offer_of, query, verified_and_free
 from launcher.providers.vast.ranking import Estimate, ranked
 
 _MOST_WORK_PER_DOLLAR = "dlperf_per_dphtotal-"
@@ -41,20 +42,35 @@ def fitting(api: VastApi, spec: JobSpec, now: float) -> list[Offer]:
     """
     order = _MOST_WORK_PER_DOLLAR if spec.resources.gpus else _CHEAPEST
     rows = _search(api, spec, query(spec), order)
-    offers = [offer_of(made.row, spec) for made in ranked(funnel(rows, spec, now).left, spec)]
-    found = [offer for offer in offers if offer is not None]
+    found = _offers(ranked(funnel(rows, spec, now).left, spec), spec)
     if found:
         return found
-    seen = survey(api, spec, now).funnel
-    relax = " or ".join(hurdle.name for hurdle, _ in seen.relaxed[:2]) or "resources:"
-    raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
+    # Nothing fits, or Vast reads a filter in another way than we do: the survey knows.
+    seen = survey(api, spec, now)
+    found = _offers(seen.estimates, spec)
+    if found:
+        return found
+    relax = " or ".join(hurdle.name for hurdle, _ in seen.funnel.relaxed[:2]) or "resources:"
+    raise NoOfferError(f"nothing on Vast fits the job: {seen.funnel}", hint=f"relax {relax} in the job file")
 
 
 def survey(api: VastApi, spec: JobSpec, now: float) -> Survey:
     """The cheapest offers of the market, up to 256, whatever the job's limits, and what the limits leave."""
-    filters: dict[str, Any] = dict(verified_and_free())
-    if spec.resources.gpu_names:
-        filters["gpu_name"] = {"in": list(spec.resources.gpu_names)}
+    names = list(spec.resources.gpu_names)
+    rows = _cheapest(api, spec, {"gpu_name": {"in": names}} if names else {})
+    if names and not rows:
+        rows = _cheapest(api, spec, {})
+    seen = funnel(rows, spec, now)
+    return Survey(funnel=seen, estimates=tuple(ranked(seen.left, spec)))
+
+
+def _offers(estimates: Iterable[Estimate], spec: JobSpec) -> list[Offer]:
+    offers = (offer_of(estimate.row, spec) for estimate in estimates)
+    return [offer for offer in offers if offer is not None]
+
+
+def _cheapest(api: VastApi, spec: JobSpec, wanted: Mapping[str, Any]) -> list[Any]:
+    filters: dict[str, Any] = {**verified_and_free(), **wanted}
     rows: dict[Any, Any] = {}
     for _ in range(_PAGES):
         page = _search(api, spec, filters, _CHEAPEST)
@@ -63,8 +79,7 @@ def survey(api: VastApi, spec: JobSpec, now: float) -> Survey:
         if len(page) < _PAGE or not prices:
             break
         filters["dph_total"] = {"gte": max(prices)}
-    seen = funnel(list(rows.values()), spec, now)
-    return Survey(funnel=seen, estimates=tuple(ranked(seen.left, spec)))
+    return list(rows.values())
 
 
 def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Renting on Vast: one request, and a machine that is what was offered, or none."""
+"""Renting on Vast: one request, and a machine that is ours alone, or none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from launcher.providers.vast.refusals import Answer, error_of
 from launcher.providers.vast.rows import InstanceRow
 
 _RUNTYPE = "ssh_direc ssh_proxy"
-_PRICE_SLACK = 1.02
 
 
 def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Instance:
-    """A machine as it was offered. Raises NoOfferError, UncertainError, ProviderError."""
+    """A machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError."""
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
     instance_id = str(answer.get("new_contract") or "")
@@ -28,7 +27,7 @@ def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Inst
         raise _refused(api, instance_id, answer)
     if not instance_id:
         raise UncertainError("Vast said that it rented, but not what")
-    return _checked(api, instance_id, order, now)
+    return _looked_at(api, instance_id, order, now)
 
 
 def request(order: Order, env: Mapping[str, str]) -> dict[str, Any]:
@@ -58,6 +57,12 @@ def instance_of(row: InstanceRow) -> Instance:
         usd_per_hour=row.usd_per_hour,
         rented_at=row.start_date,
         host=row.machine_id,
+        note=row.status_msg.splitlines()[-1] if row.status_msg else "",
+        gpu_name=row.gpu_name,
+        gpus=row.gpus,
+        memory_gb=row.memory_gb,
+        disk_gb=row.disk_gb,
+        cuda=row.cuda,
     )
 
 
@@ -81,8 +86,8 @@ def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> Vastr
     return NoOfferError(f"the machine did not start: {error}")
 
 
-def _checked(api: VastApi, instance_id: str, order: Order, now: float) -> Instance:
-    """The rented machine; ended at once where it is not what was offered.
+def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Instance:
+    """The rented machine as Vast lists it; ended at once where it was given to somebody else.
 
     One that cannot be looked at is taken as ordered: it is ours, whatever it is.
     """
@@ -101,31 +106,15 @@ def _checked(api: VastApi, instance_id: str, order: Order, now: float) -> Instan
         return ordered
     if row is None:
         return ordered
-    difference = _difference(row, order)
-    if difference:
+    if row.is_stopped:
         with contextlib.suppress(GoneError):
             api.destroy(instance_id)
-        raise NoOfferError(f"the machine is not what was offered: {difference}")
+        raise NoOfferError("somebody else was faster, and the machine is stopped")
+    listed = instance_of(row)
     return replace(
-        ordered,
-        state=row.state,
-        rented_at=row.start_date or now,
-        usd_per_hour=row.usd_per_hour or ordered.usd_per_hour,
-        host=row.machine_id or ordered.host,
+        listed,
+        rented_at=listed.rented_at or now,
+        usd_per_hour=listed.usd_per_hour or ordered.usd_per_hour,
+        host=listed.host or ordered.host,
+        label=order.label,
     )
-
-
-def _difference(row: InstanceRow, order: Order) -> str:
-    """How the machine is worse than its offer; empty when it is not. What is unknown yet is no difference."""
-    offer = order.offer
-    checks = (
-        (not row.is_stopped, "somebody else was faster, and it is stopped"),
-        (row.gpu_name in ("", offer.gpu_name), f"{row.gpu_name} instead of {offer.gpu_name}"),
-        (row.gpus in (0, offer.gpus), f"{row.gpus} GPUs instead of {offer.gpus}"),
-        (row.disk_gb in (0.0, -1.0) or row.disk_gb >= order.disk_gb, f"{row.disk_gb:g} GB disk"),
-        (
-            row.usd_per_hour <= offer.usd_per_hour * _PRICE_SLACK,
-            f"${row.usd_per_hour:.3f}/h instead of ${offer.usd_per_hour:.3f}/h",
-        ),
-    )
-    return "; ".join(text for holds, text in checks if not holds)

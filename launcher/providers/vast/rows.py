@@ -97,7 +97,10 @@ class InstanceRow:
     is_bid: bool
     gpu_name: str
     gpus: int
+    memory_gb: float
     disk_gb: float
+    cuda: float
+    """Empty or 0 in these five: not known."""
     usd_per_hour: float
     start_date: float
     end_date: float
@@ -142,7 +145,9 @@ class InstanceRow:
             is_bid=bool(row.get("is_bid")),
             gpu_name=str(row.get("gpu_name") or ""),
             gpus=int(row.get("num_gpus") or 0),
-            disk_gb=float(row.get("disk_space") or 0.0),
+            memory_gb=float(row.get("cpu_ram") or 0.0) * float(row.get("gpu_frac") or 1.0) / 1000,
+            disk_gb=max(0.0, float(row.get("disk_space") or 0.0)),
+            cuda=float(row.get("cuda_max_good") or 0.0),
             usd_per_hour=float(row.get("dph_total") or 0.0),
             start_date=float(row.get("start_date") or 0.0),
             end_date=float(row.get("end_date") or 0.0),

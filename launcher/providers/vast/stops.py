@@ -13,7 +13,7 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
     """What stopped it, with its cause."""
     if credit_usd <= 0:
         error = ProviderError(
-            f"Vast stopped instance {row.id}: the account's credit is used up ({credit_usd:.2f} dollars)",
+            f"Vast stopped instance {row.id}: the account's credit is used up",
             hint="add some at https://cloud.vast.ai/billing/",
         )
         error.cause = Cause.PROVIDER

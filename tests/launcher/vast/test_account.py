@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import AuthError
+from launcher.errors import AuthError, VastrunError
+from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.wiring import wire
+from tests.emulators.vast import VastEmulator
+from tests.launcher.vast.trying import rent
 
 
 @pytest.fixture
@@ -42,3 +45,19 @@ def test_without_a_key_the_error_says_where_one_is_looked_for(environ: dict[str,
 def test_an_account_that_is_printed_shows_no_key() -> None:
     account = Account(key="very-secret")
     assert "very-secret" not in f"{account!r} {account} {[account]}"
+
+
+def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvider, tmp_path: Path) -> None:
+    machine = rent(provider)
+    said = []
+    for fault in ("server_error", "no_answer", "not_json", "invalid_key", "too_many_requests"):
+        vast.faults.add(fault, times=99)
+        for call in (provider.instances, lambda: provider.destroy(machine.id)):
+            with pytest.raises(VastrunError) as caught:
+                call()
+            said.append(f"{caught.value!r} {caught.value} {caught.value.hint} {caught.value.__cause__!r}")
+        vast.faults.clear()
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert vast.account_key not in " ".join(said)
+    assert vast.account_key.encode() not in b" ".join(files)

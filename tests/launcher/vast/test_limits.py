@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from launcher.errors import StorageError
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.api import Account
 from launcher.providers.vast.limits import LIMITS, Limiter
+from tests.contract.markets import RealClock
+from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 
 
@@ -77,3 +82,12 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path, clock:
     (tmp_path / "state").write_text("a file, not a folder")
     with pytest.raises(StorageError, match="cannot write"):
         Limiter(tmp_path / "state" / "calls.json", clock).wait("list")
+
+
+def test_two_launchers_together_never_call_too_often(tmp_path: Path) -> None:
+    with VastEmulator() as vast, ThreadPoolExecutor() as pool:
+        account = Account(key=vast.account_key, server=vast.url)
+        launchers = [VastProvider(account, tmp_path, clock=RealClock()) for _ in range(2)]
+        for _ in range(2):
+            list(pool.map(lambda launcher: launcher.instances(), launchers))
+        assert vast.limits.refused == 0

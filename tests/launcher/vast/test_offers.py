@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from launcher.job import JobSpec, Limits, Resources
-from launcher.providers.vast.offers import funnel, offer_of, query
+from launcher.providers.vast.funnel import funnel
+from launcher.providers.vast.offers import offer_of, query
 from tests.fakes import train_job
 from tests.launcher.vast.rows import DAY_S, NOW, offer, offer_row
 

@@ -19,7 +19,7 @@ STOPPED = {"actual_status": "exited", "cur_state": "stopped", "intended_status":
         ({"is_bid": True}, 10.0, Cause.PREEMPTED, "outbid"),
         ({"is_bid": True}, 0.0, Cause.PROVIDER, "credit is used up"),
         ({"is_bid": True, "end_date": NOW - 1}, 10.0, Cause.LOST, "contract ended"),
-        ({"is_bid": False}, -2.5, Cause.PROVIDER, "-2.50"),
+        ({"is_bid": False}, -2.5, Cause.PROVIDER, "credit is used up"),
         ({"is_bid": False, "end_date": NOW - 1}, 10.0, Cause.LOST, "contract ended"),
         ({"is_bid": False, "end_date": NOW + DAY_S}, 10.0, Cause.LOST, "not by this launcher"),
         ({"is_bid": False, "end_date": None}, 10.0, Cause.LOST, "not by this launcher"),

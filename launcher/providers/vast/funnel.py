@@ -1,0 +1,105 @@
+"""Every hard limit of a job, checked on every row, and the funnel that they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher import policy
+from launcher.job import JobSpec
+from launcher.providers.vast.images import image_for
+from launcher.providers.vast.offers import START_S, offer_of
+from launcher.providers.vast.rows import OfferRow
+
+
+@dataclass(frozen=True)
+class Hurdle:
+    """One hard limit: its name in the job file, how it reads, and which rows pass."""
+
+    name: str
+    text: str
+    passes: Callable[[OfferRow], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Funnel:
+    """What the hard limits leave of the market."""
+
+    offers: int
+    removed: tuple[tuple[Hurdle, int], ...]
+    """Each hurdle that removed some, in order, and how many."""
+    left: tuple[OfferRow, ...]
+    relaxed: tuple[tuple[Hurdle, int], ...]
+    """How many would be left without that hurdle alone, where that is more; the most first."""
+    unreadable: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.offers} offers"]
+        parts += [f"{count} fail {hurdle.name} ({hurdle.text})" for hurdle, count in self.removed]
+        parts += [f"{self.unreadable} cannot be read"] if self.unreadable else []
+        line = ", ".join([*parts, f"{len(self.left)} left"])
+        gains = [f"{hurdle.name} to get {count}" for hurdle, count in self.relaxed[:3]]
+        return f"{line}; relax {' or '.join(gains)}" if gains else line
+
+
+def funnel(rows: Sequence[Any], spec: JobSpec, now: float) -> Funnel:
+    """What is left of the rows, and what each hurdle took."""
+    read = [row for row in map(OfferRow.of, rows) if row is not None]
+    hurdles = tuple(_hurdles(spec, now))
+    failed = [[hurdle for hurdle in hurdles if not hurdle.passes(row)] for row in read]
+    left = tuple(row for row, faults in zip(read, failed, strict=True) if not faults)
+    first = Counter(faults[0] for faults in failed if faults)
+    alone = Counter(faults[0] for faults in failed if len(faults) == 1)
+    return Funnel(
+        offers=len(rows),
+        removed=tuple((hurdle, first[hurdle]) for hurdle in hurdles if hurdle in first),
+        left=left,
+        relaxed=tuple((hurdle, len(left) + gained) for hurdle, gained in alone.most_common()),
+        unreadable=len(rows) - len(read),
+    )
+
+
+def _hurdles(spec: JobSpec, now: float) -> Iterator[Hurdle]:
+    yield from _machine(spec)
+    yield from _place(spec)
+    yield from _terms(spec, now)
+
+
+def _machine(spec: JobSpec) -> Iterator[Hurdle]:
+    wanted, gpus = spec.resources, max(1, spec.resources.gpus)
+    names = wanted.gpu_names
+    yield Hurdle("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
+    yield Hurdle("gpu_names", _any_of(names), lambda row: not names or row.gpu_name in names)
+    memory_gb = wanted.gpu_memory_gb
+    yield Hurdle("gpu_memory_gb", f"{memory_gb:g} GB", lambda row: row.gpu_memory_gb >= memory_gb)
+    yield Hurdle("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
+    yield Hurdle("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
+    yield Hurdle("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
+    ours = "ours need CUDA 12.6, or 13.0 on Blackwell"
+    yield Hurdle("image", ours, lambda row: bool(spec.image or image_for(row)))
+
+
+def _place(spec: JobSpec) -> Iterator[Hurdle]:
+    least, regions = spec.resources.reliability, tuple(region.upper() for region in spec.resources.regions)
+    yield Hurdle("reliability", f"{least:g}", lambda row: row.reliability >= least)
+    yield Hurdle("regions", _any_of(regions), lambda row: not regions or row.country in regions)
+    yield Hurdle("verification", "verified and free", lambda row: row.verified and row.rentable)
+
+
+def _terms(spec: JobSpec, now: float) -> Iterator[Hurdle]:
+    cap = spec.limits.usd_per_hour
+
+    def lasts(row: OfferRow) -> bool:
+        offer = offer_of(row, spec)
+        life_s = policy.lease_of(spec, offer).life_s if offer else 0.0
+        return row.end_date >= now + life_s + START_S
+
+    text = "no bid is possible" if cap is None else f"${cap:g}"
+    yield Hurdle("usd_per_hour", text, lambda row: offer_of(row, spec) is not None)
+    yield Hurdle("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
+
+
+def _any_of(words: Sequence[str]) -> str:
+    return " or ".join(words) or "any"

@@ -1,0 +1,71 @@
+"""What the tests of the provider share: a job, an order, and waits that end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import ProviderError, UnreachableError
+from launcher.job import JobSpec, Limits, Resources
+from launcher.model import Instance, Order
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.api import Account
+from tests.contract.markets import LEASE
+from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock, train_job
+
+LABEL = "vastrun-calm-heron-3f1a"
+
+
+def open_market(vast: VastEmulator, state: Path) -> VastProvider:
+    """The provider, with a clock that passes every pause at once."""
+    account = Account(key=vast.account_key, server=vast.url)
+    return VastProvider(account, state, clock=FakeClock(time.time()))
+
+
+def job(**resources: Any) -> JobSpec:
+    wanted: dict[str, Any] = {"gpus": 1, "disk_gb": 10.0} | resources
+    return train_job(resources=Resources(**wanted), limits=Limits(hours=1.0))
+
+
+def order(provider: VastProvider, spec: JobSpec | None = None, **changes: Any) -> Order:
+    """The best offer, with a lease that never acts."""
+    ordered = Order(
+        offer=provider.search(spec or job())[0],
+        label=LABEL,
+        image="pytorch/pytorch:2.13.0",
+        disk_gb=10.0,
+        onstart="true\n",
+        env=LEASE,
+    )
+    return replace(ordered, **changes)
+
+
+def rent(provider: VastProvider) -> Instance:
+    return provider.rent(order(provider))
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether it comes true in time."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def eventually_refused(provider: VastProvider, machine: Instance) -> ProviderError:
+    """The error with which the box is given up, once its row says so."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            provider.connect(machine).close()
+        except UnreachableError:
+            continue
+        except ProviderError as error:
+            return error
+    raise AssertionError("it was not given up")
