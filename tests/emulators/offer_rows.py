@@ -36,7 +36,6 @@ def costs(gpu_usd: float, disk_usd: float) -> dict[str, float]:
 
 def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
     """The columns that offers and instances share: what the hardware is."""
-    share = gpus / machine.gpus
     return {
         "machine_id": machine.id,
         "host_id": machine.host_id,
@@ -45,9 +44,48 @@ def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
         "external": machine.external,
         "resource_type": "gpu",
         "cluster_id": None,
+        **_gpu_columns(machine, gpus),
+        **_board_columns(machine, gpus),
+        **_network_columns(machine),
+        **_standing_columns(machine),
+    }
+
+
+def offer_row(
+    machine: Machine, *, ask_id: int, gpus: int, storage_gb: float, bid: bool, now: float, end_date: float
+) -> dict[str, Any]:
+    """The offer, priced for so much disk; a bid's price is the lowest that wins."""
+    gpu_usd = round((machine.min_bid_usd if bid else machine.gpu_usd) * gpus, 6)
+    disk_usd = storage_usd_per_hour(machine, storage_gb)
+    return {
+        "id": ask_id,
+        "ask_contract_id": ask_id,
+        "bundled_results": 1,
+        **machine_columns(machine, gpus),
+        "disk_space": round(machine.disk_gb * gpus / machine.gpus, 1),
+        "public_ipaddr": PUBLIC_IP,
+        "direct_port_start": 40000,
+        "min_bid": round(machine.min_bid_usd * gpus, 6),
+        "is_bid": bid,
+        **_price_columns(machine, gpus, gpu_usd, disk_usd),
+        "rentable": True,
+        "rented": False,
+        "start_date": now - 30 * DAY_S,
+        "end_date": end_date,
+        "duration": end_date - now,
+        "time_remaining": "",
+        "time_remaining_isbid": "",
+        "avail_vol_ask_id": None,
+        "avail_vol_dph": None,
+        "avail_vol_size": None,
+    }
+
+
+def _gpu_columns(machine: Machine, gpus: int) -> dict[str, Any]:
+    return {
         "gpu_name": machine.gpu_name,
         "num_gpus": gpus,
-        "gpu_frac": share,
+        "gpu_frac": gpus / machine.gpus,
         "gpu_ids": list(range(gpus)),
         "gpu_ram": machine.gpu_ram_mb,
         "gpu_total_ram": machine.gpu_ram_mb * gpus,
@@ -63,19 +101,33 @@ def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
         "driver_vers": driver_number(machine.driver),
         "total_flops": round(machine.flops * gpus, 2),
         "bw_nvlink": machine.nvlink_bw,
+        "dlperf": round(machine.dlperf * gpus, 2),
+    }
+
+
+def _board_columns(machine: Machine, gpus: int) -> dict[str, Any]:
+    return {
         "pcie_bw": 21.7,
         "pci_gen": 4.0,
         "mobo_name": "ROMED8-2T",
         "cpu_name": machine.cpu_name,
         "cpu_arch": "amd64",
         "cpu_cores": machine.cpu_cores,
-        "cpu_cores_effective": round(machine.cpu_cores * share, 2),
+        "cpu_cores_effective": round(machine.cpu_cores * gpus / machine.gpus, 2),
         "cpu_ghz": 2.8,
         "cpu_ram": machine.cpu_ram_mb,
         "has_avx": 1,
         "disk_bw": 2890.0,
         "disk_name": "SAMSUNG MZQL23T8",
         "storage_cost": machine.storage_usd,
+        "os_version": "22.04",
+        "vms_enabled": False,
+        "is_vm_deverified": False,
+    }
+
+
+def _network_columns(machine: Machine) -> dict[str, Any]:
+    return {
         "inet_up": machine.inet_up,
         "inet_down": machine.inet_down,
         "inet_up_cost": machine.inet_up_usd,
@@ -86,65 +138,42 @@ def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
         "direct_port_count": machine.direct_ports,
         "geolocation": machine.geolocation,
         "geolocode": None,
-        "os_version": "22.04",
-        "dlperf": round(machine.dlperf * gpus, 2),
+        "hostname": None,
+    }
+
+
+def _standing_columns(machine: Machine) -> dict[str, Any]:
+    return {
         "reliability": machine.reliability,
         "reliability2": machine.reliability,
         "reliability_mult": 0.99,
         "expected_reliability": 0.995,
         "verification": machine.verification,
         "vericode": int(machine.verification == "verified"),
-        "vms_enabled": False,
-        "is_vm_deverified": False,
         "credit_discount_max": 0.1,
-        "hostname": None,
         "logo": "/static/logos/x.svg",
         "webpage": None,
     }
 
 
-def offer_row(
-    machine: Machine, *, ask_id: int, gpus: int, storage_gb: float, bid: bool, now: float, end_date: float
-) -> dict[str, Any]:
-    """The offer, priced for so much disk; a bid's price is the lowest that wins."""
-    gpu_usd = round((machine.min_bid_usd if bid else machine.gpu_usd) * gpus, 6)
-    disk_usd = storage_usd_per_hour(machine, storage_gb)
+def _price_columns(machine: Machine, gpus: int, gpu_usd: float, disk_usd: float) -> dict[str, Any]:
     total = round(gpu_usd + disk_usd, 6)
-    columns = machine_columns(machine, gpus)
+    performance, flops = machine.dlperf * gpus, machine.flops * gpus
+    per_usd = 1 / max(total, 1e-9)
     return {
-        "id": ask_id,
-        "ask_contract_id": ask_id,
-        "bundled_results": 1,
-        **columns,
-        "gpu_ram": machine.gpu_ram_mb,
-        "disk_space": round(machine.disk_gb * gpus / machine.gpus, 1),
-        "public_ipaddr": PUBLIC_IP,
-        "direct_port_start": 40000,
         "dph_base": gpu_usd,
         "dph_total": total,
         "dph_total_adj": total,
-        "min_bid": round(machine.min_bid_usd * gpus, 6),
-        "is_bid": bid,
         "storage_total_cost": disk_usd,
-        "vram_costperhour": round(gpu_usd / columns["gpu_total_ram"], 9),
-        "dlperf_per_dphtotal": round(columns["dlperf"] / max(total, 1e-9), 2),
-        "flops_per_dphtotal": round(columns["total_flops"] / max(total, 1e-9), 2),
-        "score": round(columns["dlperf"] / max(total, 1e-9) * machine.reliability, 2),
-        "rentable": True,
-        "rented": False,
-        "start_date": now - 30 * DAY_S,
-        "end_date": end_date,
-        "duration": end_date - now,
-        "time_remaining": "",
-        "time_remaining_isbid": "",
+        "vram_costperhour": round(gpu_usd / (machine.gpu_ram_mb * gpus), 9),
+        "dlperf_per_dphtotal": round(performance * per_usd, 2),
+        "flops_per_dphtotal": round(flops * per_usd, 2),
+        "score": round(performance * per_usd * machine.reliability, 2),
         "discount_rate": 0,
         "discounted_hourly": 0,
         "discounted_dph_total": total,
         "platform_fee": 0,
         "rn": 1,
-        "avail_vol_ask_id": None,
-        "avail_vol_dph": None,
-        "avail_vol_size": None,
         "search": costs(gpu_usd, disk_usd),
         "instance": costs(0, disk_usd),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,11 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _RequestHandler)
         self.answer = answer
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="api", daemon=True)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients may hang up; anything else is a fault of ours and is printed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     @property
     def url(self) -> str:
