@@ -78,12 +78,15 @@ def _answer(world: World, request: Request) -> Reply:
     result = _RESULT.match(parts.path)
     if result and request.method == "GET":
         return world.result(result[1])
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    token = _token(request, query)
+    if not world.reaches(token):
+        return Reply(cut=True)
     route, ids = _find(request.method, parts.path)
     fault = world.faults.first(REQUEST, Place(endpoint=route.name, instance_id=ids[0] if ids else None))
     if fault and fault.name in _REFUSALS:
         return _REFUSALS[fault.name]
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    call = _admit(world, route, Call(ids=ids, query=query, body=_body(request.body), key=None), request)
+    call = _admit(world, route, Call(ids=ids, query=query, body=_body(request.body), key=None), token)
     return _distorted(route.handler(world, call), fault)
 
 
@@ -97,14 +100,18 @@ def _find(method: str, path: str) -> tuple[Route, tuple[int, ...]]:
     raise refusal(404, "not_found", f"{method} {path} is not known.")
 
 
-def _admit(world: World, route: Route, call: Call, request: Request) -> Call:
-    """The call with its key, if the key is known, allowed to do this, and not too fast."""
+def _token(request: Request, query: Mapping[str, str]) -> str | None:
+    """The key as it was sent."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    text = token.strip() if scheme.lower() == "bearer" else call.query.get("api_key")
-    if text is None and route.open:
+    return token.strip() if scheme.lower() == "bearer" else query.get("api_key")
+
+
+def _admit(world: World, route: Route, call: Call, token: str | None) -> Call:
+    """The call with its key, if the key is known, allowed to do this, and not too fast."""
+    if token is None and route.open:
         world.limits.check(route.name, "")
         return call
-    key = world.account.identify(text)
+    key = world.account.identify(token)
     world.limits.check(route.name, key.key)
     if not key.allows(route.name, route.category, call.ids[0] if call.ids else None, call.body):
         msg = f"This key does not have the permission {route.category} for this call."

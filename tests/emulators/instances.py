@@ -167,6 +167,11 @@ class Fleet:
             self._ghosts.append((begins, begins + _GHOST_S, instance))
         self._remove(instance)
 
+    def cut(self, seconds: float) -> None:
+        """No box can be reached for so long."""
+        for instance in self:
+            self._life.cut(instance, seconds)
+
     def settle(self) -> None:
         """Everything that was due until now has happened, and is billed."""
         now = max(self._clock.now(), self._agenda.moment)

@@ -138,10 +138,14 @@ class Life:
         if fault is None:
             return
         if fault.name == "network_cut":
-            self._containers.set_mood(instance, Mood.SILENT)
-            self._agenda.after(instance, fault.seconds or 10.0, self._connect)
+            self.cut(instance, fault.seconds or 10.0)
         else:
             self._agenda.after(instance, self._until(instance, fault), self._blows[fault.name])
+
+    def cut(self, instance: Instance, seconds: float) -> None:
+        """The box is silent for so long."""
+        self._containers.set_mood(instance, Mood.SILENT)
+        self._agenda.after(instance, seconds, self._connect, lasting=True)
 
     def _connect(self, instance: Instance) -> None:
         self._containers.set_mood(instance, Mood.OPEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import subprocess
 import sys
@@ -133,6 +134,17 @@ def test_a_cut_network_stalls_a_connection_and_lets_it_go_on(vast: VastEmulator,
     began = vast.clock.now()
     assert ssh(proxy, ssh_key, "echo through").stdout == "through\n"
     assert vast.clock.now() - began > 0.5
+
+
+def test_who_is_off_line_reaches_nothing_and_boxes_go_on(vast: VastEmulator) -> None:
+    curl = 'curl -s -X DELETE -H "Authorization: Bearer $CONTAINER_API_KEY" "$VAST_URL/api/v0/instances/'
+    text = f'until [ -e go ]; do sleep 0.05; done; {curl}$CONTAINER_ID/"'
+    instance_id = running(vast, onstart=text)
+    vast.cut_network(600)
+    with pytest.raises(http.client.RemoteDisconnected):
+        row(vast, instance_id)
+    (vast.folder / f"C.{instance_id}/root/go").touch()
+    eventually(lambda: len(vast.instances) == 0)
 
 
 def test_nvidia_smi_shows_the_gpus_of_the_machine(vast: VastEmulator, ssh_key: Path) -> None:

@@ -126,6 +126,11 @@ class VastEmulator:
             self.clock.advance(seconds)
             self.instances.settle()
 
+    def cut_network(self, seconds: float) -> None:
+        """The user is off line for so long: neither API nor boxes answer, but boxes reach the API."""
+        with self.lock:
+            self._world.cut(seconds)
+
     def close(self) -> None:
         """Nothing is rented, no process and no folder is left, nobody answers."""
         self._closing.set()
