@@ -16,6 +16,7 @@ from launcher.providers.vast.refusals import Answer, error_of
 from launcher.providers.vast.rows import InstanceRow
 
 _RUNTYPE = "ssh_direc ssh_proxy"
+_LOOKS = 5
 
 
 def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Instance:
@@ -82,7 +83,7 @@ def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> Vastr
     error = error_of(Answer(status=200, text=json.dumps(answer), headers={}))
     if not instance_id:
         return error
-    api.destroy(instance_id)
+    _end(api, instance_id)
     return NoOfferError(f"the machine did not start: {error}")
 
 
@@ -102,13 +103,12 @@ def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Inst
     try:
         found = api.instance(instance_id)
         row = None if found is None else InstanceRow.of(found)
-    except ProviderError:
+    except VastrunError:
         return ordered
     if row is None:
         return ordered
     if row.is_stopped:
-        with contextlib.suppress(GoneError):
-            api.destroy(instance_id)
+        _end(api, instance_id)
         raise NoOfferError("somebody else was faster, and the machine is stopped")
     listed = instance_of(row)
     return replace(
@@ -118,3 +118,12 @@ def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Inst
         host=listed.host or ordered.host,
         label=order.label,
     )
+
+
+def _end(api: VastApi, instance_id: str) -> None:
+    """The machine is gone, or soon will be. The next one has its label, and is not to be taken for it."""
+    with contextlib.suppress(GoneError):
+        api.destroy(instance_id)
+    for _ in range(_LOOKS):
+        if api.instance(instance_id) is None:
+            return

@@ -34,14 +34,11 @@ def test_an_interruptible_machine_is_bid_for(provider: VastProvider) -> None:
         ("no_such_ask_400", NoOfferError),
         ("bid_too_low", NoOfferError),
         ("created_stopped", NoOfferError),
-        ("wrong_gpu", NoOfferError),
-        ("small_disk", NoOfferError),
-        ("higher_price", NoOfferError),
         ("insufficient_credit", ProviderError),
         ("spend_rate_limit", ProviderError),
     ],
 )
-def test_a_machine_that_is_refused_or_not_as_offered_leaves_nothing_behind(
+def test_a_refused_request_leaves_nothing_behind(
     vast: VastEmulator, provider: VastProvider, fault: str, error: type[VastrunError]
 ) -> None:
     ordered = order(provider)
