@@ -271,6 +271,25 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointCopy:
+    """How far a checkpoint has come home while the training goes on."""
+
+    name: str
+    """`step-000500`."""
+    size: int
+    """Bytes of all its files."""
+    held: int
+    """Of these, so many are here."""
+    damaged: bool = False
+    """It is not what its manifest says, and is left on the box."""
+
+    @property
+    def is_whole(self) -> bool:
+        """It is here, checked, and the one to continue from."""
+        return self.held == self.size and not self.damaged
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collected:
     """What was brought home from a box."""
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from launcher.job import JobSpec
 from launcher.model import (
+    CheckpointCopy,
     Collected,
     Completed,
     Driver,
@@ -166,6 +167,13 @@ class Shelf(Protocol):
 
     def pump(self, run: Run, remote: Remote) -> str:
         """Log text that is new since the last call, by any process; it is on disk before it is returned."""
+        ...
+
+    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+        """Up to `limit` bytes more of the box's newest checkpoint are here; None: nothing to bring.
+
+        It takes its place once it is whole and checked; of older ones, one stays.
+        """
         ...
 
     def collect(self, run: Run, remote: Remote) -> Collected:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from launcher.model import Instance, Order
 from launcher.ports import Clock
@@ -20,6 +20,7 @@ class Training:
 
     seconds: float = 20.0
     steps: int = 10
+    checkpoint_every: int = 4
     outcome: Callable[[Outcome], Outcome] | None = None
     """Changes the outcome of a success into that of another ending."""
     exit_code: int = 0
@@ -72,6 +73,7 @@ class FakeBox:
         elif self.step() != self._told_step:
             self._told_step = self.step()
             self._log(f"step {self.step()}")
+            self._save(self.step() // self.training.checkpoint_every * self.training.checkpoint_every)
 
     def step(self) -> int:
         if self.started_at is None:
@@ -116,12 +118,7 @@ class FakeBox:
         self._leave(stopped, 143)
 
     def _success(self) -> Outcome:
-        state = b"weights"
-        path = f"{layout.CHECKPOINTS}/step-{self.training.steps:06}/state.pt"
-        self.files[path] = state
-        checkpoint = CheckpointEnd(
-            step=self.training.steps, path=posixpath.dirname(path), files=(_sum(path, state),), intact=True
-        )
+        checkpoint = self._save(self.training.steps)
         return Outcome(
             kind="train",
             reason="finished",
@@ -137,6 +134,24 @@ class FakeBox:
             loss_finite=True,
             checkpoint=checkpoint,
         )
+
+    def _save(self, step: int) -> CheckpointEnd | None:
+        """The checkpoint of that step is there, the newest of the last two."""
+        if step == 0:
+            return None
+        folder = f"{layout.CHECKPOINTS}/step-{step:06}"
+        path, state = f"{folder}/state.pt", f"weights after step {step}".encode()
+        inner = replace(_sum(path, state), path="state.pt")
+        self.files[path] = state
+        self.files[f"{folder}/manifest.json"] = json.dumps({"step": step, "files": [asdict(inner)]}).encode()
+        latest = {"step": step, "path": posixpath.basename(folder)}
+        self.files[f"{layout.CHECKPOINTS}/latest.json"] = (json.dumps(latest) + "\n").encode()
+        kept = sorted(
+            {posixpath.dirname(p) for p in self.files if p.startswith(f"{layout.CHECKPOINTS}/step-")}
+        )
+        for old in [p for p in self.files if posixpath.dirname(p) in kept[:-2]]:
+            del self.files[old]
+        return CheckpointEnd(step=step, path=folder, files=(_sum(path, state),), intact=True)
 
     def _leave(self, outcome: Outcome | None, exit_code: int) -> None:
         self._log("the end")

@@ -14,6 +14,7 @@ from pathlib import Path
 from launcher.errors import GoneError, NoOfferError, UnreachableError
 from launcher.job import JobSpec, Limits, Resources, Success
 from launcher.model import (
+    CheckpointCopy,
     Collected,
     Completed,
     Event,
@@ -215,6 +216,17 @@ class FakeShelf:
         new = remote.read(layout.LOG, offset=len(self.log)).decode()
         self.log += new
         return new
+
+    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+        latest = f"{layout.CHECKPOINTS}/latest.json"
+        named = remote.read(latest)
+        if not named or named == self.home.get(latest):
+            return None
+        name = json.loads(named)["path"]
+        state = f"{layout.CHECKPOINTS}/{name}/state.pt"
+        self.home[state] = remote.read(state)
+        self.home[latest] = named
+        return CheckpointCopy(name=name, size=len(self.home[state]), held=len(self.home[state]))
 
     def collect(self, run: Run, remote: Remote) -> Collected:
         self.pump(run, remote)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launcher import policy
 from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.flow.saving import Saving, save_some
 from launcher.flow.sight import look
 from launcher.flow.trip import End, Trip
 from launcher.model import Cause, Sighting, Wish
@@ -15,6 +16,8 @@ from launcher.verdict import Evidence, judge
 from trainer import layout
 
 LOOK_S = 1.0
+_SLICE_PAUSE_S = 0.2
+"""Between two slices of a checkpoint: a look costs the box a little, too."""
 _LIST_S = 15.0
 _SAVE_S = 5.0
 _STARTS = 3
@@ -33,6 +36,7 @@ class Memory:
     stop_asked_at: float | None = None
     saved_at: float = 0.0
     onstart_step: str = ""
+    saving: Saving = field(default_factory=Saving)
 
 
 def watch(trip: Trip) -> End | None:
@@ -54,7 +58,8 @@ def watch(trip: Trip) -> End | None:
         end = _overdue(trip, memory)
         if end is not None:
             return end
-        trip.wait(LOOK_S)
+        goes_on = memory.saving.under_way and memory.silent_since is None
+        trip.wait(_SLICE_PAUSE_S if goes_on else LOOK_S)
 
 
 def read_text(remote: Remote, path: str) -> str | None:
@@ -84,6 +89,7 @@ def _look_once(trip: Trip, memory: Memory) -> End | None:
         remote.run("bash onstart/run.sh stop stopped", timeout_s=_START_TIMEOUT_S)
         memory.stop_asked_at = trip.now()
         trip.tell("asked to save a checkpoint and stop")
+    save_some(trip, memory.saving, remote)
     return None
 
 

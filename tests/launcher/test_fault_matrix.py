@@ -36,6 +36,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "packer.lease": DISK_TROUBLES,
     "shelf.check": DISK_TROUBLES,
     "shelf.pump": DISK_TROUBLES,
+    "shelf.save_checkpoint": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
     "shelf.collect": (*DISK_TROUBLES, "unreachable"),
     "ledger.add": ("no space", "killed"),
     "ledger.save": ("no space", "killed"),

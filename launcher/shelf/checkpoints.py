@@ -1,0 +1,167 @@
+"""Checkpoints that come home while the training goes on: the newest, in slices, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.model import CheckpointCopy
+from launcher.ports import Remote
+from launcher.shelf.incoming import FOLDER, grow, held, part_of, whole
+from launcher.shelf.manifest import listed
+from launcher.shelf.storing import is_home, moved, need_space, place_of, stored
+from trainer import layout
+from trainer.outcome import FileSum
+from trainer.records import write_json
+
+LATEST = "latest.json"
+MANIFEST = "manifest.json"
+_KEPT = 2
+"""How many stay: the newest, and one more in case it cannot be used."""
+_NAME = re.compile(r"step-\d{6,18}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Copy:
+    """A checkpoint of the box that has begun to come home."""
+
+    out: Path
+    name: str
+    files: tuple[FileSum, ...]
+    """Paths relative to the checkpoint's folder."""
+
+    @property
+    def folder(self) -> Path:
+        """Holds the box's manifest from the beginning, and each file once it was checked."""
+        return self.out / FOLDER / self.name
+
+    @property
+    def mark(self) -> Path:
+        """There when this checkpoint is damaged on the box: it is not asked for again."""
+        return self.folder.with_suffix(".damaged")
+
+    def seen(self, *, damaged: bool = False) -> CheckpointCopy:
+        """How far it has come."""
+        came = [(self.folder / file.path).is_file() for file in self.files]
+        parts = zip(came, self.files, strict=True)
+        here = sum(file.size if whole else held(part_of(self.out, file)) for whole, file in parts)
+        size = sum(file.size for file in self.files)
+        return CheckpointCopy(name=self.name, size=size, held=here, damaged=damaged)
+
+
+def continue_copy(out: Path, remote: Remote, limit: int) -> CheckpointCopy | None:
+    """Up to `limit` bytes more are here. None when there is nothing to bring."""
+    copy = _begun(out) or _begin(out, remote)
+    if copy is None:
+        return None
+    for file in copy.files:
+        part, came = part_of(out, file), copy.folder / file.path
+        if came.is_file():
+            continue
+        limit -= _grown(copy, file, remote, limit)
+        if held(part) < file.size and limit <= 0:
+            return copy.seen()
+        if held(part) < file.size:  # the box keeps it no more: a newer one is there, or soon will be
+            _forget(out)
+            return None
+        if not (is_home(part, file) and moved(part, came, out)):
+            return _refused(copy)
+    return _finished(copy)
+
+
+def prune(out: Path, collected: Iterable[Path]) -> None:
+    """Of the checkpoints only those that were collected stay: the box itself kept no other."""
+    folder = place_of(out, layout.CHECKPOINTS)
+    named = {place.relative_to(folder).parts[0] for place in collected if place.is_relative_to(folder)}
+    found = _newest_first(folder)
+    if any(path.name in named for path in found):
+        _remove(path for path in found if path.name not in named)
+
+
+def _begun(out: Path) -> _Copy | None:
+    """The checkpoint whose manifest came before."""
+    for folder in _newest_first(out / FOLDER):
+        files, _ = listed((folder / MANIFEST).read_bytes())
+        return _Copy(out=out, name=folder.name, files=tuple(files))
+    return None
+
+
+def _begin(out: Path, remote: Remote) -> _Copy | None:
+    """The newest checkpoint of the box, unless it is here already."""
+    name = _latest(remote.read(f"{layout.CHECKPOINTS}/{LATEST}"))
+    if name is None or name == _latest_here(out):
+        return None
+    manifest = whole(remote, f"{layout.CHECKPOINTS}/{name}/{MANIFEST}")
+    files, refused = listed(manifest)
+    copy = _Copy(out=out, name=name, files=tuple(files))
+    if not files or refused or copy.mark.exists():
+        return None
+    need_space(out, sum(file.size for file in files))
+    copy.folder.mkdir(parents=True, exist_ok=True)
+    stored(copy.folder / MANIFEST, manifest)
+    return copy
+
+
+def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int) -> int:
+    """How many bytes of the file came, in one request where the box gives them all."""
+    part, before = part_of(copy.out, file), held(part_of(copy.out, file))
+    on_box = replace(file, path=f"{layout.CHECKPOINTS}/{copy.name}/{file.path}")
+    grow(part, on_box, remote, limit=max(0, limit), chunk=limit)
+    return held(part) - before
+
+
+def _forget(out: Path) -> None:
+    """Nothing is on its way any more."""
+    shutil.rmtree(out / FOLDER, ignore_errors=True)
+
+
+def _refused(copy: _Copy) -> CheckpointCopy:
+    """Its checksums do not hold."""
+    _forget(copy.out)
+    copy.mark.parent.mkdir()
+    copy.mark.touch()
+    return copy.seen(damaged=True)
+
+
+def _finished(copy: _Copy) -> CheckpointCopy:
+    """The checkpoint has its place and is the one to continue from."""
+    home = place_of(copy.out, layout.CHECKPOINTS)
+    seen = copy.seen()
+    shutil.rmtree(home / copy.name, ignore_errors=True)  # of a launcher that was killed before the next line
+    home.mkdir(exist_ok=True)
+    copy.folder.replace(home / copy.name)
+    write_json(home / LATEST, {"step": int(copy.name.removeprefix("step-")), "path": copy.name})
+    _forget(copy.out)
+    _remove(_newest_first(home)[_KEPT:])
+    return seen
+
+
+def _latest_here(out: Path) -> str | None:
+    path = place_of(out, f"{layout.CHECKPOINTS}/{LATEST}")
+    return _latest(path.read_bytes()) if path.is_file() else None
+
+
+def _latest(text: bytes) -> str | None:
+    """The folder that a `latest.json` names; None when it makes no sense."""
+    try:
+        name = json.loads(text)["path"]
+        return name if _NAME.fullmatch(name) else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(_checkpoints(folder), key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    yield from (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir())
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,50 @@
+"""The copy of a box's log: its size says how far an earlier pump came."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+from launcher.growth import OVERLAP, growth
+from launcher.ports import Remote
+from launcher.shelf.storing import place_of, write
+from trainer import layout
+
+LIMIT = 8 << 20
+"""Bytes of log in memory at once."""
+
+
+def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
+    """New bytes of the log, now in the local copy too."""
+    out.mkdir(parents=True, exist_ok=True)
+    with place_of(out, layout.LOG).open("ab", buffering=0) as log:
+        fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
+        new = _grown(remote, Path(log.name), os.fstat(log.fileno()).st_size)
+        end = new.rfind(b"\n") + 1
+        if whole_lines and (end or len(new) < LIMIT):
+            new = new[:end]
+        write(log.fileno(), new)
+        os.fsync(log.fileno())
+    return new
+
+
+def _grown(remote: Remote, log: Path, held: int) -> bytes:
+    """What follows the `held` bytes of the local copy. The copy of another log is set aside, not lost."""
+    with log.open("rb") as copy:
+        copy.seek(max(0, held - OVERLAP))
+        last = copy.read(OVERLAP)
+    found = growth(remote, layout.LOG, held=held, last=last, limit=LIMIT)
+    if found.replaced:
+        shutil.copyfile(log, _unused(log))
+        os.truncate(log, 0)
+        return _grown(remote, log, 0)
+    return found.new
+
+
+def _unused(log: Path) -> Path:
+    """The first of `run.log.1`, `run.log.2`... that is not there."""
+    names = (log.with_name(f"{log.name}.{number}") for number in itertools.count(1))
+    return next(name for name in names if not name.exists())

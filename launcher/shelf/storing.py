@@ -1,0 +1,83 @@
+"""Storing: whole files, in the run's folder only, with one error for a disk that refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from launcher.errors import StorageError
+from trainer import layout
+from trainer.outcome import FileSum
+
+FREE_BYTES = 50 * 10**6
+"""Left free on the disk, for the ledger and for the user."""
+
+
+@contextmanager
+def storing(out: Path) -> Iterator[None]:
+    """Faults of this computer's disk become StorageError."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space, or choose another folder with --out DIR"
+        raise StorageError(f"cannot write to {out}: {error.strerror or error}", hint=hint) from error
+
+
+def need_space(out: Path, size: int) -> None:
+    """There is room for so many bytes more. Raises StorageError."""
+    free = shutil.disk_usage(out).free
+    if free < size + FREE_BYTES:
+        need = (size + FREE_BYTES) / 1e6
+        hint = "free some space, or choose another folder with --out DIR"
+        raise StorageError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
+
+
+def place_of(out: Path, path: str) -> Path:
+    """`run/x` lies at `x`, anything else at its own path."""
+    parts = PurePosixPath(path).parts  # not the text: `run//etc/x` less `run/` would be absolute
+    return out.joinpath(*(parts[1:] if parts[0] == layout.RUN else parts))
+
+
+def is_home(place: Path, file: FileSum) -> bool:
+    """The file lies there, whole."""
+    return place.is_file() and place.stat().st_size == file.size and _sha256(place) == file.sha256
+
+
+def moved(part: Path, place: Path, out: Path) -> bool:
+    """False where a link leads out of the run's folder, or a file stands where a folder should be."""
+    if not place.parent.resolve().is_relative_to(out.resolve()):
+        return False
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part.replace(place)
+    except (NotADirectoryError, FileExistsError, IsADirectoryError):
+        return False
+    return True
+
+
+def stored(place: Path, content: bytes) -> bool:
+    """The content lies at `place`. False when there is none."""
+    if not content:
+        return False
+    part = place.with_name(f".{place.name}.part")
+    with part.open("wb", buffering=0) as file:
+        write(file.fileno(), content)
+        os.fsync(file.fileno())
+    part.replace(place)
+    return True
+
+
+def write(descriptor: int, content: bytes) -> None:
+    """All of it: a nearly full disk takes a part, then refuses."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
