@@ -40,7 +40,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "bid_too_low": (CREATE, "200 success false, and a stopped instance"),
     "created_stopped": (CREATE, "success, but the instance is stopped: the race was lost"),
     "stuck_loading": (BOOT, "loads for ever, status_msg does not change"),
-    "slow_loading": (BOOT, "loads `seconds` longer"),
+    "slow_loading": (BOOT, "loads `seconds` longer, 600 without; status_msg does not change meanwhile"),
     "never_scheduled": (BOOT, "loading, cur_state and intended_status stopped"),
     "oci_failure": (BOOT, "created, stopped, OCI and CDI text: broken GPU wiring"),
     "image_not_found": (BOOT, "loading, manifest not found"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.emulators.account import Account
 from tests.emulators.agenda import Agenda
 from tests.emulators.containers import Containers
@@ -12,6 +14,14 @@ from tests.emulators.instance import Instance, Pace
 from tests.emulators.market import Holding, Market
 
 _LONG_S = 600.0
+_PULL = (
+    "a3ed95caeb02: Pulling fs layer\n",
+    "6f28985ad184: Pulling fs layer\n",
+    "6f28985ad184: Download complete\n",
+    "a3ed95caeb02: Download complete\n",
+    "6f28985ad184: Pull complete\n",
+    "a3ed95caeb02: Pull complete\n",
+)
 _RIVAL_MARGIN = 1.1
 _ABOVE = 1.001
 
@@ -157,12 +167,15 @@ class Life:
     def _load(self, instance: Instance) -> None:
         fault = self._faults.first(BOOT, instance.place)
         instance.actual = "loading"
-        instance.status_msg = "a3ed95caeb02: Pulling fs layer\n"
+        instance.status_msg = _PULL[0]
         if fault and fault.name in DEAD_ENDS:
             self._strand(instance, fault.name)
             return
         slower = (fault.seconds or _LONG_S) if fault and fault.name == "slow_loading" else 0.0
         quirk = fault.name if fault else None
+        for number, text in enumerate(_PULL):
+            delay_s = self._pace.loading_s * number / len(_PULL)
+            self._agenda.after(instance, delay_s, partial(_say, text))
         self._agenda.after(instance, self._pace.loading_s + slower, lambda it: self._run(it, quirk))
 
     def _strand(self, instance: Instance, fault: str) -> None:
@@ -211,3 +224,7 @@ class Life:
 
     def _bankrupt(self) -> None:
         self._account.credit = 0.0
+
+
+def _say(text: str, instance: Instance) -> None:
+    instance.status_msg = text

@@ -46,6 +46,16 @@ def test_it_can_be_seen_at_once_then_loads_then_runs(still: VastEmulator) -> Non
     assert ["A", "b"] in seen["extra_env"]
 
 
+def test_the_pull_tells_of_its_layers(still: VastEmulator) -> None:
+    instance_id = rent(still)[1]["new_contract"]
+    told = []
+    for _ in range(6):
+        still.advance(0.1)
+        told.append(row(still, instance_id)["status_msg"])
+    assert len(set(told)) > 4
+    assert all(text.endswith("\n") for text in told if text)
+
+
 def test_a_stopped_instance_reads_running_for_a_while_and_exited_after_a_start(still: VastEmulator) -> None:
     instance_id = rented(still)
     assert put(still, instance_id, state="stopped") == {"success": True}
