@@ -72,6 +72,15 @@ class Secret:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotifyUrl:
+    """Where to tell what a run has reached. The URL lets anybody write there: it is a secret."""
+
+    url: Annotated[str, MinLen(1)] | None = field(default=None, repr=False)
+    url_env: Annotated[str, MinLen(1)] | None = None
+    """The environment variable that holds it, so that it is stored nowhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Success:
     """What proves that a user's own command worked. All that is given must hold."""
 
@@ -110,6 +119,8 @@ class JobSpec:
     """Globs, relative to the code folder, of files to bring home."""
     retry: Mapping[RetryCause, Annotated[int, Ge(0), Le(20)]] = field(default_factory=dict)
     """How often to start again, on a new machine, by cause."""
+    notify: tuple[NotifyUrl, ...] = ()
+    """Told of the end, of a failure, and when half, 80 % and all of `limits.usd` is spent."""
     nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"
 
     @property

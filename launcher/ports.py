@@ -13,6 +13,7 @@ from launcher.model import (
     Driver,
     Event,
     Instance,
+    Notice,
     Offer,
     Order,
     Parcel,
@@ -194,6 +195,22 @@ class Screen(Protocol):
 
     def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
         """Where the training stands."""
+        ...
+
+
+class Notifier(Protocol):
+    """Tells a user who is not looking. A run never depends on it: only `check` raises, and nothing waits."""
+
+    def check(self, spec: JobSpec) -> None:
+        """Everybody the job names can be addressed. Raises UsageError."""
+        ...
+
+    def wanted(self, spec: JobSpec) -> bool:
+        """True when there is somebody to tell."""
+        ...
+
+    def send(self, notice: Notice, spec: JobSpec) -> None:
+        """The notice is on its way."""
         ...
 
 

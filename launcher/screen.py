@@ -72,6 +72,10 @@ class StreamScreen:
         else:
             self._line(text)
 
+    def note(self, text: str) -> None:
+        """A line beside the road."""
+        self._line(printable(text))
+
     def close(self) -> None:
         """Nothing half-written stays on the terminal."""
         self._write(_CLEAR if self._progress else "")

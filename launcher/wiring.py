@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launcher.actions.attempts import Attempts
 from launcher.errors import AuthError
@@ -19,9 +20,12 @@ from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
 from launcher.ledger import SqliteLedger
 from launcher.model import Run, Wish
-from launcher.ports import Clock, Ledger, Packer, Provider, Screen, Shelf
+from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
+
+if TYPE_CHECKING:
+    from launcher.notify import UrlNotifier
 
 DEFAULT_PROVIDER = "local"
 
@@ -37,6 +41,8 @@ class Wiring:
     shelf: Callable[[], Shelf]
     screen: Callable[[float], StreamScreen]
     """Counts elapsed time from that moment."""
+    notifier: Callable[[Callable[[str], None]], UrlNotifier]
+    """Says what it cannot deliver."""
     interrupts: Callable[[Wish, Wish, float | None], Interrupts]
     """Of what the first Ctrl-C means (NONE: ask), the wish from the start, and until when to stay."""
     now: Callable[[], float]
@@ -56,17 +62,24 @@ class Wiring:
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
         """Drives runs for a user who may interrupt."""
         screen = self.screen(began)
+        notifier = self.notifier(screen.note)
 
         def tools_for(provider: str, checkpoints: Path | None) -> Tools:
-            return self.tools(provider, interrupts, screen, checkpoints)
+            return self.tools(provider, interrupts, screen, checkpoints, notifier)
 
         try:
             yield Attempts(tools_for=tools_for, new_id=self.new_id)
         finally:
+            notifier.close()
             screen.close()
 
     def tools(
-        self, provider: str, interrupts: Interrupts, screen: Screen, checkpoints: Path | None = None
+        self,
+        provider: str,
+        interrupts: Interrupts,
+        screen: Screen,
+        checkpoints: Path | None = None,
+        notifier: Notifier | None = None,
     ) -> Tools:
         """What drives one run."""
         return Tools(
@@ -78,6 +91,7 @@ class Wiring:
             screen=screen,
             wishes=interrupts,
             who=self.who(),
+            notifier=notifier,
         )
 
 
@@ -109,12 +123,18 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     def screen(began: float) -> StreamScreen:
         return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began)
 
+    def notifier(say: Callable[[str], None]) -> UrlNotifier:
+        from launcher.notify import UrlNotifier  # slow to import: HTTP
+
+        return UrlNotifier(environ, say)
+
     return Wiring(
         ledger=ledger,
         provider=provider,
         packer=packer,
         shelf=shelf,
         screen=screen,
+        notifier=notifier,
         interrupts=_interrupts,
         now=time.time,
         new_id=lambda: new_id(random.SystemRandom()),

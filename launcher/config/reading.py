@@ -15,10 +15,12 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.schema import bare, expected, is_mapping, optional, options
 from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
-from launcher.job import JobSpec, Secret
+from launcher.job import JobSpec, NotifyUrl, Secret
 
 _AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are taken as the text that they are."""
+_SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url"}
+"""Sections that may be written as one string, and the key that it stands for."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
 
@@ -79,9 +81,10 @@ class Reading:
         return self._scalar(node, path)
 
     def _section(self, kind: Any, node: Node, path: KeyPath) -> Any:
-        if kind is Secret and isinstance(node, ScalarNode) and node.tag == STR:
-            self._places[(*path, "name")] = node
-            return {"name": self._read(str, node, (*path, "name"))}
+        if kind in _SHORT and isinstance(node, ScalarNode) and node.tag == STR:
+            at = (*path, _SHORT[kind])
+            self._places[at] = node
+            return {_SHORT[kind]: self._read(str, node, at)}
         hints = typing.get_type_hints(kind, include_extras=True)
         known = {field.name: hints[field.name] for field in fields(kind)}
         return self._entries(node, path, lambda key: known.get(key), list(known))
@@ -141,7 +144,7 @@ class Reading:
             return _SKIP if _SKIP in values else values  # indices stay what they are in the file
         if _is_null(node):
             return _SKIP
-        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, Secret):
+        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, *_SHORT):
             if path == ("command",):
                 return self._split(node, path)
             return [self._item(items[0], node, (*path, 0))]

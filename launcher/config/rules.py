@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from launcher.addresses import address_of
 from launcher.config.source import KeyPath
 from launcher.job import JobSpec
 from trainer.config import faults_of
@@ -34,7 +35,7 @@ class Clash:
 
 def clashes(spec: JobSpec) -> Iterator[Clash]:
     """Every clash in the job."""
-    for rule in (_name, _program, _success, _trainer, _machine, _secrets, _environment, _globs):
+    for rule in (_name, _program, _success, _trainer, _machine, _secrets, _environment, _globs, _notify):
         yield from rule(spec)
 
 
@@ -136,3 +137,21 @@ def _globs(spec: JobSpec) -> Iterator[Clash]:
             parts = PurePosixPath(pattern)
             if not pattern or parts.is_absolute() or ".." in parts.parts:
                 yield Clash((*path, i), f"expected a path inside the code folder, got {pattern!r}")
+
+
+def _notify(spec: JobSpec) -> Iterator[Clash]:
+    for i, target in enumerate(spec.notify):
+        path: KeyPath = ("notify", i)
+        if (target.url is None) == (target.url_env is None):
+            yield Clash(path, "expected one of url and url_env")
+        elif target.url is not None:
+            yield from _address(target.url, (*path, "url"))
+        elif target.url_env is not None and not _VARIABLE.fullmatch(target.url_env):
+            yield Clash((*path, "url_env"), f"expected the name of a variable, got {target.url_env!r}")
+
+
+def _address(url: str, path: KeyPath) -> Iterator[Clash]:
+    try:
+        address_of(url)
+    except ValueError as error:
+        yield Clash(path, str(error))

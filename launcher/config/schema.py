@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
-from launcher.job import JobSpec
+from launcher.job import JobSpec, NotifyUrl
 
 _NOUNS = {
     int: ("a whole number", "whole numbers"),
@@ -89,7 +89,7 @@ def is_mapping(kind: Any) -> bool:
 
 def _list_of(args: tuple[Any, ...], limits: list[Any]) -> str:
     if is_dataclass(args[0]):
-        return "a list of names or sections"
+        return f"a list of {'URLs' if args[0] is NotifyUrl else 'names'} or sections"
     things = _NOUNS[bare(args[0])][1] + _bounds(_limits(args[0]))
     if args[-1] is not ...:
         return f"a list of {len(args)} {things}"

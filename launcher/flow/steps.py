@@ -31,6 +31,8 @@ def plan(trip: Trip) -> End:
     tools = trip.tools
     tools.shelf.check(trip.run)
     tools.packer.secrets(trip.spec)
+    if tools.notifier is not None:
+        tools.notifier.check(trip.spec)
     parcel = tools.packer.pack(trip.run, trip.spec)
     offer = choose(trip.spec, tools.provider)[0]
     trip.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)

@@ -7,10 +7,11 @@ from typing import Any
 
 from launcher import policy
 from launcher.errors import GoneError, ProviderError
+from launcher.flow.notices import Notices
 from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Event, Instance, Run, Wish
 from launcher.phases import Result
-from launcher.ports import Clock, Ledger, Packer, Provider, Remote, Screen, Shelf, Wishes
+from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Remote, Screen, Shelf, Wishes
 
 _LOOK_AGAIN_S = 2.0
 
@@ -28,6 +29,8 @@ class Tools:
     wishes: Wishes
     who: str
     """Names this launcher: `host:pid:started`."""
+    notifier: Notifier | None = None
+    """None: nobody is told but the screen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +50,14 @@ class Trip:
         self.spec = spec
         self.tools = tools
         self._remote: Remote | None = None
+        self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
 
     def save(self, **changes: Any) -> None:
         """The row carries the changes. Raises HeldError when another launcher took over."""
         self.run = replace(self.run, **changes)
         self.hold()
         self.tools.ledger.save(self.run, who=self.tools.who)
+        self._notices.tell(self.run)
 
     def hold(self) -> None:
         """This launcher drives the run for a while longer."""
@@ -76,6 +81,7 @@ class Trip:
         """Time passes; the lock is kept."""
         self.tools.clock.sleep(seconds)
         self.hold()
+        self._notices.tell(self.run)
 
     def now(self) -> float:
         return self.tools.clock.now()

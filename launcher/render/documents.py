@@ -10,6 +10,7 @@ from typing import Any
 from launcher.actions.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
 from launcher.advice import advice_for
 from launcher.exits import exit_code_of
+from launcher.job import JobSpec
 from launcher.render.costs import hours_of
 
 SCHEMA_VERSION = 1
@@ -75,7 +76,7 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
 
 def plan_document(plan: Plan) -> Document:
     return {
-        "job": asdict(plan.spec),
+        "job": _job(plan.spec),
         "provider": plan.provider,
         "offers": [asdict(offer) for offer in plan.offers],
         "worst_case_usd": plan.worst_case_usd,
@@ -86,6 +87,13 @@ def plan_document(plan: Plan) -> Document:
 def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
     machines = [{**asdict(o.instance), "run": None if o.run is None else o.run.id} for o in orphans]
     return {"machines": machines, "destroyed": list(destroyed)}
+
+
+def _job(spec: JobSpec) -> dict[str, Any]:
+    """The job; whoever knows a URL in `notify` may write there, so that none is shown."""
+    values = asdict(spec)
+    values["notify"] = [{**target, "url": target["url"] and "<secret>"} for target in values["notify"]]
+    return values
 
 
 def _run(row: RunRow) -> dict[str, Any]:

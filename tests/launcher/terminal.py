@@ -18,6 +18,7 @@ from launcher.cli import cli
 from launcher.interrupts import Interrupts
 from launcher.ledger import SqliteLedger
 from launcher.model import Instance, Order, Wish
+from launcher.notify import UrlNotifier
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
 from launcher.shelf import FolderShelf
@@ -114,6 +115,7 @@ class Terminal:
         self.ledger = SqliteLedger(folder / "ledger.db", now=self.clock.now, alive=lambda _: True)
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.who = who
+        self.environ: dict[str, str] = {}
         self.job = folder / "job.yaml"
         self.job.write_text(JOB)
         self._chances = itertools.count()
@@ -149,6 +151,7 @@ class Terminal:
             screen=lambda began: StreamScreen(
                 sys.stderr, Look(live=False, color=False), began=began, now=self.clock.now
             ),
+            notifier=lambda say: UrlNotifier(self.environ, say),
             interrupts=self._interrupts,
             now=self.clock.now,
             new_id=lambda: new_id(random.Random(next(self._chances))),

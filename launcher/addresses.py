@@ -1,0 +1,55 @@
+"""Addresses of those to notify: which service a URL speaks to. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+EXPECTED = "a URL that begins with https:// or http:// (or ntfy+https://, slack+https:// to name its kind)"
+
+
+class Service(StrEnum):
+    """What is understood at the other end."""
+
+    WEBHOOK = "webhook"
+    NTFY = "ntfy"
+    SLACK = "slack"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where to send, and in which form."""
+
+    service: Service
+    url: str = field(repr=False)
+
+    @property
+    def shown(self) -> str:
+        """The address without what makes it a secret."""
+        parts = urlsplit(self.url)
+        port = "" if parts.port is None else f":{parts.port}"
+        return f"{parts.scheme}://{parts.hostname}{port}/…"
+
+
+def address_of(url: str) -> Address:
+    """The address that a URL means. Raises ValueError, whose text does not repeat it."""
+    kind, plus, rest = url.partition("+")
+    known = plus and kind in (Service.NTFY, Service.SLACK)
+    plain = rest if known else url
+    try:
+        parts = urlsplit(plain)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("https", "http") or not plain.isascii() or not plain.isprintable():
+        raise ValueError(f"expected {EXPECTED}") from None
+    if " " in plain or parts.username is not None:
+        raise ValueError(f"expected {EXPECTED}, without spaces, user or password")
+    return Address(service=Service(kind) if known else _service_at(host), url=plain)
+
+
+def _service_at(host: str) -> Service:
+    if host == "hooks.slack.com":
+        return Service.SLACK
+    return Service.NTFY if host.split(".")[0] == "ntfy" else Service.WEBHOOK

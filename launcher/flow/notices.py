@@ -1,0 +1,46 @@
+"""Notices of one drive: each milestone of the run is told once, also across launchers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from launcher.errors import StorageError
+from launcher.job import JobSpec
+from launcher.milestones import milestones_due
+from launcher.model import Event, Milestone, Notice, Run
+from launcher.policy import cost_usd
+from launcher.ports import Clock, Ledger, Notifier
+
+_TOLD = "notified: "
+
+
+class Notices:
+    """What was told is remembered in the run's diary, and here when the diary cannot be written."""
+
+    def __init__(self, spec: JobSpec, notifier: Notifier | None, ledger: Ledger, clock: Clock) -> None:
+        self._spec, self._notifier, self._ledger, self._clock = spec, notifier, ledger, clock
+        self._told: set[Milestone] | None = None
+
+    def tell(self, run: Run) -> None:
+        """The user hears of what the run has reached since. Never raises, never waits."""
+        if self._notifier is None or not self._notifier.wanted(self._spec):
+            return
+        now, limit_usd = self._clock.now(), self._spec.limits.usd
+        told = self._told_before(run)
+        for milestone in milestones_due(run, limit_usd, now, told):
+            usd = cost_usd(run, now)
+            told.add(milestone)
+            self._notifier.send(
+                Notice(milestone=milestone, run=run, at=now, usd=usd, limit_usd=limit_usd), self._spec
+            )
+            event = Event(run_id=run.id, at=now, phase=run.phase, text=_TOLD + milestone, usd=usd)
+            with suppress(StorageError):
+                self._ledger.tell(event)
+
+    def _told_before(self, run: Run) -> set[Milestone]:
+        if self._told is None:
+            lines: set[str] = set()
+            with suppress(StorageError):
+                lines = {event.text for event in self._ledger.events(run.id)}
+            self._told = {milestone for milestone in Milestone if _TOLD + milestone in lines}
+        return self._told

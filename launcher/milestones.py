@@ -1,0 +1,52 @@
+"""Milestones: what of a run is worth telling a user who is not looking. Pure decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from launcher.model import Milestone, Phase, Run, Verdict
+from launcher.phases import VERDICT_OF
+from launcher.policy import DESTROY_TRIES, cost_usd
+
+BUDGET_SHARES: Mapping[Milestone, float] = {
+    Milestone.BUDGET_50: 0.5,
+    Milestone.BUDGET_80: 0.8,
+    Milestone.BUDGET_100: 1.0,
+}
+"""The share of `limits.usd` at which each is reached, in rising order."""
+
+ENDING_OF: Mapping[Verdict, Milestone] = {
+    Verdict.SUCCEEDED: Milestone.END,
+    Verdict.STOPPED: Milestone.END,
+    Verdict.FAILED: Milestone.FAILURE,
+    Verdict.HUNG: Milestone.FAILURE,
+    Verdict.LIMIT: Milestone.FAILURE,
+    Verdict.UNKNOWN: Milestone.FAILURE,
+    Verdict.NO_OFFER: Milestone.FAILURE,
+    Verdict.PREEMPTED: Milestone.LOST,
+    Verdict.LOST: Milestone.LOST,
+}
+
+
+def milestones_due(
+    run: Run, limit_usd: float | None, now: float, told: Collection[Milestone]
+) -> list[Milestone]:
+    """The milestones that the run has reached and nobody was told of. Of the budget's, the highest alone."""
+    due = _budget_due(run, limit_usd, now, told)
+    if run.phase is Phase.ENDED:
+        due.append(ENDING_OF[VERDICT_OF[run.cause]])
+    elif run.phase is Phase.DESTROY and run.destroy_tries >= DESTROY_TRIES:
+        due.append(Milestone.NOT_DESTROYED)
+    return [milestone for milestone in due if milestone not in told]
+
+
+def _budget_due(
+    run: Run, limit_usd: float | None, now: float, told: Collection[Milestone]
+) -> list[Milestone]:
+    if limit_usd is None:
+        return []
+    share = cost_usd(run, now) / limit_usd
+    reached = [milestone for milestone, at in BUDGET_SHARES.items() if share >= at]
+    # The cost falls when a machine turns out to have ended earlier: a lower threshold is then no news.
+    highest_told = max((BUDGET_SHARES[m] for m in told if m in BUDGET_SHARES), default=0.0)
+    return [m for m in reached[-1:] if BUDGET_SHARES[m] > highest_told]

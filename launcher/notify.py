@@ -1,0 +1,156 @@
+"""The Notifier port over HTTP: a webhook, ntfy or Slack. A run neither waits for it nor fails by it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from launcher.addresses import Address, Service, address_of
+from launcher.errors import UsageError
+from launcher.job import JobSpec
+from launcher.model import Milestone, Notice
+from launcher.render.notices import body, notice_document, title
+
+DEFAULTS = "VASTRUN_NOTIFY"
+"""Who is told when the job names nobody: URLs with spaces between them."""
+TIMEOUT_S = 5.0
+_GRACE_S = 1.0
+"""So much longer than one call may take, the end of the program waits for what is on its way."""
+_URGENT = (Milestone.FAILURE, Milestone.LOST, Milestone.BUDGET_100, Milestone.NOT_DESTROYED)
+
+
+class UrlNotifier:
+    """Posts notices, each from a thread of its own. `say` gets one line about an address that fails."""
+
+    def __init__(
+        self, environ: Mapping[str, str], say: Callable[[str], None], *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._environ, self._say, self._timeout_s = environ, say, timeout_s
+        self._sending: list[tuple[threading.Thread, Address]] = []
+        self._faults: dict[str, str] = {}
+        self._said: set[str] = set()
+
+    def check(self, spec: JobSpec) -> None:
+        for url in self._urls(spec):
+            _address(url)
+        for target in spec.notify:
+            if target.url_env and not self._environ.get(target.url_env):
+                raise UsageError(
+                    f"notify: the variable {target.url_env} is not set",
+                    hint=f"export {target.url_env}=https://…",
+                )
+
+    def wanted(self, spec: JobSpec) -> bool:
+        return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
+
+    def send(self, notice: Notice, spec: JobSpec) -> None:
+        for url in self._urls(spec):
+            try:
+                address = _address(url)
+            except UsageError as error:
+                self._faults.setdefault("an address", str(error))
+                continue
+            thread = threading.Thread(
+                target=self._deliver, args=(notice, address), daemon=True, name="notify"
+            )
+            thread.start()
+            self._sending.append((thread, address))
+        self._report()
+
+    def close(self) -> None:
+        """What is on its way has arrived, or failed, or is given up."""
+        deadline = time.monotonic() + self._timeout_s + _GRACE_S
+        for thread, address in self._sending:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self._faults.setdefault(address.shown, "it does not answer")
+        self._sending.clear()
+        self._report()
+
+    def _urls(self, spec: JobSpec) -> Sequence[str]:
+        """Where to send. A variable that is gone, as in another shell, leaves its address out."""
+        if not spec.notify:
+            return self._environ.get(DEFAULTS, "").split()
+        urls = (t.url or self._environ.get(t.url_env or "", "") for t in spec.notify)
+        return [url.strip() for url in urls if url.strip()]
+
+    def _deliver(self, notice: Notice, address: Address) -> None:
+        try:
+            with _OPENER.open(request_for(notice, address), timeout=self._timeout_s):
+                return
+        except HTTPError as error:
+            error.close()
+            fault = f"it answered HTTP {error.code}"
+        except URLError as error:
+            fault = str(error.reason)
+        except (OSError, HTTPException, ValueError) as error:
+            fault = f"{type(error).__name__}: {error}"
+        self._faults.setdefault(address.shown, fault)
+
+    def _report(self) -> None:
+        """One line an address, however often it fails; from the thread that owns the screen."""
+        for shown, fault in list(self._faults.items()):
+            if shown not in self._said:
+                self._said.add(shown)
+                self._say(f"a notice did not reach {shown}: {fault}")
+
+
+def request_for(notice: Notice, address: Address) -> Request:
+    """The notice in the form that the service understands."""
+    return _FORMS[address.service](notice, address.url)
+
+
+def _webhook(notice: Notice, url: str) -> Request:
+    return _json(url, notice_document(notice))
+
+
+def _slack(notice: Notice, url: str) -> Request:
+    text = f"*{title(notice)}*\n{body(notice)}"
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    return _json(url, {"text": text})
+
+
+def _ntfy(notice: Notice, url: str) -> Request:
+    headers = {
+        "Title": title(notice).encode("ascii", "replace").decode(),
+        "Priority": "high" if notice.milestone in _URGENT else "default",
+        "Content-Type": "text/plain; charset=utf-8",
+    }
+    return Request(url, data=body(notice).encode(), headers=headers, method="POST")
+
+
+def _json(url: str, document: Mapping[str, object]) -> Request:
+    headers = {"Content-Type": "application/json"}
+    return Request(url, data=json.dumps(document).encode(), headers=headers, method="POST")
+
+
+_FORMS: Mapping[Service, Callable[[Notice, str], Request]] = {
+    Service.WEBHOOK: _webhook,
+    Service.NTFY: _ntfy,
+    Service.SLACK: _slack,
+}
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A POST that is redirected would arrive as a GET, without its body."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_OPENER = build_opener(_NoRedirects)
+
+
+def _address(url: str) -> Address:
+    try:
+        return address_of(url)
+    except ValueError as error:
+        raise UsageError(
+            f"notify: {error}", hint=f"look at notify: in the job file and at {DEFAULTS}"
+        ) from None

@@ -1,0 +1,78 @@
+"""Inbox: an HTTP server on loopback that keeps the notices it gets."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Inbox:
+    """Answers with `status`, once `open` is set."""
+
+    status: int = 200
+    letters: list[Letter] = field(default_factory=list)
+    open: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+
+    @property
+    def events(self) -> list[str]:
+        return [letter.document["event"] for letter in self.letters]
+
+
+@contextmanager
+def inbox(status: int = 200, *, slow: bool = False) -> Iterator[Inbox]:
+    """A server that answers; a slow one does not while the test lasts."""
+    kept = Inbox(status)
+    if not slow:
+        kept.open.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            kept.letters.append(Letter("POST", self.path, dict(self.headers.items()), body))
+            kept.open.wait(30)
+            self.send_response(kept.status)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            kept.letters.append(Letter("GET", self.path, dict(self.headers.items()), b""))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Requests are not printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    kept.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield kept
+    finally:
+        kept.open.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
