@@ -87,11 +87,16 @@ def ours(run: Run, instances: Sequence[Instance]) -> list[Instance]:
     return [i for i in instances if i.label == run.label or i.id == run.instance_id]
 
 
-def released_at(run: Run, lease_life_s: float, now: float, *, found: bool) -> float:
-    """When the machine stopped costing: now, or its lease's end when it was gone before we looked."""
+def rented_at(run: Run, machine: Instance, now: float) -> float:
+    """When the machine began to cost: as the provider says, between our asking for it and now."""
+    return min(max(run.rented_at or now, machine.rented_at), now)
+
+
+def released_at(run: Run, lease_life_s: float, agreed_at: float, *, found: bool) -> float:
+    """When the machine stopped costing: as the provider agreed to end it, or by its lease before we looked."""
     if found or run.rented_at is None:
-        return now
-    return min(now, run.rented_at + lease_life_s + LIMIT_SLACK_S)
+        return agreed_at
+    return min(agreed_at, run.rented_at + lease_life_s + LIMIT_SLACK_S)
 
 
 def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:

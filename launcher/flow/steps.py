@@ -48,7 +48,12 @@ def plan(trip: Trip) -> End:
 def rent(trip: Trip) -> End:
     """A machine carries this run's label. Looks for it first, so that it is safe to repeat."""
     machine = look_for_it(trip) or rent_anew(trip)
-    trip.save(instance_id=machine.id, usd_per_hour=machine.usd_per_hour, host=machine.host or trip.run.host)
+    trip.save(
+        instance_id=machine.id,
+        usd_per_hour=machine.usd_per_hour,
+        host=machine.host or trip.run.host,
+        rented_at=policy.rented_at(trip.run, machine, trip.now()),
+    )
     trip.tell(f"machine {machine.id}")
     return _OK
 
@@ -138,13 +143,14 @@ def destroy(trip: Trip) -> End:
     machines = trip.machines()
     for machine in machines:
         trip.tools.provider.destroy(machine.id)
+    agreed_at = trip.now()
     if not trip.is_gone():
         return End(result=Result.FAILED, detail="the machine is still there")
     if not machines and trip.run.instance_id is None:
         trip.save(rented_at=None)
     elif trip.run.offer is not None:
         life_s = policy.lease_of(trip.spec, trip.run.offer).life_s
-        trip.save(released_at=policy.released_at(trip.run, life_s, trip.now(), found=bool(machines)))
+        trip.save(released_at=policy.released_at(trip.run, life_s, agreed_at, found=bool(machines)))
     trip.tell("the machine is gone, seen twice" if machines else "there is no machine, seen twice")
     return _OK
 
