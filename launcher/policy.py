@@ -93,7 +93,7 @@ def rented_at(run: Run, machine: Instance, now: float) -> float:
 
 
 def released_at(run: Run, lease_life_s: float, agreed_at: float, *, found: bool) -> float:
-    """When the machine stopped costing: as the provider agreed to end it, or by its lease before we looked."""
+    """When the machine stopped costing: as its end was agreed to, or by its lease before we looked."""
     if found or run.rented_at is None:
         return agreed_at
     return min(agreed_at, run.rented_at + lease_life_s + LIMIT_SLACK_S)
