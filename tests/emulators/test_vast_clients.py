@@ -72,6 +72,25 @@ def test_the_command_line_rents_watches_and_gives_back(market: VastEmulator, cli
     eventually(lambda: str(instance_id) in cli(*settled))
 
 
+def test_several_offers_are_rented_at_once_and_one_by_a_search() -> None:
+    with VastEmulator([Machine(id=one) for one in (1, 2, 3)], rate_limits=False) as vast:
+        sdk = VastAI(api_key=vast.account_key, server_url=vast.url)
+        asks = [offer["id"] for offer in sdk.search_offers(query={})]
+        made = sdk.create_instance(asks[:2], image=IMAGE, disk=10, ssh=True)
+        assert [one["success"] for one in made["results"]] == [True, True]
+        assert sdk.launch_instance(gpu_name="RTX_4090", num_gpus="1", image=IMAGE)["success"]
+        assert len(vast.instances) == 3
+
+
+def test_the_proxy_of_a_jupyter_box_is_one_port_further(market: VastEmulator, cli: Cli) -> None:
+    sdk = VastAI(api_key=market.account_key, server_url=market.url)
+    (offer,) = sdk.search_offers(query={})
+    instance_id = sdk.create_instance(offer["id"], image=IMAGE, jupyter=True)["new_contract"]
+    wait_for(market, instance_id, "running")
+    port = market.instances.get(instance_id).ports["proxy"].number
+    assert cli("ssh-url", instance_id) == f"ssh://root@127.0.0.1:{port}\n"
+
+
 def test_a_template_says_what_the_order_leaves_open(market: VastEmulator) -> None:
     sdk = VastAI(api_key=market.account_key, server_url=market.url)
     made = sdk.create_template(

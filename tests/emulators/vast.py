@@ -185,7 +185,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speed", type=float, default=1.0, help="how fast its time passes")
     parser.add_argument("--realistic", action="store_true", help="as slow as the real one")
     parser.add_argument("--no-rate-limits", action="store_true", help="answer however fast calls come")
-    parser.add_argument("--fault", action="append", default=[], choices=FAULTS, metavar="NAME")
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        choices=FAULTS,
+        metavar="NAME",
+        help="strikes once; repeatable",
+    )
     parser.add_argument("--faults", action="store_true", help="list the faults by name")
     return parser
 
