@@ -213,9 +213,10 @@ def test_nothing_is_left_of_an_emulator_that_was_closed() -> None:
     assert not vast.folder.exists()
 
 
-def test_boxes_end_with_an_emulator_that_is_killed() -> None:
+def test_boxes_end_with_an_emulator_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.emulators.vast", "--no-rate-limits"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as emulator:
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as emulator:
         assert emulator.stdout
         words = emulator.stdout.readline().split()
         settings = dict(word.split("=", 1) for word in words if "=" in word)
