@@ -63,8 +63,8 @@ def next_limit(limit: int, moved: int, seconds: float) -> int:
 
 def _note(saving: Saving, copy: CheckpointCopy | None, began: float, now: float) -> None:
     saving.looked_at = now
-    saving.under_way = copy is not None and not copy.is_whole and not copy.damaged
-    if copy is None or not saving.under_way:
+    saving.under_way = copy is not None  # one that is whole may be followed by a newer one
+    if copy is None or copy.is_whole or copy.damaged:
         saving.held = 0
         return
     # The end of a checkpoint says little of the line: it is short, and the disk is waited for.

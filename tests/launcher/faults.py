@@ -14,7 +14,7 @@ from launcher.errors import (
     UncertainError,
     UnreachableError,
 )
-from launcher.model import Instance
+from launcher.model import Cause, Instance
 from tests.fakes import FakeProvider
 
 Moment = Literal["before", "after"]
@@ -40,16 +40,24 @@ class Fault:
         )
 
 
+def _outbid() -> ProviderError:
+    error = ProviderError("somebody outbid $0.500/h")
+    error.cause = Cause.PREEMPTED
+    return error
+
+
 TROUBLES: Mapping[str, Callable[[], BaseException]] = {
     "error": lambda: ProviderError("HTTP 500"),
     "uncertain": lambda: UncertainError("the answer was cut off"),
     "unreachable": lambda: UnreachableError("connection timed out"),
     "gone": lambda: GoneError("HTTP 404"),
+    "outbid": _outbid,
     "vanish": lambda: GoneError("HTTP 404"),
     "bug": lambda: RuntimeError("a fault of our own"),
     "no space": lambda: StorageError("no space left on device"),
     "killed": Killed,
 }
+
 
 LIES: Mapping[str, Any] = {
     "blank": (),

@@ -1,0 +1,284 @@
+"""Checkpoints that come home while the box trains: in slices, whole or not at all, the last two."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import UnreachableError
+from launcher.model import CheckpointCopy, Completed, Phase, Run
+from launcher.shelf import FolderShelf
+from trainer import layout
+
+ALL = 1 << 30
+
+
+class TrainingBox:
+    """A Remote that only reads, of a box that saves checkpoints and keeps the last two."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.asked: list[tuple[str, int]] = []
+        """Path and size of each answer that was not empty."""
+        self.cut = False
+
+    def save(self, step: int, files: dict[str, bytes], *, sums: dict[str, bytes] | None = None) -> None:
+        """A checkpoint, whose manifest names `files`, or what `sums` says."""
+        folder = f"{layout.CHECKPOINTS}/step-{step:06d}"
+        listed = [
+            {"path": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in (sums or files).items()
+        ]
+        self.files |= {f"{folder}/{name}": content for name, content in files.items()}
+        self.files[f"{folder}/manifest.json"] = json.dumps({"step": step, "files": listed}).encode()
+        latest = {"step": step, "path": f"step-{step:06d}"}
+        self.files[f"{layout.CHECKPOINTS}/latest.json"] = (json.dumps(latest) + "\n").encode()
+
+    def drop(self, step: int) -> None:
+        """The checkpoint is removed to make room."""
+        folder = f"{layout.CHECKPOINTS}/step-{step:06d}/"
+        self.files = {path: content for path, content in self.files.items() if not path.startswith(folder)}
+
+    def end(self) -> None:
+        """The run is over: everything is listed for collection."""
+        listed = [
+            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for path, content in sorted(self.files.items())
+        ]
+        self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        if self.cut:
+            raise UnreachableError("cable pulled")
+        content = self.files.get(path, b"")[offset : offset + limit]
+        if content:
+            self.asked.append((path, len(content)))
+        return content
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        raise AssertionError("a shelf runs nothing")
+
+    def put(self, local_path: str, path: str) -> None:
+        raise AssertionError("a shelf writes nothing")
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        raise AssertionError("a shelf writes nothing")
+
+    def close(self) -> None:
+        pass
+
+
+class Home:
+    """The folder of one run, and a new launcher for each call, as after a kill."""
+
+    def __init__(self, folder: Path, box: TrainingBox) -> None:
+        self.folder = folder
+        self.box = box
+        self._run = Run(
+            id="calm-heron-3f1a",
+            job="job",
+            spec_json="{}",
+            provider="fake",
+            phase=Phase.TRAIN,
+            out_dir=str(folder),
+            created_at=0.0,
+            phase_at=0.0,
+        )
+        FolderShelf().check(self._run)
+
+    def save(self, limit: int = ALL) -> CheckpointCopy | None:
+        return FolderShelf().save_checkpoint(self._run, self.box, limit=limit)
+
+    def collect(self) -> tuple[str, ...]:
+        """Paths of what is damaged."""
+        return FolderShelf().collect(self._run, self.box).damaged
+
+    def files(self) -> dict[str, bytes]:
+        """What lies below `checkpoints/`."""
+        root = self.folder / "checkpoints"
+        return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+    def steps(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "checkpoints").glob("*") if path.is_dir())
+
+    def latest(self) -> str:
+        name: str = json.loads(self.files()["latest.json"])["path"]
+        return name
+
+
+@pytest.fixture
+def box() -> TrainingBox:
+    return TrainingBox()
+
+
+@pytest.fixture
+def home(tmp_path: Path, box: TrainingBox) -> Home:
+    return Home(tmp_path / "out", box)
+
+
+def test_without_a_checkpoint_there_is_nothing_to_bring(home: Home) -> None:
+    assert home.save() is None
+    assert home.files() == {}
+
+
+def test_a_checkpoint_comes_home_as_it_lies_on_the_box(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"weights", "shards/rank-1.pt": b"more", "empty": b""})
+    copy = home.save()
+    assert copy == CheckpointCopy(name="step-000020", size=11, held=11)
+    assert copy.is_whole
+    there = {path.removeprefix(f"{layout.CHECKPOINTS}/"): content for path, content in box.files.items()}
+    assert home.files() == there
+    assert sorted(path.name for path in home.folder.iterdir()) == [".gitignore", "checkpoints"]
+
+
+def test_it_comes_in_slices_and_has_no_place_before_it_is_whole(home: Home, box: TrainingBox) -> None:
+    content = os.urandom(1000)
+    box.save(20, {"state.pt": content})
+    for held in (400, 800):
+        copy = home.save(limit=400)
+        assert copy is not None
+        assert (copy.held, copy.is_whole) == (held, False)
+        assert home.files() == {}
+    copy = home.save(limit=400)
+    assert copy is not None and copy.is_whole
+    assert home.files()["step-000020/state.pt"] == content
+    slices = [size for path, size in box.asked if path.endswith("state.pt")]
+    assert slices == [400, 400, 200]
+
+
+def test_a_copy_that_is_whole_is_not_asked_for_again(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"weights"})
+    home.save()
+    box.asked.clear()
+    assert home.save() is None
+    assert [path for path, _ in box.asked] == [f"{layout.CHECKPOINTS}/latest.json"]
+
+
+def test_only_the_newest_comes_and_the_last_two_stay(home: Home, box: TrainingBox) -> None:
+    for step in (20, 40, 60):
+        box.save(step, {"state.pt": b"%d" % step})
+    home.save()
+    assert home.steps() == ["step-000060"]
+    for step in (80, 100):
+        box.save(step, {"state.pt": b"%d" % step})
+        home.save()
+    assert home.steps() == ["step-000080", "step-000100"]
+    assert home.latest() == "step-000100"
+
+
+def test_one_that_is_under_way_is_finished_before_a_newer_one(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"0123456789"})
+    home.save(limit=5)
+    box.save(40, {"state.pt": b"abcdefghij"})
+    home.save(limit=5)
+    assert home.latest() == "step-000020"
+    home.save()
+    assert home.latest() == "step-000040"
+
+
+def test_one_that_the_box_removed_meanwhile_makes_way_for_a_newer_one(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"0123456789"})
+    home.save(limit=5)
+    box.save(40, {"state.pt": b"abcdefghij"})
+    box.drop(20)
+    assert home.save(limit=5) is None
+    home.save()
+    assert home.steps() == ["step-000040"]
+    assert home.files()["step-000040/state.pt"] == b"abcdefghij"
+
+
+def test_a_line_that_breaks_loses_no_byte(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"0123456789"})
+    home.save(limit=5)
+    box.cut = True
+    with pytest.raises(UnreachableError):
+        home.save(limit=5)
+    box.cut = False
+    box.asked.clear()
+    home.save()
+    assert home.files()["step-000020/state.pt"] == b"0123456789"
+    assert box.asked == [(f"{layout.CHECKPOINTS}/step-000020/state.pt", 5)]
+
+
+def test_one_that_is_damaged_is_told_once_and_the_older_one_stays(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"weights"})
+    home.save()
+    box.save(40, {"state.pt": b"weightX"}, sums={"state.pt": b"weights"})
+    copy = home.save()
+    assert copy is not None
+    assert copy.damaged
+    assert not copy.is_whole
+    assert home.save() is None
+    assert home.steps() == ["step-000020"]
+    assert home.latest() == "step-000020"
+    box.save(60, {"state.pt": b"sound"})
+    home.save()
+    assert home.latest() == "step-000060"
+
+
+@pytest.mark.parametrize(
+    "latest",
+    [b"", b"{", b"[]", b'{"path": 3}', b'{"path": "../../step-000020"}', b'{"path": "step-000020/x"}'],
+)
+def test_a_name_that_no_honest_box_writes_is_left_alone(latest: bytes, home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"weights"})
+    box.files[f"{layout.CHECKPOINTS}/latest.json"] = latest
+    assert home.save() is None
+    assert home.files() == {}
+
+
+@pytest.mark.parametrize("path", ["../stranger", "/tmp/vastrun-stranger", "manifest.json/stranger"])
+def test_a_file_of_a_checkpoint_stays_within_it(path: str, home: Home, box: TrainingBox) -> None:
+    box.save(20, {path: b"evil"})
+    home.save()
+    assert not [p for p in home.folder.parent.rglob("*") if p.is_file() and p.read_bytes() == b"evil"]
+    assert home.files() == {}
+
+
+def test_a_collection_takes_what_is_home_and_goes_on_with_what_is_under_way(
+    home: Home, box: TrainingBox
+) -> None:
+    box.save(20, {"state.pt": b"0123456789"})
+    home.save()
+    box.save(40, {"state.pt": b"abcdefghij"})
+    home.save(limit=5)
+    box.end()
+    box.asked.clear()
+    assert home.collect() == ()
+    states = [(path, size) for path, size in box.asked if path.endswith("state.pt")]
+    assert states == [(f"{layout.CHECKPOINTS}/step-000040/state.pt", 5)]
+    assert home.files()["step-000040/state.pt"] == b"abcdefghij"
+    assert not (home.folder / ".incoming").exists()
+
+
+def test_after_a_collection_the_checkpoints_are_those_of_the_box(home: Home, box: TrainingBox) -> None:
+    for step in (20, 40, 60, 80):
+        box.save(step, {"state.pt": b"%d" % step})
+        if step <= 40:
+            home.save()
+        else:
+            box.drop(step - 40)
+    box.end()
+    assert home.collect() == ()
+    assert home.steps() == ["step-000060", "step-000080"]
+    assert home.latest() == "step-000080"
+
+
+def test_a_collection_without_checkpoints_keeps_those_that_came_before(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"20"})
+    home.save()
+    box.files = {layout.OUTCOME: b"{}"}
+    box.end()
+    assert home.collect() == ()
+    assert home.steps() == ["step-000020"]
+
+
+def test_the_file_that_names_the_newest_is_collected_last(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"20"})
+    box.end()
+    home.collect()
+    assert box.asked[-1][0] == f"{layout.CHECKPOINTS}/latest.json"

@@ -1,0 +1,156 @@
+"""What a watching launcher does about checkpoints, and the run that continues from them elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher import policy
+from launcher.actions.attempts import Attempts
+from launcher.bundle import Bundler
+from launcher.flow.saving import SLICE_S, next_limit
+from launcher.flow.trip import Tools
+from launcher.model import CheckpointCopy, Run, Wish
+from launcher.phases import VERDICT_OF
+from launcher.ports import Remote
+from launcher.shelf import FolderShelf
+from tests.fakebox import Training
+from tests.fakes import FakeClock, FakeShelf, train_job
+from tests.launcher.faults import Fault
+from tests.launcher.world import World
+
+
+def told(world: World) -> list[str]:
+    return [event.text for event in world.screen.events]
+
+
+def test_new_checkpoints_are_home_before_the_training_is_over(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert [text.split(",")[0] for text in told(world) if text.startswith("checkpoint")] == [
+        "checkpoint step-000004 came home",
+        "checkpoint step-000008 came home",
+    ]
+
+
+@pytest.mark.parametrize("trouble", ["no space", "error"])
+def test_a_checkpoint_that_cannot_come_is_told_once_and_hurts_nothing(trouble: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="shelf.save_checkpoint", nth=1, moment="before", trouble=trouble, times=99))
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert len([text for text in told(world) if "checkpoints stay on the box" in text]) == 1
+
+
+def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=600, checkpoint_every=1))
+    world.wishes.at = {world.clock.now() + 5: Wish.STOP}
+
+    world.launch()
+
+    assert world.plan.calls["shelf.save_checkpoint"] == 1
+
+
+def test_slices_grow_until_they_take_half_a_second(tmp_path: Path) -> None:
+    bytes_per_s, limit = 4e6, 1 << 18
+    for _ in range(10):
+        limit = next_limit(limit, limit, 0.1 + limit / bytes_per_s)
+    assert 0.1 + limit / bytes_per_s == pytest.approx(SLICE_S, rel=0.05)
+
+
+def test_one_slow_slice_makes_the_next_one_small() -> None:
+    assert next_limit(8 << 20, 8 << 20, 40.0) <= 1 << 17
+    assert next_limit(8 << 20, 0, 40.0) == 1 << 16
+
+
+class SlowLine(FakeShelf):
+    """Brings one checkpoint of 50 MB at 1 MB/s, and remembers when the log was pumped."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._held = 0
+        self.pumped_at: list[float] = []
+
+    def pump(self, run: Run, remote: Remote) -> str:
+        self.pumped_at.append(self._clock.now())
+        return super().pump(run, remote)
+
+    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+        new = min(limit, 50_000_000 - self._held)
+        self._clock.sleep(new / 1e6)
+        self._held += new
+        return CheckpointCopy(name="step-000004", size=50_000_000, held=self._held)
+
+
+def test_the_log_is_served_every_second_while_a_large_checkpoint_comes(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=90))
+    line = world.shelf = SlowLine(world.clock)
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert any("50.0 MB" in text for text in told(world))
+    assert max(later - former for former, later in itertools.pairwise(line.pumped_at)) <= 1.1
+
+
+class Desk:
+    """Attempts on a fake market, with real folders at home."""
+
+    def __init__(self, folder: Path, *causes: str) -> None:
+        self.world = World(folder)
+        self.spec = train_job(retry=dict.fromkeys(causes, 1))
+        self.folder = folder
+        self.shipped: list[str] = []
+        """The checkpoint that each machine was given to continue from."""
+
+    def launch(self) -> list[Run]:
+        """All runs, the oldest first."""
+        numbers = itertools.count(1)
+        attempts = Attempts(tools_for=self._tools_for, new_id=lambda: f"calm-heron-000{next(numbers)}")
+        run = attempts.start(
+            self.spec, provider="fake", run_id="calm-heron-0000", out_dir=str(self.folder / "out")
+        )
+        attempts.pursue(run)
+        return sorted(self.world.ledger.runs(), key=lambda run: run.id)
+
+    def _tools_for(self, provider: str, checkpoints: Path | None) -> Tools:
+        if checkpoints is not None:
+            self.shipped.append(json.loads((checkpoints / "latest.json").read_text())["path"])
+        tools = self.world.tools("desk:1:0")
+        return replace(tools, shelf=FolderShelf(), packer=Bundler({}, resume_dir=checkpoints))
+
+
+LOST = (Fault(verb="remote.run", nth=18, moment="before", trouble="vanish"),)
+PREEMPTED = (
+    Fault(verb="remote.run", nth=18, moment="before", trouble="unreachable"),
+    Fault(verb="provider.connect", nth=2, moment="before", trouble="outbid", times=2),
+)
+
+
+@pytest.mark.parametrize(("cause", "faults"), [("lost", LOST), ("preempted", PREEMPTED)])
+def test_a_machine_that_went_away_is_followed_by_one_that_continues_after_the_saved_step(
+    cause: str, faults: tuple[Fault, ...], tmp_path: Path
+) -> None:
+    desk = Desk(tmp_path, "lost", "preempted")
+    desk.world.expect(*faults)
+
+    first, second = desk.launch()
+
+    assert first.cause == cause
+    assert desk.shipped == ["step-000004"]
+    assert VERDICT_OF[second.cause] == "SUCCEEDED"
+    assert second.parent == first.id
+    assert desk.world.rented() == 0
+    spent = sum(policy.cost_usd(run, desk.world.clock.now()) for run in (first, second))
+    assert spent == pytest.approx(desk.world.market.bill_usd, rel=0.2)
+    assert (Path(second.out_dir) / "checkpoints" / "step-000010" / "state.pt").is_file()
