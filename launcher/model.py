@@ -108,6 +108,8 @@ class Offer:
     """What to bid for the GPUs; None: a machine on demand, at its price."""
     image: str | None = None
     """What fits the machine when the job names no image."""
+    cuda: float = 0.0
+    """The newest CUDA that its driver supports; 0: not said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,14 @@ class Instance:
     rented_at: float
     """Epoch seconds."""
     host: str = ""
+    note: str = ""
+    """What the provider says of it beyond `state`: how far its start is."""
+    gpu_name: str = ""
+    gpus: int = 0
+    memory_gb: float = 0.0
+    disk_gb: float = 0.0
+    cuda: float = 0.0
+    """Empty or 0 in these five: not said, or not yet known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +263,8 @@ class Run:
     ended_at: float | None = None
     cause: Cause | None = None
     detail: str = ""
+    failed_in: Phase | None = None
+    """The phase that the cause came from."""
     proofs: tuple[Proof, ...] = ()
     wish: Wish = Wish.NONE
     destroy_tries: int = 0

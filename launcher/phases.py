@@ -29,6 +29,8 @@ NEXT: Mapping[Phase, Mapping[Result, Phase]] = {
     _P.DESTROY: {Result.OK: _P.ENDED, Result.FAILED: _P.DESTROY, Result.LOST: _P.DESTROY},
 }
 
+BEFORE_TRAINING = (Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.SHIP)
+
 VERDICT_OF: Mapping[Cause | None, Verdict] = {
     None: Verdict.SUCCEEDED,
     Cause.USER_ERROR: Verdict.FAILED,

@@ -10,8 +10,12 @@ from launcher.model import Cause, Instance, Lease, Offer, Run
 
 SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""
-BOOT_S = 1200.0
-"""Longest wait for a box to answer with its lease armed: an image pull on a slow host takes this long."""
+BOOT_S = 2400.0
+"""Longest wait for a box to answer with its lease armed: a large image takes this long on a slow host."""
+STILL_S = 900.0
+"""Longest wait for a box whose start shows no progress: one layer of an image may take 10 minutes."""
+ANSWER_S = 300.0
+"""Longest wait for a box that runs, as its provider says, to answer."""
 LEASE_PROOF_S = 60.0
 """Longest wait for the lease of a box that answers already."""
 STOP_S = 150.0

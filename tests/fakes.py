@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from launcher import inspection
 from launcher.errors import GoneError, NoOfferError, UnreachableError
 from launcher.job import JobSpec, Limits, Resources, Success
 from launcher.model import (
@@ -62,6 +63,12 @@ class FakeProvider:
         self.taken: set[str] = set()
         self.cut_off = False
         """No box answers while this is set; the market itself does."""
+        self.stuck: set[str] = set()
+        """Hosts whose machines load for ever."""
+        self.impostors: set[str] = set()
+        """Hosts whose machines have other GPUs than was offered, as only the box shows."""
+        self.overpriced: set[str] = set()
+        """Hosts that cost twice as much as was offered."""
         self.bill_usd = 0.0
         self.most_at_once = 0
         self._boxes: dict[str, FakeBox] = {}
@@ -89,10 +96,11 @@ class FakeProvider:
         instance = Instance(
             id=str(next(self._ids)),
             label=order.label,
-            state="running",
-            usd_per_hour=order.offer.usd_per_hour,
+            state="loading" if order.offer.host in self.stuck else "running",
+            usd_per_hour=order.offer.usd_per_hour * (2 if order.offer.host in self.overpriced else 1),
             rented_at=self.clock.now(),
             host=order.offer.host,
+            note="6a0ac1617861: Pulling fs layer" if order.offer.host in self.stuck else "",
         )
         self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock)
         self.most_at_once = max(self.most_at_once, len(self._boxes))
@@ -115,11 +123,16 @@ class FakeProvider:
         self._settle()
         if instance_id not in self._boxes:
             raise GoneError(f"no such machine: {instance_id}")
-        if self.cut_off:
-            raise UnreachableError("connection timed out")
         box = self._boxes[instance_id]
+        if self.cut_off or box.instance.state == "loading":
+            raise UnreachableError("connection timed out")
         box.advance()
         return box
+
+    def shown_by(self, box: FakeBox) -> str:
+        """What the box's own tools print."""
+        gpu = "Tesla T4" if box.instance.host in self.impostors else "NVIDIA GeForce RTX 4090"
+        return "disk_kb 104857600\nmemory_kb 131886272\n" + f"gpu 24564, {gpu}\n" * 2 + "cuda 12.8\n"
 
     def vanish(self) -> None:
         """Every machine is lost at once, as when its host dies."""
@@ -158,6 +171,8 @@ class FakeRemote:
         if command.startswith("bash onstart/run.sh stop "):
             box.files.setdefault(layout.STOP, shlex.split(command)[-1].encode())
             return Completed(exit_code=0, stdout="", stderr="")
+        if command == inspection.COMMAND:
+            return Completed(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)
         assert unpack is not None, f"a fake box does not know {command!r}"
         if hashlib.sha256(box.files.get(unpack[2], b"")).hexdigest() != unpack[1]:

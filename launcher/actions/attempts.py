@@ -12,11 +12,13 @@ from launcher.errors import HeldError, UsageError
 from launcher.flow import begin, drive
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec
-from launcher.model import Driver, Event, Phase, Run, Wish
+from launcher.model import Cause, Driver, Event, Phase, Run, Wish
 from launcher.outputs import Outputs
 from launcher.policy import HOLD_S, cost_usd, with_limit
 from launcher.ports import Ledger
 
+OTHER_MACHINES = 3
+"""How many more machines a launch takes when one after the other fails before the training began."""
 _LEAST_USD = 0.01
 
 ToolsFor = Callable[[str, Path | None], Tools]
@@ -77,10 +79,11 @@ class Attempts:
             spec = next_attempt(read_job(run.spec_json), chain, tools.clock.now())
             if spec is None or tools.wishes.current() in (Wish.STOP, Wish.DESTROY):
                 return run
-            attempt = len(chain) + 1
-            former, folder = run, f"{chain[0].out_dir}-{attempt}"
+            former, attempt = run, len(chain) + 1
+            # Nothing came home from a machine that was never ready: the folder that the user named is free.
+            folder = former.out_dir if never_ready(former) else f"{chain[0].out_dir}-{attempt}"
             run = self._begin(spec, provider=run.provider, run_id=self.new_id(), out_dir=folder, parent=run)
-            _tell(tools, run, f"attempt {attempt}: {former.id} ended with {former.cause}")
+            _tell(tools, run, f"attempt {attempt}: {_story(former, tools.clock.now())}")
 
     def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
         tools = self.tools_for(provider, None)
@@ -98,7 +101,7 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
     chain, retry = [run], read_job(run.spec_json).retry
     while chain[0].parent is not None:
         former = ledger.get(chain[0].parent)
-        if former.cause is None or former.cause not in retry:
+        if not never_ready(former) and (former.cause is None or former.cause not in retry):
             break
         chain.insert(0, former)
     return chain
@@ -109,13 +112,29 @@ def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | N
     last = chain[-1]
     if last.phase is not Phase.ENDED or last.cause is None:
         return None
-    tries = {str(cause): number for cause, number in spec.retry.items()}
-    if sum(run.cause is last.cause for run in chain) > tries.get(last.cause, 0):
+    if _failures_like(last, chain) > _tries(spec, last):
         return None
     spent_usd = cost_usd(last, now)
     if spec.limits.usd is not None and spec.limits.usd - spent_usd < _LEAST_USD:
         return None
     return with_limit(spec, spent_usd)
+
+
+def never_ready(run: Run) -> bool:
+    """True when the machine failed before the training began: another one costs little and may well do."""
+    return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
+
+
+def _failures_like(last: Run, chain: Sequence[Run]) -> int:
+    if never_ready(last):
+        return sum(never_ready(run) for run in chain)
+    return sum(run.cause is last.cause and not never_ready(run) for run in chain)
+
+
+def _tries(spec: JobSpec, last: Run) -> int:
+    if never_ready(last):
+        return OTHER_MACHINES
+    return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
 
 
 def newest_checkpoints(ledger: Ledger, run: Run) -> Path | None:
@@ -126,6 +145,11 @@ def newest_checkpoints(ledger: Ledger, run: Run) -> Path | None:
         if found is not None:
             return found
     return None
+
+
+def _story(run: Run, now: float) -> str:
+    detail = f" ({run.detail})" if run.detail else ""
+    return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}{detail}"
 
 
 def _tell(tools: Tools, run: Run, text: str) -> None:

@@ -10,6 +10,7 @@ from launcher.errors import ProviderError
 from launcher.exits import verdict_of
 from launcher.flow.renting import choose
 from launcher.flow.sight import look
+from launcher.hosts import avoided
 from launcher.job import JobSpec
 from launcher.model import Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
 from launcher.outputs import Outputs
@@ -148,9 +149,9 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> End
     )
 
 
-def plan_of(spec: JobSpec, provider: Provider) -> Plan:
+def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Plan:
     """What `launch` would rent. Costs nothing. Raises as `choose`."""
-    offers = choose(spec, provider)
+    offers = choose(spec, provider, avoided(ledger.runs(), provider.name, now))
     return Plan(
         spec=spec,
         provider=provider.name,

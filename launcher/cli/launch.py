@@ -63,10 +63,9 @@ def command(
     began = wiring.now()
     click.echo(f"reading {job_file}", err=True)
     spec = read_job_file(job_file, sets, name)
-    if not dry_run:
-        wiring.ledger()  # found unwritable now, not after a machine was chosen
+    ledger = wiring.ledger()  # found unwritable now, not after a machine was chosen
     market = wiring.provider(provider)
-    plan = plan_of(spec, market)
+    plan = plan_of(spec, market, ledger, began)
     if dry_run:
         show(plan_document(plan), plan_text(plan), as_json=as_json)
         return

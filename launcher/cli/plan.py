@@ -32,5 +32,7 @@ def command(
     wiring: Wiring, job_file: Path, sets: tuple[str, ...], name: str | None, provider: str, as_json: bool
 ) -> None:
     """Show the offers for a job, best first, and what it may cost at most. Costs nothing."""
-    plan = plan_of(read_job_file(job_file, sets, name), wiring.provider(provider))
+    plan = plan_of(
+        read_job_file(job_file, sets, name), wiring.provider(provider), wiring.ledger(), wiring.now()
+    )
     show(plan_document(plan), plan_text(plan), as_json=as_json)

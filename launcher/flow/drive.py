@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from launcher import policy
 from launcher.errors import GoneError, HeldError, StorageError, VastrunError
-from launcher.flow.steps import BEFORE_TRAINING, STEPS, lost, stopped, stopping
-from launcher.flow.trip import End, Tools, Trip
+from launcher.flow.steps import STEPS
+from launcher.flow.trip import End, Tools, Trip, lost, stopped
 from launcher.job import JobSpec
 from launcher.model import Cause, Phase, Run
-from launcher.phases import NEXT, Result
+from launcher.phases import BEFORE_TRAINING, NEXT, Result
 
 
 def begin(
@@ -66,7 +66,7 @@ def _take(trip: Trip) -> End | None:
     """The end of the present step, whatever it raises. A fault of ours must not leave a machine rented."""
     phase = trip.run.phase
     try:
-        if phase in BEFORE_TRAINING and stopping(trip):
+        if phase in BEFORE_TRAINING and trip.is_stopping():
             return stopped(f"before it could {phase.value}")
         return STEPS[phase](trip)
     except HeldError:
@@ -89,7 +89,13 @@ def _take(trip: Trip) -> End | None:
 def _give_up(trip: Trip, error: StorageError) -> None:
     """A run that has no machine and cannot be written down has ended: nobody needs to resume it."""
     with suppress(StorageError):
-        trip.save(phase=Phase.ENDED, ended_at=trip.now(), cause=Cause.STORAGE, detail=str(error))
+        trip.save(
+            phase=Phase.ENDED,
+            ended_at=trip.now(),
+            cause=Cause.STORAGE,
+            detail=str(error),
+            failed_in=Phase.PLAN,
+        )
 
 
 def _advance(trip: Trip, end: End) -> None:
@@ -98,7 +104,7 @@ def _advance(trip: Trip, end: End) -> None:
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}
     again = run.phase is Phase.DESTROY and end.result is not Result.OK
     if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
-        changes |= {"cause": end.cause, "detail": end.detail}
+        changes |= {"cause": end.cause, "detail": end.detail, "failed_in": run.phase}
     if again:
         changes |= {"destroy_tries": run.destroy_tries + 1}
     if changes["phase"] is Phase.ENDED:

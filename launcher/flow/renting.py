@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from launcher import policy
 from launcher.errors import NoOfferError, UncertainError, UsageError
 from launcher.flow.trip import Trip
+from launcher.hosts import avoided
 from launcher.job import JobSpec
 from launcher.model import Instance, Offer, Order
 from launcher.ports import Provider
@@ -12,15 +15,21 @@ from launcher.ports import Provider
 _PAUSE_S = 2.0
 
 
-def choose(spec: JobSpec, provider: Provider) -> list[Offer]:
-    """Offers that fit the job and its price, best first. Costs nothing.
+def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:
+    """Offers that fit the job and its price, best first, on none of the hosts in `avoid`. Costs nothing.
 
     Raises NoOfferError when there is none, UsageError when the job would spend money without a limit.
     """
-    offers = policy.affordable(spec, provider.search(spec))
-    if not offers:
+    fitting = policy.affordable(spec, provider.search(spec))
+    if not fitting:
         raise NoOfferError(
             f"nothing on {provider.name} fits this job", hint="relax resources: or limits.usd_per_hour"
+        )
+    offers = [offer for offer in fitting if offer.host not in avoid]
+    if not offers:
+        raise NoOfferError(
+            f"{len(fitting)} offers fit, all of them on hosts that failed before",
+            hint="vastrun hosts says when they are forgiven; or relax resources:",
         )
     if policy.unlimited(spec, offers[0]):
         raise UsageError(
@@ -30,6 +39,12 @@ def choose(spec: JobSpec, provider: Provider) -> list[Offer]:
     return offers
 
 
+def choose_for(trip: Trip) -> list[Offer]:
+    """As `choose`, on hosts that did not fail us lately."""
+    provider = trip.tools.provider
+    return choose(trip.spec, provider, avoided(trip.tools.ledger.runs(), provider.name, trip.now()))
+
+
 def rent_anew(trip: Trip) -> Instance:
     """A new machine: the planned offer, or the next one when it was taken."""
     tried: set[str] = set()
@@ -37,7 +52,7 @@ def rent_anew(trip: Trip) -> Instance:
     for _ in range(policy.RENT_TRIES):
         offer = next((o for o in offers if o.id not in tried), None)
         if offer is None:
-            offers = choose(trip.spec, trip.tools.provider)
+            offers = choose_for(trip)
             offer = next((o for o in offers if o.id not in tried), None)
         if offer is None:
             break

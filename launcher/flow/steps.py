@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from launcher import policy
-from launcher.errors import (
-    GoneError,
-    ProviderError,
-    UnreachableError,
-)
-from launcher.flow.renting import choose, look_for_it, rent_anew
+from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.flow.booting import boot, unlike_its_offer
+from launcher.flow.renting import choose_for, look_for_it, rent_anew
 from launcher.flow.trip import End, Trip
 from launcher.flow.watch import watch
 from launcher.model import Cause, Phase, Wish
@@ -34,7 +31,7 @@ def plan(trip: Trip) -> End:
     if tools.notifier is not None:
         tools.notifier.check(trip.spec)
     parcel = tools.packer.pack(trip.run, trip.spec)
-    offer = choose(trip.spec, tools.provider)[0]
+    offer = choose_for(trip)[0]
     trip.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
     worst = policy.worst_case_usd(trip.spec, offer)
     hours = policy.lease_of(trip.spec, offer).life_s / 3600
@@ -55,39 +52,7 @@ def rent(trip: Trip) -> End:
         rented_at=policy.rented_at(trip.run, machine, trip.now()),
     )
     trip.tell(f"machine {machine.id}")
-    return _OK
-
-
-def boot(trip: Trip) -> End:
-    """The box answers and its lease is armed. Nothing is shipped to a box that cannot end itself."""
-    began = answered = trip.now()
-    lease = "unknown"
-    while trip.now() - began < policy.BOOT_S:
-        if stopping(trip):
-            return stopped("before its machine was ready")
-        try:
-            lease = look_at_lease(trip)
-            if lease == "armed":
-                trip.tell("the lease is armed")
-                return _OK
-            if trip.now() - answered > policy.LEASE_PROOF_S:
-                return End(
-                    result=Result.FAILED, cause=Cause.HOST, detail=f"the lease is not armed but {lease}"
-                )
-        except (UnreachableError, GoneError) as error:
-            trip.hang_up()
-            answered = trip.now()
-            if isinstance(error, GoneError) and trip.is_gone():
-                return lost("while it booted")
-        trip.wait(_PAUSE_S / 4)
-    return End(result=Result.FAILED, cause=Cause.HOST, detail=f"not ready after {policy.BOOT_S:.0f} s")
-
-
-def look_at_lease(trip: Trip) -> str:
-    """The state of the box's lease, as its state file says; the onstart scripts are not there yet."""
-    text = trip.remote().read(layout.LEASE_STATE).decode("utf-8", "replace")
-    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return facts.get("state", "not there")
+    return unlike_its_offer(trip, machine) or _OK
 
 
 def ship(trip: Trip) -> End:
@@ -165,8 +130,6 @@ STEPS: Mapping[Phase, Callable[[Trip], End | None]] = {
     Phase.DESTROY: destroy,
 }
 
-BEFORE_TRAINING = (Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.SHIP)
-
 
 def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:
     """What `action` returns, tried again while the box only fails to answer."""
@@ -181,15 +144,3 @@ def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:
             if trip.now() - began > _PATIENCE_S or trip.wish() is Wish.DESTROY:
                 raise
             trip.wait(_PAUSE_S)
-
-
-def stopping(trip: Trip) -> bool:
-    return trip.wish() in (Wish.STOP, Wish.DESTROY)
-
-
-def stopped(when: str) -> End:
-    return End(result=Result.FAILED, cause=Cause.STOPPED, detail=f"stopped {when}")
-
-
-def lost(when: str) -> End:
-    return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine vanished {when}")

@@ -42,6 +42,14 @@ class End:
     detail: str = ""
 
 
+def stopped(when: str) -> End:
+    return End(result=Result.FAILED, cause=Cause.STOPPED, detail=f"stopped {when}")
+
+
+def lost(when: str) -> End:
+    return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine vanished {when}")
+
+
 class Trip:
     """The state of one drive. `run` always equals the row in the ledger."""
 
@@ -49,6 +57,8 @@ class Trip:
         self.run = run
         self.spec = spec
         self.tools = tools
+        self.machine: Instance | None = None
+        """As it was last listed for a connection."""
         self._remote: Remote | None = None
         self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
 
@@ -77,6 +87,10 @@ class Trip:
         here, elsewhere = self.tools.wishes.current(), self.tools.ledger.wish(self.run.id)
         return max(here, elsewhere, key=lambda wish: wish.strength)
 
+    def is_stopping(self) -> bool:
+        """The user wants the run to end."""
+        return self.wish() in (Wish.STOP, Wish.DESTROY)
+
     def wait(self, seconds: float) -> None:
         """Time passes; the lock is kept."""
         self.tools.clock.sleep(seconds)
@@ -96,7 +110,8 @@ class Trip:
             machines = self.machines()
             if not machines:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
-            self._remote = self.tools.provider.connect(machines[0])
+            self.machine = machines[0]
+            self._remote = self.tools.provider.connect(self.machine)
         return self._remote
 
     def hang_up(self) -> None:

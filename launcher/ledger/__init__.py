@@ -218,6 +218,7 @@ def _run_of(row: sqlite3.Row) -> Run:
     values["phase"] = Phase(row["phase"])
     values["wish"] = Wish(row["wish"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
+    values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
     values["offer"] = None if row["offer"] is None else Offer(**json.loads(row["offer"]))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)

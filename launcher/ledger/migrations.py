@@ -70,7 +70,11 @@ def _first_tables(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-MIGRATIONS: Sequence[Migration] = (_first_tables,)
+def _phase_of_failure(db: sqlite3.Connection) -> None:
+    db.execute("ALTER TABLE runs ADD COLUMN failed_in TEXT")
+
+
+MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure)
 
 
 def schema_of(db: sqlite3.Connection) -> int:

@@ -73,6 +73,7 @@ def offer_of(row: OfferRow, spec: JobSpec) -> Offer | None:
         description=_describe(row),
         bid_usd_per_hour=bid,
         image=image_for(row),
+        cuda=row.cuda,
     )
 
 

@@ -1,4 +1,4 @@
-"""Renting: one request, and a machine that is what was offered, or none."""
+"""Renting: one request, and a machine that is ours, or none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import NoOfferError, ProviderError, UncertainError, VastrunError
+from launcher.inspection import rented_otherwise
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.launcher.vast.trying import LABEL, job, open_market, order, rent
@@ -47,6 +48,28 @@ def test_a_refused_request_leaves_nothing_behind(
         provider.rent(ordered)
     assert type(caught.value) is error
     assert not provider.instances()
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("wrong_gpu", "instead of"),
+        ("small_disk", "GB disk"),
+        ("old_driver", "CUDA"),
+        ("higher_price", "/h instead of"),
+    ],
+)
+def test_a_machine_that_is_not_what_was_offered_can_be_told_by_what_vast_lists(
+    vast: VastEmulator, provider: VastProvider, fault: str, said: str
+) -> None:
+    spec = job(disk_gb=20.0)
+    ordered = order(provider, spec, disk_gb=20.0)
+    vast.faults.add(fault)
+    rented = provider.rent(ordered)
+    assert said in rented_otherwise(rented, ordered.offer, spec.resources)
+    assert rented_otherwise(rented, ordered.offer, spec.resources) == rented_otherwise(
+        provider.instances()[0], ordered.offer, spec.resources
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""boot(trip): the box answers, its lease is armed, and it is the machine that was offered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher import inspection, policy
+from launcher.errors import GoneError, UnreachableError
+from launcher.flow.trip import End, Trip, lost, stopped
+from launcher.model import Cause, Instance
+from launcher.phases import Result
+from trainer import layout
+
+_PAUSE_S = 0.5
+_TELL_S = 30.0
+"""Progress within one state is told this often at most."""
+_INSPECTION_S = 150.0
+
+
+@dataclass
+class Patience:
+    """How long a machine may take, by how far it is. All moments in epoch seconds."""
+
+    began: float
+    moved_at: float
+    state: str = ""
+    note: str = ""
+    lease: str = ""
+    running_since: float | None = None
+    """As the provider says, while it does not answer."""
+    answers_since: float | None = None
+    told_at: float = 0.0
+
+    def news(self, machine: Instance, now: float) -> str:
+        """What to tell of a machine that does not answer yet; empty when nothing is new."""
+        moved = machine.state != self.state
+        if (machine.state, machine.note) != (self.state, self.note):
+            self.moved_at, self.state, self.note = now, machine.state, machine.note
+        if machine.state != "running":
+            self.running_since = None
+        elif self.running_since is None:
+            self.running_since = now
+        self.answers_since = None
+        if not moved and (self.moved_at < now or now - self.told_at < _TELL_S):
+            return ""
+        self.told_at = now
+        return f"{machine.state}: {machine.note}" if machine.note else machine.state
+
+    def answers(self, lease: str, now: float) -> None:
+        """The box answered; its lease is in that state."""
+        self.lease, self.running_since = lease, None
+        self.answers_since = self.answers_since or now
+
+    def late(self, now: float) -> str:
+        """Which limit was passed; empty while it may still come up."""
+        where = f"{self.state}: {self.note}" if self.note else self.state or "created"
+        limits = (
+            (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
+            (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
+            (self.moved_at, policy.STILL_S, f"it does not move on ({where})"),
+            (self.began, policy.BOOT_S, f"it is not ready ({where})"),
+        )
+        over = (
+            f"{text} after {limit:.0f} s"
+            for since, limit, text in limits
+            if since is not None and now - since > limit
+        )
+        return next(over, "")
+
+
+def boot(trip: Trip) -> End:
+    """Nothing is shipped to a box that cannot end itself, or that is not what was offered."""
+    patience = Patience(began=trip.now(), moved_at=trip.now())
+    while not (late := patience.late(trip.now())):
+        if trip.is_stopping():
+            return stopped("before its machine was ready")
+        try:
+            lease = _lease_state(trip)
+            if lease == "armed":
+                return _accepted(trip)
+            patience.answers(lease, trip.now())
+        except (UnreachableError, GoneError) as error:
+            trip.hang_up()
+            if isinstance(error, GoneError) and trip.is_gone():
+                return lost("while it booted")
+            _tell_progress(trip, patience)
+        trip.wait(_PAUSE_S)
+    return End(result=Result.FAILED, cause=Cause.HOST, detail=late)
+
+
+def unlike_its_offer(trip: Trip, machine: Instance) -> End | None:
+    """The end of a run whose machine is worse than was offered, by what the provider lists."""
+    if trip.tools.provider.free or trip.run.offer is None:
+        return None
+    return _refused(inspection.rented_otherwise(machine, trip.run.offer, trip.spec.resources))
+
+
+def _accepted(trip: Trip) -> End:
+    """Ends well when the machine is what was offered."""
+    end = _unlike_by_itself(trip)
+    for machine in trip.machines()[:1]:
+        end = end or unlike_its_offer(trip, machine)
+    if end is not None:
+        return end
+    trip.tell("the lease is armed")
+    return End(result=Result.OK)
+
+
+def _unlike_by_itself(trip: Trip) -> End | None:
+    """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
+    if trip.tools.provider.free or trip.run.offer is None:
+        return None
+    shown = trip.remote().run(inspection.COMMAND, timeout_s=_INSPECTION_S)
+    box = inspection.read_box(shown.stdout)
+    return _refused(inspection.shows_otherwise(box, trip.run.offer, trip.spec.resources))
+
+
+def _refused(difference: str) -> End | None:
+    if not difference:
+        return None
+    detail = f"the machine is not what was offered: {difference}"
+    return End(result=Result.FAILED, cause=Cause.HOST, detail=detail)
+
+
+def _tell_progress(trip: Trip, patience: Patience) -> None:
+    news = patience.news(trip.machine, trip.now()) if trip.machine else ""
+    if news:
+        trip.tell(news)
+
+
+def _lease_state(trip: Trip) -> str:
+    """As its state file says; the onstart scripts are not there yet."""
+    text = trip.remote().read(layout.LEASE_STATE).decode("utf-8", "replace")
+    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return facts.get("state", "not there")

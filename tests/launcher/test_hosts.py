@@ -1,0 +1,118 @@
+"""Hosts that failed are avoided for a while, and those that were not to blame are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.config import dump_job
+from launcher.hosts import avoided, blames_host, host_records
+from launcher.model import Cause, Offer, Phase, Run
+from tests.fakes import train_job
+
+NOW = 1_800_000_000.0
+DAY_S = 86_400.0
+
+OFFER = Offer(
+    id="1",
+    host="m1",
+    gpu_name="RTX 4090",
+    gpus=2,
+    gpu_memory_gb=24.0,
+    disk_gb=100.0,
+    usd_per_hour=3.6,
+    description="2 x RTX 4090",
+)
+
+
+def run(*, age_s: float = 0.0, lasted_s: float = 100.0, **changes: object) -> Run:
+    """A run on machine m1 that failed through its host, so long ago."""
+    ended_at = NOW - age_s
+    made = Run(
+        id="calm-heron-3f1a",
+        job="demo",
+        spec_json=dump_job(train_job()),
+        provider="vast",
+        phase=Phase.ENDED,
+        out_dir="/o",
+        created_at=ended_at - lasted_s,
+        phase_at=ended_at,
+        offer=OFFER,
+        host="m1",
+        usd_per_hour=3.6,
+        rented_at=ended_at - lasted_s,
+        released_at=ended_at,
+        ended_at=ended_at,
+        cause=Cause.HOST,
+        failed_in=Phase.BOOT,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ages_days", "is_avoided"),
+    [
+        ([], False),
+        ([0.9], True),
+        ([1.1], False),
+        ([1.1, 2.0], True),
+        ([6.9, 6.9], True),
+        ([7.1, 7.1], False),
+        ([13.0, 13.0, 13.0, 13.0], True),
+        ([15.0, 15.0, 15.0, 15.0], False),
+    ],
+)
+def test_a_host_is_avoided_after_one_fresh_or_two_recent_failures_and_forgiven_with_time(
+    ages_days: list[float], is_avoided: bool
+) -> None:
+    runs = [run(age_s=days * DAY_S) for days in ages_days]
+    assert ("m1" in avoided(runs, "vast", NOW)) is is_avoided
+
+
+def test_a_failure_weighs_half_after_seven_days() -> None:
+    (record,) = host_records([run(age_s=7 * DAY_S), run(age_s=14 * DAY_S)], NOW)
+    assert record.score == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("changes", "blamed"),
+    [
+        ({"cause": Cause.HOST, "failed_in": Phase.TRAIN}, True),
+        ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 0}, True),
+        ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 40}, False),
+        ({"cause": Cause.LOST, "failed_in": Phase.TRAIN}, True),
+        ({"cause": Cause.LOST, "failed_in": Phase.TRAIN, "rented_at": NOW - 3600}, False),
+        ({"cause": Cause.LOST, "failed_in": Phase.BOOT}, True),
+        ({"cause": Cause.LOST, "failed_in": Phase.SHIP, "rented_at": NOW - 900}, False),
+        ({"cause": Cause.USER_ERROR, "failed_in": Phase.BOOT}, False),
+        ({"cause": Cause.PROVIDER, "failed_in": Phase.BOOT}, False),
+        ({"cause": Cause.PREEMPTED}, False),
+        ({"cause": Cause.STOPPED}, False),
+        ({"cause": None, "failed_in": None}, False),
+    ],
+)
+def test_a_host_is_blamed_for_what_only_it_can_cause(changes: dict[str, object], blamed: bool) -> None:
+    assert blames_host(run(**changes)) is blamed  # type: ignore[arg-type]
+
+
+def test_a_host_that_did_well_has_a_record_and_is_not_avoided() -> None:
+    (record,) = host_records([run(cause=None, failed_in=None), run(cause=None, failed_in=None)], NOW)
+    assert (record.runs, record.failures, record.avoided) == (2, 0, False)
+
+
+def test_hosts_of_another_provider_are_another_s() -> None:
+    assert not avoided([run(provider="docker")], "vast", NOW)
+
+
+def test_a_computer_that_costs_nothing_is_never_avoided() -> None:
+    assert not avoided([run(usd_per_hour=0.0), run(usd_per_hour=0.0)], "vast", NOW)
+
+
+def test_a_host_that_was_planned_for_but_never_rented_has_no_record() -> None:
+    assert not host_records([run(rented_at=None)], NOW)
+
+
+def test_the_worst_host_comes_first() -> None:
+    runs = [run(host="m1", age_s=5 * DAY_S), run(host="m2"), run(host="m3", cause=None)]
+    assert [record.host for record in host_records(runs, NOW)] == ["m2", "m1", "m3"]

@@ -1,0 +1,142 @@
+"""A machine is compared with its offer: by its provider's list, and by what its own tools print."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from launcher.inspection import COMMAND, Box, read_box, rented_otherwise, shows_otherwise
+from launcher.job import Resources
+from launcher.model import Instance, Offer
+
+OFFER = Offer(
+    id="1",
+    host="m1",
+    gpu_name="RTX 4090",
+    gpus=2,
+    gpu_memory_gb=24.6,
+    disk_gb=800.0,
+    usd_per_hour=0.80,
+    description="2 x RTX 4090",
+    cuda=12.8,
+)
+WANTED = Resources(gpus=2, disk_gb=100.0, memory_gb=64.0)
+LISTED = Instance(
+    id="7",
+    label="vastrun-calm-heron-3f1a",
+    state="running",
+    usd_per_hour=0.81,
+    rented_at=0.0,
+    gpu_name="RTX 4090",
+    gpus=2,
+    memory_gb=64.0,
+    disk_gb=100.0,
+    cuda=12.8,
+)
+SHOWN = """\
+disk_kb 104857600
+memory_kb 263996412
+memory_bytes 68719476736
+gpu 24564, NVIDIA GeForce RTX 4090
+gpu 24564, NVIDIA GeForce RTX 4090
+cuda 12.8
+"""
+
+
+def test_a_machine_as_offered_is_accepted() -> None:
+    assert rented_otherwise(LISTED, OFFER, WANTED) == ""
+    assert shows_otherwise(read_box(SHOWN), OFFER, WANTED) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gpu_name": "RTX 3090"}, "RTX 3090 instead of RTX 4090"),
+        ({"gpus": 1}, "1 of 2 GPUs"),
+        ({"disk_gb": 50.0}, "50 GB disk instead of 100"),
+        ({"memory_gb": 32.0}, "32 GB memory instead of 64"),
+        ({"cuda": 12.4}, "CUDA 12.4 instead of 12.8"),
+        ({"usd_per_hour": 1.2}, "$1.200/h instead of $0.800/h"),
+    ],
+)
+def test_what_the_provider_lists_must_be_what_it_offered(changes: dict[str, object], said: str) -> None:
+    listed = replace(LISTED, **changes)  # type: ignore[arg-type]
+    assert rented_otherwise(listed, OFFER, WANTED) == said
+
+
+def test_what_the_provider_does_not_say_yet_is_no_fault() -> None:
+    fresh = replace(LISTED, gpu_name="", gpus=0, memory_gb=0.0, disk_gb=0.0, cuda=0.0)
+    assert rented_otherwise(fresh, OFFER, WANTED) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("gpu 24564, NVIDIA GeForce RTX 4090\n" * 2, "", "nvidia-smi shows no GPU"),
+        ("gpu 24564, NVIDIA GeForce RTX 4090\n" * 2, "gpu 24564, NVIDIA GeForce RTX 4090\n", "1 of 2 GPUs"),
+        ("RTX 4090\ncuda", "RTX 3090\ncuda", "NVIDIA GeForce RTX 3090 instead of RTX 4090"),
+        ("gpu 24564", "gpu 12282", "12 GB a GPU instead of 25"),
+        ("cuda 12.8", "cuda 12.4", "CUDA 12.4 instead of 12.8"),
+        ("disk_kb 104857600", "disk_kb 52428800", "54 GB disk instead of 100"),
+        ("memory_bytes 68719476736", "memory_bytes 34359738368", "34 GB memory instead of 64"),
+    ],
+)
+def test_what_the_box_shows_must_be_what_was_offered(old: str, new: str, said: str) -> None:
+    assert old in SHOWN
+    assert shows_otherwise(read_box(SHOWN.replace(old, new)), OFFER, WANTED) == said
+
+
+def test_a_job_without_gpus_does_not_ask_for_any() -> None:
+    assert shows_otherwise(Box(disk_gb=100.0), OFFER, Resources(gpus=0, disk_gb=100.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("offered", "shown", "same"),
+    [
+        ("RTX 4090", "NVIDIA GeForce RTX 4090", True),
+        ("RTX 4090", "NVIDIA GeForce RTX 4090 D", False),
+        ("RTX 3060 Ti", "NVIDIA GeForce RTX 3060 Ti", True),
+        ("RTX 3060", "NVIDIA GeForce RTX 3060 Ti", False),
+        ("RTX 4070S Ti", "NVIDIA GeForce RTX 4070 Ti SUPER", True),
+        ("A100 SXM4", "NVIDIA A100-SXM4-80GB", True),
+        ("A100 PCIE", "NVIDIA A100 80GB PCIe", True),
+        ("H100 SXM", "NVIDIA H100 80GB HBM3", True),
+        ("H100 NVL", "NVIDIA H100 NVL", True),
+        ("H200", "NVIDIA H200", True),
+        ("H100 SXM", "NVIDIA H200", False),
+        ("RTX 6000Ada", "NVIDIA RTX 6000 Ada Generation", True),
+        ("RTX A6000", "NVIDIA RTX A6000", True),
+        ("RTX A6000", "NVIDIA RTX A4000", False),
+        ("Tesla V100", "Tesla V100-SXM2-16GB", True),
+        ("L40S", "NVIDIA L40S", True),
+    ],
+)
+def test_a_gpu_is_known_by_the_name_that_its_driver_gives_it(offered: str, shown: str, same: bool) -> None:
+    box = Box(gpus=((shown, 24.6),))
+    offer = replace(OFFER, gpu_name=offered, gpus=1, gpu_memory_gb=0.0)
+    assert (shows_otherwise(box, offer, Resources(gpus=1)) == "") is same
+
+
+@pytest.mark.parametrize("text", ["", "disk_kb\n", "memory_bytes max\n", "gpu , \n\n", "what is this"])
+def test_what_cannot_be_read_is_unknown(text: str) -> None:
+    box = read_box(text)
+    assert (box.disk_gb, box.memory_gb, box.cuda) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_command_runs_in_any_shell_and_tells_disk_and_memory(shell: str) -> None:
+    done = subprocess.run([shell, "-c", COMMAND], capture_output=True, text=True, timeout=150, check=False)
+    box = read_box(done.stdout)
+    assert box.disk_gb > 0
+    assert box.memory_gb > 0
+
+
+def test_the_cuda_version_is_found_in_the_table_that_nvidia_smi_prints() -> None:
+    table = "| NVIDIA-SMI 570.133.20     Driver Version: 570.133.20     CUDA Version: 12.8     |"
+    (sed,) = [line.split("| ")[-1] for line in COMMAND.splitlines() if "CUDA" in line]
+    done = subprocess.run(
+        ["sh", "-c", sed], input=table, capture_output=True, text=True, timeout=10, check=True
+    )
+    assert read_box(done.stdout).cuda == 12.8
