@@ -16,7 +16,7 @@ from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.onstart import BOX
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
-from launcher.providers.vast.stops import stop_error
+from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
@@ -37,6 +37,7 @@ class VastProvider:
         self._keys = KeyRing(state / "keys")
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._opened: set[str] = set()
+        self._offline_since: dict[str, float] = {}
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
@@ -65,6 +66,8 @@ class VastProvider:
             raise fault
         if row.is_stopped:
             raise stop_error(row, credit_usd=self._api.credit_usd(), now=self._clock.now())
+        if self._offline_s(row) >= OFFLINE_S:
+            raise offline_error(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
         if not boot.may_answer(row) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
@@ -79,6 +82,14 @@ class VastProvider:
     def _row(self, instance_id: str) -> InstanceRow | None:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
         return None if found is None else InstanceRow.of(found)
+
+    def _offline_s(self, row: InstanceRow) -> float:
+        """How long Vast has called the host offline, as far as this launcher has seen."""
+        now = self._clock.now()
+        if row.actual_status != "offline":
+            self._offline_since.pop(row.id, None)
+            return 0.0
+        return now - self._offline_since.setdefault(row.id, now)
 
     def _shell(self, row: InstanceRow, addresses: Sequence[tuple[str, int]]) -> Remote:
         run_id = row.label.removeprefix(LABEL_PREFIX)

@@ -1,4 +1,4 @@
-"""Why an instance stopped without our asking. Its row looks the same each time: other evidence tells."""
+"""Why an instance does not run any more. Its row looks the same each time: other evidence tells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from launcher.errors import ProviderError
 from launcher.model import Cause
 from launcher.providers.vast.rows import InstanceRow
 
+OFFLINE_S = 600.0
+"""A host that Vast calls offline for this long is given up. A shorter silence means nothing."""
 _CLOCK_SKEW_S = 60.0
 
 
@@ -26,4 +28,13 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
     else:
         error = ProviderError(f"instance {row.id} was stopped, and not by this launcher")
         error.cause = Cause.LOST
+    return error
+
+
+def offline_error(row: InstanceRow) -> ProviderError:
+    """The host is gone, and has been for a while."""
+    error = ProviderError(
+        f"machine {row.machine_id} has been offline for {OFFLINE_S / 60:.0f} min, says Vast"
+    )
+    error.cause = Cause.LOST
     return error

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from launcher.errors import AuthError, GoneError, UnreachableError
+from launcher.errors import AuthError, GoneError, ProviderError, UnreachableError
 from launcher.model import Cause
 from launcher.providers.vast import VastProvider
+from launcher.providers.vast.stops import OFFLINE_S
 from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.launcher.vast.trying import eventually, eventually_refused, job, open_market, order, rent
+from tests.fakes import FakeClock
+from tests.launcher.vast.trying import eventually, eventually_refused, job, open_market, order, rent, show
 
 
 def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvider) -> None:
@@ -114,6 +117,25 @@ def test_a_stop_for_lack_of_credit_is_told_from_a_lost_bid(
     vast.faults.add("credit_zero")
     machine = provider.rent(order(provider, job(interruptible=True)))
     assert "credit is used up" in str(eventually_refused(provider, machine))
+
+
+def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    clock = FakeClock(time.time())
+    provider = open_market(vast, tmp_path, clock)
+    machine = rent(provider)
+    show(vast, machine, "offline")
+    provider.connect(machine)
+    show(vast, machine, "running")
+    clock.sleep(OFFLINE_S)
+    provider.connect(machine)
+    show(vast, machine, "offline")
+    provider.connect(machine)
+    clock.sleep(OFFLINE_S)
+    with pytest.raises(ProviderError, match="offline for 10 min") as caught:
+        provider.connect(machine)
+    assert caught.value.cause is Cause.LOST
 
 
 def test_a_stop_that_nobody_here_asked_for_is_a_loss(vast: VastEmulator, provider: VastProvider) -> None:

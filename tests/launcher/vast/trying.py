@@ -20,10 +20,10 @@ from tests.fakes import FakeClock, train_job
 LABEL = "vastrun-calm-heron-3f1a"
 
 
-def open_market(vast: VastEmulator, state: Path) -> VastProvider:
+def open_market(vast: VastEmulator, state: Path, clock: FakeClock | None = None) -> VastProvider:
     """The provider, with a clock that passes every pause at once."""
     account = Account(key=vast.account_key, server=vast.url)
-    return VastProvider(account, state, clock=FakeClock(time.time()))
+    return VastProvider(account, state, clock=clock or FakeClock(time.time()))
 
 
 def job(**resources: Any) -> JobSpec:
@@ -69,3 +69,10 @@ def eventually_refused(provider: VastProvider, machine: Instance) -> ProviderErr
         except ProviderError as error:
             return error
     raise AssertionError("it was not given up")
+
+
+def show(vast: VastEmulator, machine: Instance, status: str) -> None:
+    """Vast reads so from now on, once the machine runs."""
+    assert eventually(lambda: vast.instances.get(int(machine.id)).runs)
+    with vast.lock:
+        vast.instances.get(int(machine.id)).actual = status
