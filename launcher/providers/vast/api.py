@@ -18,6 +18,7 @@ SERVER = "https://console.vast.ai"
 _TIMEOUT_S = 30.0
 _PAUSES_S = (1.0, 4.0)
 _BACK_OFF_S = (5.0, 15.0, 45.0)
+_LONGEST_PAUSE_S = 120.0
 _PAGE = 25
 _PAGES = 400
 _T = TypeVar("_T")
@@ -166,6 +167,7 @@ class VastApi:
 
     def _answer(self, endpoint: str, call: Callable[[], _T]) -> _T:
         """The answer to one call, in its turn. One that came too often was not carried out: asked again."""
+        self._sdk()  # brings requests along, or says what is missing
         pauses = iter(_BACK_OFF_S)
         while True:
             self._limiter.wait(endpoint)
@@ -173,9 +175,10 @@ class VastApi:
                 return _once(call)
             except Refused as refused:
                 pause = next(pauses, None) if refused.answer.too_often else None
-                if pause is None:
+                asked = refused.answer.retry_after_s() or 0.0
+                if pause is None or asked > _LONGEST_PAUSE_S:
                     raise
-                self._limiter.hold_off(endpoint, max(pause, refused.answer.retry_after_s() or 0.0))
+                self._limiter.hold_off(endpoint, max(pause, asked))
 
     def _sdk(self) -> VastAI:
         if self._made is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,24 @@ def test_without_a_key_the_error_says_where_one_is_looked_for(environ: dict[str,
 def test_an_account_that_is_printed_shows_no_key() -> None:
     account = Account(key="very-secret")
     assert "very-secret" not in f"{account!r} {account} {[account]}"
+
+
+def test_without_vast_s_own_package_the_error_says_what_to_install(environ: dict[str, str]) -> None:
+    script = """
+import os, sys
+from launcher.errors import UsageError
+from launcher.wiring import wire
+
+sys.modules["vastai"] = sys.modules["requests"] = None
+try:
+    wire(os.environ).provider("vast").instances()
+except UsageError as error:
+    print(error.hint)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ | {"VAST_API_KEY": "key"}, capture_output=True, text=True
+    )
+    assert done.stdout == "pip install 'vastrun[vast]'\n", done.stderr
 
 
 def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvider, tmp_path: Path) -> None:
