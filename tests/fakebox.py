@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import posixpath
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -27,11 +28,29 @@ class Training:
     writes_outcome: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """How long a machine takes to come up, and how often its provider tells of another layer."""
+
+    seconds: float = 0.0
+    layer_s: float = math.inf
+
+
 class FakeBox:
     """One rented machine: files, a lease and a training, all functions of the clock."""
 
-    def __init__(self, instance: Instance, order: Order, training: Training, clock: Clock) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        order: Order,
+        training: Training,
+        clock: Clock,
+        *,
+        loading: Loading = Loading(),
+    ) -> None:
         self.instance = instance
+        self.loading = loading
+        self.up_at = instance.rented_at + loading.seconds
         self.training = training
         self.files: dict[str, bytes] = {"lease.sh": order.onstart.encode()}
         self.modes: dict[str, int] = {}
@@ -42,9 +61,20 @@ class FakeBox:
         self._env = order.env
         self._clock = clock
 
+    @property
+    def is_up(self) -> bool:
+        return self._clock.now() >= self.up_at
+
+    def listed(self) -> Instance:
+        """The machine as its provider lists it."""
+        if self.is_up:
+            return self.instance
+        layer = int((self._clock.now() - self.instance.rented_at) / self.loading.layer_s)
+        return replace(self.instance, state="loading", note=f"layer {layer}: Pulling fs layer")
+
     def lease_end(self) -> float | None:
         """When the lease ended this machine; None while it lives."""
-        now, born = self._clock.now(), self.instance.rented_at
+        now, born = self._clock.now(), self.up_at
         ends = [born + float(self._env["LEASE_LIFE_S"])]
         if self.started_at is None:
             ends.append(born + float(self._env["LEASE_SHIP_S"]))
@@ -56,9 +86,7 @@ class FakeBox:
         """Everything that should have happened by now has."""
         now = self._clock.now()
         self.files[layout.LEASE_STATE] = b"state=armed\n"
-        stop_from = (
-            self.instance.rented_at + float(self._env["LEASE_LIFE_S"]) - float(self._env["LEASE_GRACE_S"])
-        )
+        stop_from = self.up_at + float(self._env["LEASE_LIFE_S"]) - float(self._env["LEASE_GRACE_S"])
         if now >= stop_from:
             self.files.setdefault(layout.STOP, self._env["LEASE_LIFE_CAUSE"].encode())
         if self.started_at is None or self.ended_at is not None:

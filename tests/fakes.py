@@ -27,7 +27,7 @@ from launcher.model import (
     Wish,
 )
 from launcher.ports import Remote
-from tests.fakebox import FakeBox, Training
+from tests.fakebox import FakeBox, Loading, Training
 from trainer import layout
 from trainer.config import TrainConfig
 
@@ -63,8 +63,8 @@ class FakeProvider:
         self.taken: set[str] = set()
         self.cut_off = False
         """No box answers while this is set; the market itself does."""
-        self.stuck: set[str] = set()
-        """Hosts whose machines load for ever."""
+        self.loading: dict[str, Loading] = {}
+        """How long the machines of a host take to come up; the others are up at once."""
         self.impostors: set[str] = set()
         """Hosts whose machines have other GPUs than was offered, as only the box shows."""
         self.overpriced: set[str] = set()
@@ -96,19 +96,19 @@ class FakeProvider:
         instance = Instance(
             id=str(next(self._ids)),
             label=order.label,
-            state="loading" if order.offer.host in self.stuck else "running",
+            state="running",
             usd_per_hour=order.offer.usd_per_hour * (2 if order.offer.host in self.overpriced else 1),
             rented_at=self.clock.now(),
             host=order.offer.host,
-            note="6a0ac1617861: Pulling fs layer" if order.offer.host in self.stuck else "",
         )
-        self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock)
+        loading = self.loading.get(order.offer.host, Loading())
+        self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock, loading=loading)
         self.most_at_once = max(self.most_at_once, len(self._boxes))
         return instance
 
     def instances(self) -> Sequence[Instance]:
         self._settle()
-        return [box.instance for box in self._boxes.values()]
+        return [box.listed() for box in self._boxes.values()]
 
     def connect(self, instance: Instance) -> Remote:
         self.box(instance.id)
@@ -124,7 +124,7 @@ class FakeProvider:
         if instance_id not in self._boxes:
             raise GoneError(f"no such machine: {instance_id}")
         box = self._boxes[instance_id]
-        if self.cut_off or box.instance.state == "loading":
+        if self.cut_off or not box.is_up:
             raise UnreachableError("connection timed out")
         box.advance()
         return box

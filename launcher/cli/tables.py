@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = {
     "resume": "Go on with a run whose launcher was killed.",
     "why": "Say why a run ended as it did, with all proofs, and what to try next.",
     "cost": "Say what runs cost.",
+    "hosts": "List the machines that were rented, and which are avoided since they failed.",
     "pull": "Fetch a run's outputs from its machine again.",
     "reap": "End machines of ours that no open run claims.",
     "completion": "Print the completion script of a shell.",

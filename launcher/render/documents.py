@@ -10,6 +10,7 @@ from typing import Any
 from launcher.actions.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
 from launcher.advice import advice_for
 from launcher.exits import exit_code_of
+from launcher.hosts import HostRecord
 from launcher.job import JobSpec
 from launcher.render.costs import hours_of
 
@@ -72,6 +73,10 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
         ],
         "usd": sum(row.usd for row in rows),
     }
+
+
+def hosts_document(records: Sequence[HostRecord]) -> Document:
+    return {"hosts": [asdict(record) for record in records]}
 
 
 def plan_document(plan: Plan) -> Document:

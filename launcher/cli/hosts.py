@@ -1,0 +1,24 @@
+"""`vastrun hosts`: which machines failed, and which are avoided for now."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import json_option, show
+from launcher.hosts import host_records
+from launcher.render.documents import hosts_document
+from launcher.render.hosts import hosts_table
+from launcher.wiring import Wiring
+
+
+@click.command("hosts")
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, as_json: bool) -> None:
+    """List the machines that were rented, the worst first, and say which are avoided for now.
+
+    One failure keeps a machine away for a day, several for longer: their weight halves every week.
+    """
+    now = wiring.now()
+    records = host_records(wiring.ledger().runs(), now)
+    show(hosts_document(records), hosts_table(records, now), as_json=as_json)

@@ -1,0 +1,131 @@
+"""A machine that never gets ready, or is not what was offered, is given back, noted, and another is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher import policy
+from launcher.model import Cause, Phase
+from tests.fakebox import Loading
+from tests.fakes import FakeProvider
+from tests.launcher.terminal import Terminal
+from tests.launcher.world import World
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+def hosts(*numbers: int) -> set[str]:
+    return {f"host-{number}" for number in numbers}
+
+
+def load_for_ever(market: FakeProvider) -> None:
+    market.loading["host-1"] = Loading(seconds=math.inf)
+
+
+def have_other_gpus(market: FakeProvider) -> None:
+    market.impostors = hosts(1)
+
+
+def cost_more(market: FakeProvider) -> None:
+    market.overpriced = hosts(1)
+
+
+@pytest.mark.parametrize("misbehave", [load_for_ever, have_other_gpus, cost_more])
+def test_another_machine_is_taken_when_one_never_gets_ready(
+    terminal: Terminal, misbehave: Callable[[FakeProvider], None]
+) -> None:
+    misbehave(terminal.market)
+    end = terminal.launch()
+    assert end.exit_code == 0, end.output
+    good, bad = terminal.ledger.runs()
+    assert (bad.host, bad.cause, bad.phase) == ("host-1", Cause.HOST, Phase.ENDED)
+    assert (good.host, good.parent) == ("host-2", bad.id)
+    assert terminal.market.most_at_once == 1
+    assert terminal.machines() == 0
+
+
+def test_the_next_attempt_says_what_the_bad_machine_cost_and_why(terminal: Terminal) -> None:
+    terminal.market.impostors = hosts(1)
+    end = terminal.launch()
+    (line,) = [line for line in end.stderr.splitlines() if "attempt 2: " in line]
+    assert " ended with host for $0.0" in line
+    assert "Tesla T4 instead of RTX 4090" in end.stderr
+
+
+def test_the_outputs_come_to_the_folder_that_the_user_named(terminal: Terminal) -> None:
+    terminal.market.impostors = hosts(1)
+    terminal.launch()
+    assert terminal.ledger.runs()[0].out_dir == str(terminal.folder / "out")
+
+
+def test_after_three_other_machines_it_gives_up(terminal: Terminal) -> None:
+    terminal.market.impostors = hosts(*range(1, 8))
+    end = terminal.launch()
+    assert end.exit_code == 5
+    assert [run.host for run in reversed(terminal.ledger.runs())] == ["host-1", "host-2", "host-3", "host-4"]
+    assert terminal.machines() == 0
+
+
+def test_a_host_that_failed_is_avoided_by_the_next_launch_and_listed(terminal: Terminal) -> None:
+    terminal.market.impostors = hosts(1)
+    terminal.launch()
+    terminal.launch()
+    assert terminal.ledger.runs()[0].host == "host-2"
+    worst = terminal.document("hosts")["hosts"][0]
+    assert (worst["host"], worst["failures"], worst["avoided"]) == ("host-1", 1, True)
+    table = terminal.type("hosts").stdout
+    assert table.splitlines()[1].split()[:3] == ["host-1", "1", "1"]
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_when_every_offer_is_on_a_host_that_failed_the_error_says_so(terminal: Terminal) -> None:
+    terminal.market.impostors = hosts(*range(1, 8))
+    terminal.launch()
+    terminal.launch()
+    end = terminal.launch()
+    assert end.exit_code == 8
+    assert "7 offers fit, all of them on hosts that failed before" in end.stderr
+    assert "vastrun hosts" in end.stderr
+
+
+def test_a_machine_that_does_not_move_on_is_given_up_and_its_progress_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.loading["host-1"] = Loading(seconds=math.inf)
+    run = world.launch()
+    assert (run.cause, run.failed_in) == (Cause.HOST, Phase.BOOT)
+    assert run.detail == (
+        f"it does not move on (loading: layer 0: Pulling fs layer) after {policy.STILL_S:.0f} s"
+    )
+    told = [event.text for event in world.screen.events if event.phase is Phase.BOOT]
+    assert told[0] == "loading: layer 0: Pulling fs layer"
+    assert len(told) == 2, "what does not change is told once"
+
+
+def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.cut_off = True
+    run = world.launch()
+    assert run.cause is Cause.HOST
+    assert run.detail == f"it runs but does not answer after {policy.ANSWER_S:.0f} s"
+
+
+def test_a_slow_machine_that_moves_on_gets_more_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.loading["host-1"] = Loading(seconds=policy.STILL_S * 2, layer_s=100.0)
+    run = world.launch()
+    assert run.cause is None, run.detail
+
+
+def test_no_machine_gets_more_than_the_longest_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.loading["host-1"] = Loading(seconds=policy.BOOT_S * 2, layer_s=100.0)
+    run = world.launch()
+    assert run.cause is Cause.HOST
+    assert run.detail.startswith("it is not ready (loading: layer ")
