@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from launcher.model import Milestone, Phase, Run, Verdict
+from launcher.model import Event, Milestone, Phase, Run, Verdict
 from launcher.phases import VERDICT_OF
 from launcher.policy import DESTROY_TRIES, cost_usd
 
@@ -14,6 +14,9 @@ BUDGET_SHARES: Mapping[Milestone, float] = {
     Milestone.BUDGET_100: 1.0,
 }
 """The share of `limits.usd` at which each is reached, in rising order."""
+
+_MEMO = "notified: "
+"""Begins a line of the diary that says what was told."""
 
 ENDING_OF: Mapping[Verdict, Milestone] = {
     Verdict.SUCCEEDED: Milestone.END,
@@ -38,6 +41,22 @@ def milestones_due(
     elif run.phase is Phase.DESTROY and run.destroy_tries >= DESTROY_TRIES:
         due.append(Milestone.NOT_DESTROYED)
     return [milestone for milestone in due if milestone not in told]
+
+
+def memo_of(milestone: Milestone) -> str:
+    """The line of the diary that says that it was told."""
+    return _MEMO + milestone
+
+
+def is_memo(event: Event) -> bool:
+    """True for such a line, whichever milestone it is of."""
+    return event.text.startswith(_MEMO)
+
+
+def told_in(events: Iterable[Event]) -> set[Milestone]:
+    """The milestones that a diary says were told."""
+    lines = {event.text for event in events}
+    return {milestone for milestone in Milestone if memo_of(milestone) in lines}
 
 
 def _budget_due(

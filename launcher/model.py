@@ -302,6 +302,21 @@ class Notice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How an account stands with a provider that costs money."""
+
+    credit_usd: float
+    clock_ahead_s: float | None
+    """This computer's clock against the provider's; None: it does not say."""
+    needed: tuple[str, ...]
+    """The permissions of a key that is just enough."""
+    refused: tuple[str, ...]
+    """Those of them that the key was seen to lack."""
+    wider: bool | None
+    """The key may do more than needed; None: cannot be told."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Driver:
     """Who drives a run, until when. Nobody else may change its row before that."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from launcher.job import JobSpec
 from launcher.model import (
@@ -18,6 +18,7 @@ from launcher.model import (
     Order,
     Parcel,
     Run,
+    Standing,
     Wish,
 )
 
@@ -92,6 +93,15 @@ class Provider(Protocol):
 
     def destroy(self, instance_id: str) -> None:
         """Asks for the machine's end; returns when the provider agreed or has no such machine."""
+        ...
+
+
+@runtime_checkable
+class HasAccount(Protocol):
+    """What a provider that costs money can say besides."""
+
+    def standing(self) -> Standing:
+        """How the account stands. Changes nothing. Raises AuthError, ProviderError."""
         ...
 
 

@@ -34,6 +34,10 @@ DEFAULT_PROVIDER = "local"
 class Wiring:
     """What the commands work with. Each part is made when it is first asked for."""
 
+    state: Path
+    """The folder of everything that is kept between commands."""
+    python: str
+    """What trains on this computer."""
     ledger: Callable[[], Ledger]
     provider: Callable[[str], Provider]
     packer: Callable[[Path | None], Packer]
@@ -129,6 +133,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         return UrlNotifier(environ, say)
 
     return Wiring(
+        state=state,
+        python=_python(environ),
         ledger=ledger,
         provider=provider,
         packer=packer,
@@ -153,7 +159,11 @@ def _made_of(name: str, environ: Mapping[str, str], state: Path) -> tuple[object
     """What a provider needs besides a clock."""
     if name == "vast":
         return _vast_account(environ), state
-    return state / "boxes", environ.get("VASTRUN_PYTHON", sys.executable)
+    return state / "boxes", _python(environ)
+
+
+def _python(environ: Mapping[str, str]) -> str:
+    return environ.get("VASTRUN_PYTHON", sys.executable)
 
 
 def _vast_account(environ: Mapping[str, str]) -> object:

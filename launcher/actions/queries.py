@@ -12,6 +12,7 @@ from launcher.flow.renting import choose
 from launcher.flow.sight import look
 from launcher.hosts import avoided
 from launcher.job import JobSpec
+from launcher.milestones import is_memo
 from launcher.model import Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
 from launcher.outputs import Outputs
 from launcher.policy import cost_usd, lease_of, ours, worst_case_usd
@@ -125,7 +126,8 @@ def detail_of(ledger: Ledger, provider: Provider, run: Run, now: float) -> RunDe
 
 def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     """The evidence on a run."""
-    outputs, events = Outputs(run), ledger.events(run.id)
+    outputs = Outputs(run)
+    events = [event for event in ledger.events(run.id) if not is_memo(event)]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
     return Explanation(
         row=row_of(ledger, run, now),

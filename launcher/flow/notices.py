@@ -6,12 +6,10 @@ from contextlib import suppress
 
 from launcher.errors import StorageError
 from launcher.job import JobSpec
-from launcher.milestones import milestones_due
+from launcher.milestones import memo_of, milestones_due, told_in
 from launcher.model import Event, Milestone, Notice, Run
 from launcher.policy import cost_usd
 from launcher.ports import Clock, Ledger, Notifier
-
-_TOLD = "notified: "
 
 
 class Notices:
@@ -33,14 +31,13 @@ class Notices:
             self._notifier.send(
                 Notice(milestone=milestone, run=run, at=now, usd=usd, limit_usd=limit_usd), self._spec
             )
-            event = Event(run_id=run.id, at=now, phase=run.phase, text=_TOLD + milestone, usd=usd)
+            event = Event(run_id=run.id, at=now, phase=run.phase, text=memo_of(milestone), usd=usd)
             with suppress(StorageError):
                 self._ledger.tell(event)
 
     def _told_before(self, run: Run) -> set[Milestone]:
         if self._told is None:
-            lines: set[str] = set()
+            self._told = set()
             with suppress(StorageError):
-                lines = {event.text for event in self._ledger.events(run.id)}
-            self._told = {milestone for milestone in Milestone if _TOLD + milestone in lines}
+                self._told = told_in(self._ledger.events(run.id))
         return self._told

@@ -131,6 +131,11 @@ def delete_api_key(world: World, call: Call) -> Reply:
     return reply({"success": True})
 
 
+def list_machines(world: World, call: Call) -> Reply:
+    """Machines that the account lets: none."""
+    return reply({"machines": []})
+
+
 def show_secrets(world: World, call: Call) -> Reply:
     """Variables that every container gets."""
     return reply({"success": True, "secrets": world.account.secrets})
@@ -185,6 +190,7 @@ ROUTES = (
     Route("GET", "/v0/auth/apikeys/#", "show_api_key", "user_read", show_api_key),
     Route("POST", "/v0/auth/apikeys", "create_api_key", "user_write", create_api_key),
     Route("DELETE", "/v0/auth/apikeys/#", "delete_api_key", "user_write", delete_api_key),
+    Route("GET", "/v0/machines", "list_machines", "machine_read", list_machines),
     Route("GET", "/v0/secrets", "show_secrets", "user_read", show_secrets),
     Route("POST", "/v0/secrets", "write_secret", "user_write", write_secret),
     Route("PUT", "/v0/secrets", "write_secret", "user_write", write_secret),

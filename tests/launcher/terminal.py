@@ -110,6 +110,7 @@ class Terminal:
         self, folder: Path, *trainings: Training, usd_per_hour: float = PRICE, who: str = "desk:1:1.0"
     ) -> None:
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         self.clock = FakeClock()
         self.market = Market(self.clock, list(trainings) or [Training()], usd_per_hour=usd_per_hour)
         self.ledger = SqliteLedger(folder / "ledger.db", now=self.clock.now, alive=lambda _: True)
@@ -144,6 +145,8 @@ class Terminal:
 
     def wiring(self) -> Wiring:
         return Wiring(
+            state=self.folder,
+            python=sys.executable,
             ledger=lambda: self.ledger,
             provider=lambda _: self.market,
             packer=lambda _: FakePacker(self.folder),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from launcher.errors import GoneError, ProviderError, UnreachableError
 from launcher.job import JobSpec
-from launcher.model import LABEL_PREFIX, Instance, Offer, Order
+from launcher.model import LABEL_PREFIX, Instance, Offer, Order, Standing
 from launcher.ports import Clock, Remote
+from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, market, renting
 from launcher.providers.vast.api import SERVER, Account, VastApi
 from launcher.providers.vast.limits import Limiter
@@ -78,6 +79,10 @@ class VastProvider:
         if instance_id.isdecimal():
             with contextlib.suppress(GoneError):
                 self._api.destroy(instance_id)
+
+    def standing(self) -> Standing:
+        """The account's credit, and what its key may do."""
+        return accounts.standing(self._api, self._clock.now)
 
     def _row(self, instance_id: str) -> InstanceRow | None:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None

@@ -120,10 +120,26 @@ class VastApi:
 
     def credit_usd(self) -> float:
         """Dollars left on the account."""
-        credit = _object(self._repeat("account", lambda: self._sdk().show_user())).get("credit")
+        credit = self.account()[0].get("credit")
         if not isinstance(credit, int | float):
             raise ProviderError("Vast does not say how much credit the account has")
         return float(credit)
+
+    def account(self) -> tuple[Mapping[str, Any], str | None]:
+        """The account's row, and the answer's Date header."""
+
+        def show() -> Any:
+            # The SDK's own show_user does not hand on the header.
+            answer = self._sdk().client.get("/users/current")
+            answer.raise_for_status()
+            return answer.json(), answer.headers.get("Date")
+
+        user, date = self._repeat("account", show)
+        return _object(user), date
+
+    def hosted_machines(self) -> None:
+        """Returns when the key may read the machines that the account lets; raises AuthError when not."""
+        self._repeat("account", lambda: self._sdk().show_machines())
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """The instance lets the owner of that SSH key in."""

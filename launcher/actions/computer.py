@@ -1,0 +1,67 @@
+"""What this computer can do: write, store, and run a training of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+TOOLS = ("bash", "setsid", "flock", "tar")
+"""What a box on this computer is run with."""
+_MODULES = ("torch", "numpy", "h5py", "annotated_types")
+_OLDEST = (3, 11)
+_PROBE_S = 30.0
+# Looked for, not imported: torch alone takes seconds.
+_PROBE = """
+import importlib.util, json, sys
+missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+print(json.dumps({"version": sys.version_info[:2], "missing": missing}))
+"""
+
+
+def write_fault(folder: Path) -> str | None:
+    """Why nothing can be written there; None when it can."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def free_gb(folder: Path) -> float:
+    """Free disk at the folder, which need not exist yet."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free / 1e9
+
+
+def missing_tools() -> list[str]:
+    """Those of TOOLS that are not here."""
+    return [tool for tool in TOOLS if shutil.which(tool) is None]
+
+
+def python_fault(python: str) -> str | None:
+    """Why that Python cannot run the trainer; None when it can."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE, *_MODULES],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_S,
+        )
+        found = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_PROBE_S:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError:
+        return f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"
+    if tuple(found["version"]) < _OLDEST:
+        return f"it is Python {'.'.join(map(str, found['version']))}; 3.11 or newer is needed"
+    return f"it has no {', '.join(found['missing'])}" if found["missing"] else None

@@ -1,0 +1,65 @@
+"""The account as Vast sees it: its credit, its clock, and what its key may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+
+from launcher.errors import AuthError, ProviderError
+from launcher.model import Standing
+from launcher.providers.vast.api import VastApi
+
+NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
+"""The permission categories of a key that launches: search is in `misc`."""
+
+
+def standing(api: VastApi, now: Callable[[], float]) -> Standing:
+    """What can be told without changing anything. Raises AuthError when the key is not accepted at all."""
+    user, date = api.account()
+    heard_at = now()
+    credit = user.get("credit")
+    if not isinstance(credit, int | float):
+        raise ProviderError("Vast does not say how much credit the account has")
+    return Standing(
+        credit_usd=float(credit),
+        clock_ahead_s=_ahead_s(date, heard_at),
+        needed=NEEDED,
+        refused=tuple(category for category, ask in _asked(api).items() if not _may(ask)),
+        wider=_is_wider(api),
+    )
+
+
+def _asked(api: VastApi) -> dict[str, Callable[[], object]]:
+    """A harmless call of each category that has one. What writes cannot be tried."""
+
+    def search() -> object:
+        return api.search({}, kind="on-demand", disk_gb=8.0, order="dph_total asc")
+
+    return {"instance_read": api.instances, "misc": search}
+
+
+def _may(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except AuthError:
+        return False
+    return True
+
+
+def _is_wider(api: VastApi) -> bool | None:
+    """Whether the key reads what only those who let machines need; None when Vast does not tell."""
+    try:
+        api.hosted_machines()
+    except AuthError:
+        return False
+    except ProviderError:
+        return None
+    return True
+
+
+def _ahead_s(date: str | None, now: float) -> float | None:
+    """How far this clock is ahead of a Date header, which counts whole seconds."""
+    try:
+        return now - parsedate_to_datetime(date or "").timestamp()
+    except ValueError:
+        return None

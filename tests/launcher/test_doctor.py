@@ -1,0 +1,203 @@
+"""The doctor: what keeps a launch from working is found before, each with its fix."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.actions.doctor import permissions_json
+from launcher.cli import cli
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.account import NEEDED
+from launcher.providers.vast.api import Account
+from launcher.wiring import wire
+from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock
+from tests.launcher.terminal import Terminal
+
+SCOPED = {"api": {category: {} for category in NEEDED}}
+
+
+Examined = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
+
+
+@pytest.fixture(scope="module")
+def vast() -> Iterator[VastEmulator]:
+    with VastEmulator(rate_limits=False) as vast:
+        yield vast
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """No key anywhere, and a Python with all that the trainer needs."""
+    return {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "VASTRUN_PYTHON": str(python_with(tmp_path, "torch", "numpy", "h5py", "annotated_types")),
+    }
+
+
+def python_with(folder: Path, *modules: str) -> Path:
+    """A Python that finds these modules, and nothing that is installed here."""
+    (folder / "modules").mkdir(exist_ok=True)
+    for module in modules:
+        (folder / "modules" / f"{module}.py").write_text("raise SystemExit('imported')\n")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}/modules" exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+@pytest.fixture
+def examined(capfd: pytest.CaptureFixture[str]) -> Examined:
+    """`vastrun doctor --json` in that environment: its exit code, and its findings by name."""
+
+    def examine(environ: Mapping[str, str], *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+        code = cli.main(["doctor", "--json", *options], obj=wire(environ), standalone_mode=False) or 0
+        document = json.loads(capfd.readouterr().out)
+        assert document["healthy"] is (code == 0)
+        return code, {finding["name"]: finding for finding in document["findings"]}
+
+    return examine
+
+
+def account(
+    environ: dict[str, str], vast: VastEmulator, permissions: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """The environment with a key of that reach."""
+    key = vast.account.add_key("doctor", permissions=permissions).key
+    return environ | {"VAST_URL": vast.url, "VAST_API_KEY": key}
+
+
+def test_a_sound_computer_without_an_account_is_fit_for_local(
+    examined: Examined, environ: dict[str, str]
+) -> None:
+    code, findings = examined(environ)
+    assert code == 0
+    for name in ("state folder", "ledger", "tools", "python", "local orphans"):
+        assert findings[name]["health"] == "ok", findings[name]
+    assert findings["vast key"]["health"] == "warn"
+    assert "VAST_API_KEY" in findings["vast key"]["fix"]
+    assert findings["high ports"]["health"] == "skip"
+
+
+def test_the_chosen_provider_must_have_its_key(examined: Examined, environ: dict[str, str]) -> None:
+    code, findings = examined(environ, "--provider", "vast")
+    assert code == 1
+    assert findings["vast key"]["health"] == "fail"
+
+
+def test_a_state_folder_that_cannot_be_written_fails_with_its_fix(
+    examined: Examined, environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "state").write_text("a file where a folder must be")
+    code, findings = examined(environ)
+    assert code == 1
+    assert findings["state folder"]["health"] == "fail"
+    assert "XDG_STATE_HOME" in findings["state folder"]["fix"]
+    assert findings["ledger"]["health"] == "fail"
+
+
+def test_a_damaged_ledger_fails_and_the_rest_is_examined(
+    examined: Examined, environ: dict[str, str], tmp_path: Path
+) -> None:
+    ledger = tmp_path / "state" / "vastrun" / "ledger.db"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_bytes(b"no database" * 1000)
+    code, findings = examined(environ)
+    assert code == 1
+    assert "damaged" in findings["ledger"]["text"]
+    assert findings["python"]["health"] == "ok"
+
+
+def test_a_python_without_torch_is_found_without_importing_anything(
+    examined: Examined, environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "bare").mkdir()
+    environ["VASTRUN_PYTHON"] = str(python_with(tmp_path / "bare", "numpy", "h5py"))
+    code, findings = examined(environ)
+    assert code == 1
+    assert findings["python"]["text"].endswith("it has no torch, annotated_types")
+    assert examined(environ, "--provider", "vast")[1]["python"]["health"] == "warn"
+
+
+def test_a_python_that_is_not_there_fails(
+    examined: Examined, environ: dict[str, str], tmp_path: Path
+) -> None:
+    environ["VASTRUN_PYTHON"] = str(tmp_path / "nowhere")
+    assert "No such file" in examined(environ)[1]["python"]["text"]
+
+
+def test_a_scoped_key_is_enough(examined: Examined, environ: dict[str, str], vast: VastEmulator) -> None:
+    code, findings = examined(account(environ, vast, SCOPED), "--provider", "vast")
+    assert code == 0
+    assert findings["vast key"]["text"] == f"accepted; ${vast.account.credit:.2f} of credit"
+    assert findings["vast permissions"]["health"] == "ok"
+    assert findings["vast clock"]["health"] == "ok"
+    assert findings["vast orphans"]["health"] == "ok"
+
+
+def test_a_key_that_may_do_more_is_a_warning_that_says_what_is_enough(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator
+) -> None:
+    code, findings = examined(account(environ, vast, None))
+    assert code == 0
+    assert findings["vast permissions"]["health"] == "warn"
+    assert permissions_json(NEEDED) in findings["vast permissions"]["fix"]
+
+
+@pytest.mark.parametrize("lacking", ["misc", "instance_read"])
+def test_a_key_that_lacks_a_permission_fails(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator, lacking: str
+) -> None:
+    narrow = {"api": {category: {} for category in NEEDED if category != lacking}}
+    code, findings = examined(account(environ, vast, narrow))
+    assert code == 1
+    assert findings["vast permissions"]["text"] == f"the key lacks {lacking}"
+
+
+def test_a_key_that_is_not_accepted_fails_and_is_not_shown(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator
+) -> None:
+    environ = account(environ, vast, None) | {"VAST_API_KEY": "no-such-key"}
+    code, findings = examined(environ)
+    assert code == 1
+    assert "does not accept the API key" in findings["vast key"]["text"]
+    assert "no-such-key" not in json.dumps(findings)
+
+
+def test_an_account_without_credit_is_a_warning(examined: Examined, environ: dict[str, str]) -> None:
+    with VastEmulator(rate_limits=False, credit_usd=0.2) as poor:
+        code, findings = examined(account(environ, poor, SCOPED))
+    assert code == 0
+    assert findings["vast key"]["health"] == "warn"
+    assert "billing" in findings["vast key"]["fix"]
+
+
+def test_machines_that_no_open_run_claims_are_a_warning(tmp_path: Path) -> None:
+    terminal, other = Terminal(tmp_path / "one"), Terminal(tmp_path / "other")
+    other.market, other.clock = terminal.market, terminal.clock
+    terminal.launch("--detach")
+    (machine,) = terminal.market.instances()
+    assert "no open run" not in terminal.type("doctor").stdout
+    end = other.type("doctor")
+    assert f"no open run claims {machine.id}" in end.stdout
+    assert "try: vastrun reap" in end.stdout
+    assert terminal.machines() == 1
+
+
+@pytest.mark.parametrize("wrong_by_s", [0.0, 3600.0])
+def test_the_clock_is_held_against_the_server_s(
+    tmp_path: Path, vast: VastEmulator, wrong_by_s: float
+) -> None:
+    clock = FakeClock(time.time() + wrong_by_s)
+    provider = VastProvider(Account(key=vast.account_key, server=vast.url), tmp_path, clock=clock)
+    ahead_s = provider.standing().clock_ahead_s
+    assert ahead_s is not None
+    assert abs(ahead_s - wrong_by_s) < 30
