@@ -88,7 +88,10 @@ class Provider(Protocol):
         ...
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell on the instance. Raises UnreachableError, GoneError."""
+        """A shell on the instance.
+
+        Raises UnreachableError, GoneError; ProviderError, with its cause, when it will never answer.
+        """
         ...
 
     def destroy(self, instance_id: str) -> None:

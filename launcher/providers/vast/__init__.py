@@ -38,6 +38,8 @@ class VastProvider:
         self._keys = KeyRing(state / "keys")
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._opened: set[str] = set()
+        self._run_of: dict[str, str] = {}
+        """The run of each machine that was listed."""
         self._offline_since: dict[str, float] = {}
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -55,7 +57,9 @@ class VastProvider:
     def instances(self) -> Sequence[Instance]:
         """Every machine whose label is ours."""
         rows = self._api.instances()
-        return [renting.instance_of(InstanceRow.of(row)) for row in rows if _is_ours(row)]
+        found = [renting.instance_of(InstanceRow.of(row)) for row in rows if _is_ours(row)]
+        self._run_of |= {machine.id: machine.label.removeprefix(LABEL_PREFIX) for machine in found}
+        return found
 
     def connect(self, instance: Instance) -> Remote:
         """A shell on the instance. Raises ProviderError, with its cause, when it will not run."""
@@ -75,10 +79,12 @@ class VastProvider:
         return self._shell(row, addresses)
 
     def destroy(self, instance_id: str) -> None:
-        """Vast agreed to end it, or has none."""
+        """Vast agreed to end it, or has none. The key that opened it is forgotten."""
         if instance_id.isdecimal():
             with contextlib.suppress(GoneError):
                 self._api.destroy(instance_id)
+        if instance_id in self._run_of:
+            self._keys.forget(self._run_of[instance_id])
 
     def standing(self) -> Standing:
         """The account's credit, and what its key may do."""

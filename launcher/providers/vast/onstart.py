@@ -19,6 +19,7 @@ def onstart_text(lease: str) -> str:
     text = f"""\
 #!/bin/bash
 export VASTRUN_INSTANCE="$CONTAINER_ID" VASTRUN_BOX="${{HOME:-/root}}/{BOX}"
+touch ~/.no_auto_tmux
 mkdir -p "$VASTRUN_BOX" && cd "$VASTRUN_BOX" || exit 1
 cat >.lease.sh <<'{_END}'
 {_short(lease)}

@@ -156,3 +156,24 @@ def test_a_machine_to_which_nothing_is_shipped_ends_itself(
     provider.rent(order(provider, onstart=lease, env=env))
     assert provider.instances()
     assert eventually(lambda: not provider.instances())
+
+
+def test_the_key_of_a_machine_is_forgotten_with_it(
+    vast: VastEmulator, provider: VastProvider, tmp_path: Path
+) -> None:
+    machine = rent(provider)
+
+    def opened() -> bool:
+        try:
+            provider.connect(machine).close()
+        except UnreachableError:
+            return False
+        return True
+
+    assert eventually(opened)
+    assert [path.name for path in (tmp_path / "keys").iterdir()] == ["calm-heron-3f1a"]
+
+    provider.instances()
+    provider.destroy(machine.id)
+
+    assert not list((tmp_path / "keys").iterdir())
