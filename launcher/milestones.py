@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from launcher.model import Event, Milestone, Phase, Run, Verdict
+from launcher.model import Cause, Event, Milestone, Phase, Run, Verdict
 from launcher.phases import VERDICT_OF
 from launcher.policy import DESTROY_TRIES, cost_usd
 
@@ -64,7 +64,8 @@ def _budget_due(
 ) -> list[Milestone]:
     if limit_usd is None:
         return []
-    share = cost_usd(run, now) / limit_usd
+    # The lease stops a run a little before its money is gone, so that its outputs can still come home.
+    share = 1.0 if run.cause is Cause.MONEY_LIMIT else cost_usd(run, now) / limit_usd
     reached = [milestone for milestone, at in BUDGET_SHARES.items() if share >= at]
     # The cost falls when a machine turns out to have ended earlier: a lower threshold is then no news.
     highest_told = max((BUDGET_SHARES[m] for m in told if m in BUDGET_SHARES), default=0.0)

@@ -58,8 +58,12 @@ class UrlNotifier:
             thread = threading.Thread(
                 target=self._deliver, args=(notice, address), daemon=True, name="notify"
             )
-            thread.start()
-            self._sending.append((thread, address))
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads
+                self._faults.setdefault(address.shown, str(error))
+            else:
+                self._sending.append((thread, address))
         self._report()
 
     def close(self) -> None:

@@ -17,7 +17,6 @@ from launcher.providers import PROVIDERS
 
 LOW_CREDIT_USD = 1.0
 _SKEW_S = 60.0
-_KEYS_PAGE = "https://cloud.vast.ai/manage-keys/"
 
 
 class Health(StrEnum):
@@ -146,7 +145,10 @@ def _account(name: str, standing: Standing) -> Iterator[Finding]:
 
 def _permissions(name: str, standing: Standing) -> Finding:
     needed = permissions_json(standing.needed)
-    scoped = f"make a key with these permissions at {_KEYS_PAGE}: {needed}"
+    scoped = (
+        f"echo '{needed}' >permissions.json && "
+        "vastai create api-key --name vastrun --permission_file permissions.json"
+    )
     if standing.refused:
         text = f"the key lacks {', '.join(standing.refused)}"
         return Finding(name=f"{name} permissions", health=Health.FAIL, text=text, fix=scoped)

@@ -16,6 +16,8 @@ Document = Mapping[str, Any]
 def title(notice: Notice) -> str:
     """What happened to which run, in a few words."""
     run, share = notice.run, BUDGET_SHARES.get(notice.milestone)
+    if notice.milestone is Milestone.BUDGET_100:
+        return f"{run.id}: its money limit is reached"
     if share is not None:
         return f"{run.id}: {share:.0%} of its money is spent"
     if notice.milestone is Milestone.NOT_DESTROYED:

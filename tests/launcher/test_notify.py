@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from launcher.addresses import Service, address_of
 from launcher.config import load_job
-from launcher.errors import JobFileError
+from launcher.errors import JobFileError, StorageError
+from launcher.flow.notices import Notices
 from launcher.job import NotifyUrl
 from launcher.milestones import ENDING_OF, milestones_due
-from launcher.model import Cause, Milestone, Notice, Phase, Run, Verdict, Wish
+from launcher.model import Cause, Event, Milestone, Notice, Phase, Run, Verdict, Wish
 from launcher.notify import UrlNotifier, request_for
 from launcher.policy import DESTROY_TRIES
+from launcher.ports import Ledger
 from launcher.render.notices import title
 from tests.fakebox import Training
-from tests.fakes import train_job
+from tests.fakes import FakeClock, train_job
 from tests.launcher.inbox import inbox
 from tests.launcher.terminal import CRASH, JOB, Terminal
 
@@ -64,6 +68,14 @@ def test_of_the_budget_the_highest_threshold_is_told_once(
     seconds: float, told: list[Milestone], due: list[Milestone]
 ) -> None:
     assert milestones_due(RUN, 10.0, seconds, told) == due
+
+
+def test_a_run_that_its_money_limit_ended_has_reached_it() -> None:
+    ended = replace(ENDED, cause=Cause.MONEY_LIMIT)
+    assert milestones_due(ended, 10.0, 200.0, [Milestone.BUDGET_50]) == [
+        Milestone.BUDGET_100,
+        Milestone.FAILURE,
+    ]
 
 
 def test_without_a_limit_no_threshold_is_told() -> None:
@@ -141,8 +153,7 @@ def test_each_threshold_of_the_budget_is_told_on_the_way(tmp_path: Path) -> None
     with inbox() as there:
         terminal = Terminal(tmp_path, Training(seconds=10_000, steps=10_000))
         notified(terminal, there.url).launch("--set", "limits.usd=0.5", "--set", "train.steps=10000")
-    assert there.events[:2] == ["budget_50", "budget_80"]
-    assert len(set(there.events)) == len(there.events)
+    assert sorted(there.events) == ["budget_100", "budget_50", "budget_80", "failure"]
 
 
 def test_a_resumed_run_is_not_told_of_twice(tmp_path: Path) -> None:
@@ -248,3 +259,26 @@ def test_a_plan_shows_no_url(tmp_path: Path) -> None:
         {"url": None, "url_env": "HOOK"},
     ]
     assert "token-4711" not in repr(load_job(terminal.job.read_text(), "job.yaml"))
+
+
+class FullDisk:
+    """A ledger that can neither be read nor written."""
+
+    def events(self, run_id: str) -> Sequence[Event]:
+        raise StorageError("no space left on device")
+
+    def tell(self, event: Event) -> None:
+        raise StorageError("no space left on device")
+
+
+def test_a_diary_that_cannot_be_written_keeps_nobody_from_being_told_once() -> None:
+    said: list[str] = []
+    with inbox() as there:
+        notifier = UrlNotifier({}, said.append)
+        spec = train_job(notify=(NotifyUrl(url=there.url),))
+        notices = Notices(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
+        notices.tell(ENDED)
+        notices.tell(ENDED)
+        notifier.close()
+    assert there.events == ["end"]
+    assert said == []
