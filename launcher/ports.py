@@ -21,6 +21,7 @@ from launcher.model import (
     Standing,
     Wish,
 )
+from launcher.survey import Survey
 
 
 class Clock(Protocol):
@@ -105,6 +106,15 @@ class HasAccount(Protocol):
 
     def standing(self) -> Standing:
         """How the account stands. Changes nothing. Raises AuthError, ProviderError."""
+        ...
+
+
+@runtime_checkable
+class Surveyor(Protocol):
+    """A provider with a market worth explaining."""
+
+    def survey(self, spec: JobSpec) -> Survey:
+        """What the job's limits leave of the market, and what each offer would cost. Costs nothing."""
         ...
 
 

@@ -27,6 +27,7 @@ from launcher.model import (
     Wish,
 )
 from launcher.ports import Remote
+from launcher.survey import Hurdle, Quote, Relaxation, Survey, Term
 from tests.fakebox import FakeBox, Loading, Training
 from trainer import layout
 from trainer.config import TrainConfig
@@ -88,6 +89,19 @@ class FakeProvider:
             )
             for n in range(1, 8)
         ]
+
+    def survey(self, spec: JobSpec) -> Survey:
+        """Its offers, and three that are too small."""
+        parts = (Term(name="GPU", usd=7.2, text="2.0 h"), Term(name="risk", usd=0.1, text="reliability 99%"))
+        quotes = tuple(Quote(offer=offer, terms=parts) for offer in self.search(spec))
+        small = Hurdle(name="gpu_memory_gb", text="20 GB", removed=3)
+        return Survey(
+            offers=len(quotes) + 3,
+            unreadable=0,
+            hurdles=(small,),
+            relaxations=(Relaxation(name=small.name, left=len(quotes) + 3),),
+            quotes=quotes,
+        )
 
     def rent(self, order: Order) -> Instance:
         if order.offer.id in self.taken:

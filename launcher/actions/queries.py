@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from launcher.config import read_job
-from launcher.errors import ProviderError
+from launcher.errors import ProviderError, UsageError
 from launcher.exits import verdict_of
 from launcher.flow.renting import choose
 from launcher.flow.sight import look
@@ -16,7 +16,8 @@ from launcher.milestones import is_memo
 from launcher.model import Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
 from launcher.outputs import Outputs
 from launcher.policy import cost_usd, lease_of, ours, worst_case_usd
-from launcher.ports import Ledger, Provider
+from launcher.ports import Ledger, Provider, Surveyor
+from launcher.survey import Survey
 from trainer import layout
 from trainer.outcome import Outcome
 
@@ -161,6 +162,15 @@ def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Pl
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
     )
+
+
+def survey_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Survey:
+    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none."""
+    if not isinstance(provider, Surveyor):
+        raise UsageError(
+            f"{provider.name} has no market to explain", hint="vastrun plan --explain --provider vast"
+        )
+    return provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
 
 
 def orphans(ledger: Ledger, provider: Provider) -> list[Orphan]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.queries import plan_of
+from launcher.actions.queries import plan_of, survey_of
 from launcher.cli.options import (
     job_argument,
     json_option,
@@ -16,8 +16,10 @@ from launcher.cli.options import (
     set_option,
     show,
 )
-from launcher.render.documents import plan_document
+from launcher.errors import NoOfferError
+from launcher.render.documents import plan_document, survey_document
 from launcher.render.plan import plan_text
+from launcher.render.survey import survey_text
 from launcher.wiring import Wiring
 
 
@@ -26,13 +28,25 @@ from launcher.wiring import Wiring
 @set_option
 @name_option
 @provider_option
+@click.option("--explain", is_flag=True, help="Show what each limit removes, and the ranking with its terms.")
 @json_option
-@click.pass_obj
+@click.pass_context
 def command(
-    wiring: Wiring, job_file: Path, sets: tuple[str, ...], name: str | None, provider: str, as_json: bool
+    ctx: click.Context,
+    job_file: Path,
+    sets: tuple[str, ...],
+    name: str | None,
+    provider: str,
+    explain: bool,
+    as_json: bool,
 ) -> None:
     """Show the offers for a job, best first, and what it may cost at most. Costs nothing."""
-    plan = plan_of(
-        read_job_file(job_file, sets, name), wiring.provider(provider), wiring.ledger(), wiring.now()
-    )
+    wiring: Wiring = ctx.obj
+    spec = read_job_file(job_file, sets, name)
+    market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
+    if explain:
+        survey = survey_of(spec, market, ledger, now)
+        show(survey_document(survey), survey_text(survey), as_json=as_json)
+        ctx.exit(0 if survey.quotes else NoOfferError.exit_code)
+    plan = plan_of(spec, market, ledger, now)
     show(plan_document(plan), plan_text(plan), as_json=as_json)

@@ -13,6 +13,7 @@ from launcher.exits import exit_code_of
 from launcher.hosts import HostRecord
 from launcher.job import JobSpec
 from launcher.render.costs import hours_of
+from launcher.survey import Survey
 
 SCHEMA_VERSION = 1
 
@@ -87,6 +88,11 @@ def plan_document(plan: Plan) -> Document:
         "worst_case_usd": plan.worst_case_usd,
         "lease": asdict(plan.lease),
     }
+
+
+def survey_document(survey: Survey) -> Document:
+    quotes = [{**asdict(quote), "usd": quote.usd} for quote in survey.quotes]
+    return {**asdict(survey), "quotes": quotes, "left": len(quotes)}
 
 
 def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:

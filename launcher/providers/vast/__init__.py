@@ -23,6 +23,7 @@ from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
 from launcher.ssh.noise import Noise
 from launcher.ssh.remote import SshRemote
+from launcher.survey import Survey
 
 
 class VastProvider:
@@ -46,7 +47,7 @@ class VastProvider:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
         return market.fitting(self._api, spec, self._clock.now())
 
-    def survey(self, spec: JobSpec) -> market.Survey:
+    def survey(self, spec: JobSpec) -> Survey:
         """The market as the job sees it: what each limit removes, and what the rest would cost."""
         return market.survey(self._api, spec, self._clock.now())
 

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.errors import NoOfferError
 from launcher.job import JobSpec
 from launcher.model import Offer
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.funnel import Funnel, funnel
+from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import offer_of, query, verified_and_free
 from launcher.providers.vast.ranking import Estimate, ranked
+from launcher.survey import Hurdle, Quote, Relaxation, Survey
 
 _MOST_WORK_PER_DOLLAR = "dlperf_per_dphtotal-"
 _CHEAPEST = "dph_total"
 _PAGE = 64
 """Vast gives no more offers at once, whatever is asked for."""
 _PAGES = 4
-_EXPLAINED = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Survey:
-    """The market as one job sees it."""
-
-    funnel: Funnel
-    estimates: tuple[Estimate, ...]
-    """Of what is left, the cheapest to finish first."""
-
-    def __str__(self) -> str:
-        best = [f"{place}. {made}" for place, made in enumerate(self.estimates[:_EXPLAINED], 1)]
-        return "\n".join([str(self.funnel), *best])
 
 
 def fitting(api: VastApi, spec: JobSpec, now: float) -> list[Offer]:
@@ -40,28 +26,42 @@ def fitting(api: VastApi, spec: JobSpec, now: float) -> list[Offer]:
 
     Raises NoOfferError, which says what each limit removed.
     """
-    order = _MOST_WORK_PER_DOLLAR if spec.resources.gpus else _CHEAPEST
-    rows = _search(api, spec, query(spec), order)
+    rows = _search(api, spec, query(spec), _order(spec))
     found = _offers(ranked(funnel(rows, spec, now).left, spec), spec)
     if found:
         return found
-    # Nothing fits, or Vast reads a filter in another way than we do: the survey knows.
-    seen = survey(api, spec, now)
-    found = _offers(seen.estimates, spec)
+    # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.
+    seen = funnel(_market(api, spec), spec, now)
+    found = _offers(ranked(seen.left, spec), spec)
     if found:
         return found
-    relax = " or ".join(hurdle.name for hurdle, _ in seen.funnel.relaxed[:2]) or "resources:"
-    raise NoOfferError(f"nothing on Vast fits the job: {seen.funnel}", hint=f"relax {relax} in the job file")
+    relax = " or ".join(hurdle.name for hurdle, _ in seen.relaxed[:2]) or "resources:"
+    raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
 
 
 def survey(api: VastApi, spec: JobSpec, now: float) -> Survey:
-    """The cheapest offers of the market, up to 256, whatever the job's limits, and what the limits leave."""
+    """What the job's limits leave of the market, and what each offer would cost to finish."""
+    best = _search(api, spec, query(spec), _order(spec))
+    rows = {row.get("id"): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
+    seen = funnel(list(rows.values()), spec, now)
+    return Survey(
+        offers=seen.offers,
+        unreadable=seen.unreadable,
+        hurdles=tuple(Hurdle(name=h.name, text=h.text, removed=count) for h, count in seen.removed),
+        relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
+        quotes=tuple(
+            Quote(offer=offer, terms=estimate.terms)
+            for estimate in ranked(seen.left, spec)
+            if (offer := offer_of(estimate.row, spec)) is not None
+        ),
+    )
+
+
+def _market(api: VastApi, spec: JobSpec) -> list[Any]:
+    """The cheapest offers, up to 256, whatever the job's limits."""
     names = list(spec.resources.gpu_names)
     rows = _cheapest(api, spec, {"gpu_name": {"in": names}} if names else {})
-    if names and not rows:
-        rows = _cheapest(api, spec, {})
-    seen = funnel(rows, spec, now)
-    return Survey(funnel=seen, estimates=tuple(ranked(seen.left, spec)))
+    return rows if rows or not names else _cheapest(api, spec, {})
 
 
 def _offers(estimates: Iterable[Estimate], spec: JobSpec) -> list[Offer]:
@@ -80,6 +80,10 @@ def _cheapest(api: VastApi, spec: JobSpec, wanted: Mapping[str, Any]) -> list[An
             break
         filters["dph_total"] = {"gte": max(prices)}
     return list(rows.values())
+
+
+def _order(spec: JobSpec) -> str:
+    return _MOST_WORK_PER_DOLLAR if spec.resources.gpus else _CHEAPEST
 
 
 def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str) -> list[Any]:

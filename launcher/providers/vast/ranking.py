@@ -10,6 +10,7 @@ from launcher import policy
 from launcher.job import JobSpec
 from launcher.providers.vast.offers import offer_of
 from launcher.providers.vast.rows import OfferRow
+from launcher.survey import Term
 
 _DOWNLOAD_GB = 6.0
 """An image with torch, compressed, and what set-up and data usually add."""
@@ -38,22 +39,21 @@ class Estimate:
     risk_usd: float
 
     @property
+    def terms(self) -> tuple[Term, ...]:
+        """The parts of the sum, each with where it comes from."""
+        row, minutes = self.row, self.fetch_hours * 60
+        return (
+            Term(name="GPU", usd=self.train_usd, text=f"{self.train_hours:.1f} h at dlperf {row.dlperf:.0f}"),
+            Term(name="disk", usd=self.storage_usd, text=f"${row.storage_usd_per_hour:.4f}/h"),
+            Term(name="fetch", usd=self.fetch_usd, text=f"{minutes:.0f} min at {row.down_mbps:.0f} Mbit/s"),
+            Term(name="traffic", usd=self.bandwidth_usd, text=f"${row.down_usd_per_gb:.4f}/GB to fetch"),
+            Term(name="risk", usd=self.risk_usd, text=f"reliability {row.reliability:.1%}"),
+        )
+
+    @property
     def usd(self) -> float:
         """The sum that the ranking sorts by."""
-        return self.train_usd + self.storage_usd + self.fetch_usd + self.bandwidth_usd + self.risk_usd
-
-    def __str__(self) -> str:
-        row = self.row
-        return (
-            f"${self.usd:.2f} to finish on {row.gpus} x {row.gpu_name} at ${self.usd_per_hour:.3f}/h "
-            f"(machine {row.machine_id}, {row.place or 'place unknown'}): "
-            f"${self.train_usd:.2f} GPU for {self.train_hours:.1f} h at dlperf {row.dlperf:.0f}, "
-            f"${self.storage_usd:.2f} disk, "
-            f"${self.fetch_usd:.2f} fetching for {self.fetch_hours * 60:.0f} min "
-            f"at {row.down_mbps:.0f} Mbit/s, "
-            f"${self.bandwidth_usd:.2f} traffic, "
-            f"${self.risk_usd:.2f} risk at reliability {row.reliability:.1%}"
-        )
+        return sum(term.usd for term in self.terms)
 
 
 def ranked(rows: Sequence[OfferRow], spec: JobSpec) -> list[Estimate]:

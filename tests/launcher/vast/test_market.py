@@ -38,10 +38,22 @@ def test_a_gpu_that_nobody_offers_is_named(provider: VastProvider) -> None:
         provider.search(job(gpu_names=("RTX 9999",)))
 
 
-def test_a_survey_explains_the_market_and_the_best_offers(provider: VastProvider) -> None:
-    text = str(provider.survey(job()))
-    assert "offers" in text
-    assert "1. $" in text
+def test_a_survey_says_what_each_limit_took_and_what_each_offer_would_cost(provider: VastProvider) -> None:
+    seen = provider.survey(job(gpu_names=("RTX 4090",), reliability=0.97))
+    assert seen.offers == sum(hurdle.removed for hurdle in seen.hurdles) + len(seen.quotes)
+    assert "reliability" in {hurdle.name for hurdle in seen.hurdles}
+    assert [quote.usd for quote in seen.quotes] == sorted(quote.usd for quote in seen.quotes)
+    assert {quote.offer.gpu_name for quote in seen.quotes} == {"RTX 4090"}
+
+
+def test_the_offer_that_is_taken_is_the_first_of_the_survey(provider: VastProvider) -> None:
+    assert provider.survey(job()).quotes[0].offer.host == provider.search(job())[0].host
+
+
+def test_a_survey_of_what_nothing_fits_says_what_to_relax(provider: VastProvider) -> None:
+    seen = provider.survey(job(gpu_names=("RTX 4090",), reliability=1.0))
+    assert not seen.quotes
+    assert seen.relaxations[0].name == "reliability"
 
 
 def test_the_daily_quota_of_searches_is_explained(vast: VastEmulator, provider: VastProvider) -> None:

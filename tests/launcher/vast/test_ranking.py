@@ -67,9 +67,12 @@ def test_a_machine_that_may_be_taken_away_carries_more_risk() -> None:
     assert bid.risk_usd / bid.usd > only(job()).risk_usd / only(job()).usd
 
 
-def test_an_estimate_explains_itself() -> None:
-    text = str(only(job()))
-    for part in ("to finish on 1 x RTX 4090", "dlperf 98", "disk", "Mbit/s", "traffic", "reliability 99.7%"):
+def test_an_estimate_explains_itself_term_by_term() -> None:
+    estimate = only(job())
+    assert [term.name for term in estimate.terms] == ["GPU", "disk", "fetch", "traffic", "risk"]
+    assert estimate.usd == pytest.approx(sum(term.usd for term in estimate.terms))
+    text = " ".join(term.text for term in estimate.terms)
+    for part in ("dlperf 98", "Mbit/s", "reliability 99.7%"):
         assert part in text
 
 
