@@ -12,7 +12,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from launcher.addresses import Address, Service, address_of
 from launcher.errors import UsageError
-from launcher.job import JobSpec
+from launcher.job import JobSpec, NotifyUrl
 from launcher.model import Milestone, Notice
 from launcher.render.notices import body, notice_document, title
 
@@ -36,24 +36,18 @@ class UrlNotifier:
         self._said: set[str] = set()
 
     def check(self, spec: JobSpec) -> None:
-        for url in self._urls(spec):
-            _address(url)
-        for target in spec.notify:
-            if target.url_env and not self._environ.get(target.url_env):
-                raise UsageError(
-                    f"notify: the variable {target.url_env} is not set",
-                    hint=f"export {target.url_env}=https://…",
-                )
+        for target in self._targets(spec):
+            self._address(target)
 
     def wanted(self, spec: JobSpec) -> bool:
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
 
     def send(self, notice: Notice, spec: JobSpec) -> None:
-        for url in self._urls(spec):
+        for target in self._targets(spec):
             try:
-                address = _address(url)
-            except UsageError as error:
-                self._faults.setdefault("an address", str(error))
+                address = self._address(target)
+            except UsageError as error:  # the job was checked, but this may be another shell
+                self._faults.setdefault(f"${target.url_env or DEFAULTS}", str(error))
                 continue
             thread = threading.Thread(
                 target=self._deliver, args=(notice, address), daemon=True, name="notify"
@@ -76,12 +70,21 @@ class UrlNotifier:
         self._sending.clear()
         self._report()
 
-    def _urls(self, spec: JobSpec) -> Sequence[str]:
-        """Where to send. A variable that is gone, as in another shell, leaves its address out."""
-        if not spec.notify:
-            return self._environ.get(DEFAULTS, "").split()
-        urls = (t.url or self._environ.get(t.url_env or "", "") for t in spec.notify)
-        return [url.strip() for url in urls if url.strip()]
+    def _targets(self, spec: JobSpec) -> Sequence[NotifyUrl]:
+        """Those the job names, else those the user names for every job."""
+        return spec.notify or [NotifyUrl(url=url) for url in self._environ.get(DEFAULTS, "").split()]
+
+    def _address(self, target: NotifyUrl) -> Address:
+        """Where that is. Raises UsageError, which does not show a URL."""
+        name = target.url_env
+        url = self._environ.get(name, "").strip() if name else target.url or ""
+        if name and not url:
+            raise UsageError(f"notify: the variable {name} is not set", hint=f"export {name}=https://…")
+        try:
+            return address_of(url)
+        except ValueError as error:
+            where = name or f"notify: in the job file and at {DEFAULTS}"
+            raise UsageError(f"notify: {error}", hint=f"look at {where}") from None
 
     def _deliver(self, notice: Notice, address: Address) -> None:
         try:
@@ -92,8 +95,10 @@ class UrlNotifier:
             fault = f"it answered HTTP {error.code}"
         except URLError as error:
             fault = str(error.reason)
-        except (OSError, HTTPException, ValueError) as error:
-            fault = f"{type(error).__name__}: {error}"
+        except OSError as error:
+            fault = str(error) or type(error).__name__
+        except (HTTPException, ValueError) as error:
+            fault = type(error).__name__  # its text may hold the URL
         self._faults.setdefault(address.shown, fault)
 
     def _report(self) -> None:
@@ -149,12 +154,3 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 _OPENER = build_opener(_NoRedirects)
-
-
-def _address(url: str) -> Address:
-    try:
-        return address_of(url)
-    except ValueError as error:
-        raise UsageError(
-            f"notify: {error}", hint=f"look at notify: in the job file and at {DEFAULTS}"
-        ) from None

@@ -32,11 +32,14 @@ def write_fault(folder: Path) -> str | None:
     return None
 
 
-def free_gb(folder: Path) -> float:
-    """Free disk at the folder, which need not exist yet."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free / 1e9
+def free_gb(folder: Path) -> float | None:
+    """Free disk at the folder, which need not exist yet; None when it cannot be told."""
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free / 1e9
+    except OSError:
+        return None
 
 
 def missing_tools() -> list[str]:

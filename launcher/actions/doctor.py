@@ -86,6 +86,8 @@ def _ledger(patient: Patient) -> tuple[Ledger | None, Finding]:
 
 def _disk(state: Path) -> Finding:
     free_gb = computer.free_gb(state)
+    if free_gb is None:
+        return Finding(name="disk", health=Health.SKIP, text=f"{state} cannot be looked at")
     text = f"{free_gb:.1f} GB free"
     health = Health.OK if free_gb >= 10 else Health.WARN if free_gb >= 1 else Health.FAIL
     fix = "" if health is Health.OK else "make room: logs, checkpoints and outputs come home to this computer"

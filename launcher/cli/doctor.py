@@ -6,6 +6,7 @@ import click
 
 from launcher.actions.doctor import Health, Patient, examine
 from launcher.cli.options import json_option, provider_option
+from launcher.providers import provider_class
 from launcher.render.doctor import finding_text, findings_document
 from launcher.render.documents import to_text
 from launcher.wiring import Wiring
@@ -21,6 +22,7 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
     A provider that is not set up, and is not the chosen one, is a warning. Exit code 0 when nothing fails.
     """
     wiring: Wiring = ctx.obj
+    provider_class(provider)  # an unknown one is a mistake in typing, not a finding
     patient = Patient(
         state=wiring.state,
         python=wiring.python,

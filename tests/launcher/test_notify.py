@@ -242,6 +242,26 @@ def test_slack_gets_a_message_whose_special_characters_are_escaped() -> None:
     assert title(notice).encode() in request.data
 
 
+def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) -> None:
+    with inbox() as there:
+        terminal = notified(Terminal(tmp_path), there.url)
+        terminal.at(8.0, terminal.market.vanish)
+        terminal.launch("--set", "retry.lost=1")
+    told = {(letter.document["event"], letter.document["verdict"]) for letter in there.letters}
+    assert told == {("lost", "LOST"), ("end", "SUCCEEDED")}
+    assert len(there.letters) == 2
+
+
+def test_a_variable_that_is_gone_when_the_run_is_resumed_costs_one_line(tmp_path: Path) -> None:
+    terminal = notified(Terminal(tmp_path), "{url_env: HOOK}")
+    terminal.environ["HOOK"] = "https://ntfy.sh/never-reached"
+    terminal.launch("--detach")
+    del terminal.environ["HOOK"]
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 0
+    assert end.stderr.count("HOOK is not set") == 1
+
+
 def test_a_machine_that_cannot_be_ended_is_told(tmp_path: Path) -> None:
     with inbox() as there:
         terminal = notified(Terminal(tmp_path), there.url)
