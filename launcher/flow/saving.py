@@ -14,8 +14,10 @@ SLICE_S = 0.5
 _LEAST_BYTES = 1 << 16
 _FIRST_BYTES = 1 << 18
 _MOST_BYTES = 1 << 25
-_NEW_ONE_S = 5.0
-"""How often to look for a newer checkpoint."""
+_REST_S = 5.0
+"""Least time between two looks for a newer checkpoint."""
+_RESTS = 9
+"""So many times as long as a copy took, the line rests after it: traffic costs money too."""
 
 
 @dataclass
@@ -24,20 +26,35 @@ class Saving:
 
     limit: int = _FIRST_BYTES
     held: int = 0
-    looked_at: float | None = None
-    under_way: bool = False
+    began_at: float | None = None
+    """When the copy that is under way began."""
+    rests_since: float = 0.0
+    rest_s: float = 0.0
     given_up: bool = False
+    brought: bool = False
+    """The last look brought a slice: the next one comes sooner."""
 
     def is_due(self, now: float) -> bool:
-        """A slice is under way, or it is time to look for a newer checkpoint."""
-        if self.given_up:
-            return False
-        return self.under_way or self.looked_at is None or not 0 <= now - self.looked_at < _NEW_ONE_S
+        """A copy is under way, or it is time to look for a newer checkpoint."""
+        resting = self.began_at is None and 0 <= now - self.rests_since < self.rest_s
+        return not (self.given_up or resting)
+
+    def note(self, copy: CheckpointCopy | None, began: float, now: float) -> None:
+        """What a slice brought, and how long that took."""
+        self.brought = copy is not None
+        if copy is None or copy.is_whole or copy.damaged:
+            self.rest_s = max(_REST_S, _RESTS * (now - (self.began_at or began)))
+            self.rests_since, self.began_at, self.held = now, None, 0
+            return
+        # The end of a checkpoint says little of the line: it is short, and the disk is waited for.
+        self.limit = next_limit(self.limit, copy.held - self.held, now - began)
+        self.began_at, self.held = self.began_at or began, copy.held
 
 
 def save_some(trip: Trip, saving: Saving, remote: Remote) -> None:
     """A slice more of the newest checkpoint is here. Nothing that goes wrong with it hurts the run."""
     began = trip.now()
+    saving.brought = False
     if not saving.is_due(began) or trip.wish() is not Wish.NONE:
         return
     try:
@@ -48,7 +65,7 @@ def save_some(trip: Trip, saving: Saving, remote: Remote) -> None:
         saving.given_up = True
         trip.tell(f"checkpoints stay on the box until the end: {error}")
         return
-    _note(saving, copy, began, trip.now())
+    saving.note(copy, began, trip.now())
     if copy is not None and copy.damaged:
         trip.tell(f"checkpoint {copy.name} is damaged on the box, and stays there")
     elif copy is not None and copy.is_whole:
@@ -59,14 +76,3 @@ def next_limit(limit: int, moved: int, seconds: float) -> int:
     """How many bytes to ask for next, so that they take about SLICE_S, after so many took so long."""
     fitting = int(moved * SLICE_S / max(seconds, 1e-3))
     return max(_LEAST_BYTES, min(fitting, 4 * limit, _MOST_BYTES))
-
-
-def _note(saving: Saving, copy: CheckpointCopy | None, began: float, now: float) -> None:
-    saving.looked_at = now
-    saving.under_way = copy is not None  # one that is whole may be followed by a newer one
-    if copy is None or copy.is_whole or copy.damaged:
-        saving.held = 0
-        return
-    # The end of a checkpoint says little of the line: it is short, and the disk is waited for.
-    saving.limit = next_limit(saving.limit, copy.held - saving.held, now - began)
-    saving.held = copy.held

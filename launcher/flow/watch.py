@@ -58,7 +58,7 @@ def watch(trip: Trip) -> End | None:
         end = _overdue(trip, memory)
         if end is not None:
             return end
-        goes_on = memory.saving.under_way and memory.silent_since is None
+        goes_on = memory.saving.brought and memory.silent_since is None
         trip.wait(_SLICE_PAUSE_S if goes_on else LOOK_S)
 
 

@@ -12,7 +12,7 @@ import pytest
 from launcher import policy
 from launcher.actions.attempts import Attempts
 from launcher.bundle import Bundler
-from launcher.flow.saving import SLICE_S, next_limit
+from launcher.flow.saving import SLICE_S, Saving, next_limit
 from launcher.flow.trip import Tools
 from launcher.model import CheckpointCopy, Run, Wish
 from launcher.phases import VERDICT_OF
@@ -40,6 +40,17 @@ def test_new_checkpoints_are_home_before_the_training_is_over(tmp_path: Path) ->
     ]
 
 
+def test_after_a_long_copy_the_line_rests() -> None:
+    saving = Saving()
+    coming = CheckpointCopy(name="step-000004", size=2, held=1)
+    saving.note(coming, 100.0, 110.0)
+    assert saving.is_due(110.0)
+    saving.note(replace(coming, held=2), 110.0, 120.0)
+    assert not saving.is_due(120.0 + 9 * 20 - 1)
+    assert saving.is_due(120.0 + 9 * 20)
+    assert saving.is_due(0.0), "a clock that was set back delays nothing"
+
+
 @pytest.mark.parametrize("trouble", ["no space", "error"])
 def test_a_checkpoint_that_cannot_come_is_told_once_and_hurts_nothing(trouble: str, tmp_path: Path) -> None:
     world = World(tmp_path)
@@ -60,7 +71,7 @@ def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:
     assert world.plan.calls["shelf.save_checkpoint"] == 1
 
 
-def test_slices_grow_until_they_take_half_a_second(tmp_path: Path) -> None:
+def test_slices_grow_until_they_take_half_a_second() -> None:
     bytes_per_s, limit = 4e6, 1 << 18
     for _ in range(10):
         limit = next_limit(limit, limit, 0.1 + limit / bytes_per_s)
