@@ -168,6 +168,15 @@ def test_a_key_that_lacks_a_permission_fails(
     assert findings["vast permissions"]["text"] == f"the key lacks {lacking}"
 
 
+def test_a_key_that_may_not_read_the_account_is_told_from_one_that_is_not_accepted(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator
+) -> None:
+    code, findings = examined(account(environ, vast, {"api": {"instance_read": {}}}))
+    assert code == 1
+    assert "may not do this" in findings["vast key"]["text"]
+    assert "user_read" in findings["vast key"]["fix"]
+
+
 def test_a_key_that_is_not_accepted_fails_and_is_not_shown(
     examined: Examined, environ: dict[str, str], vast: VastEmulator
 ) -> None:

@@ -134,6 +134,7 @@ def _page_lost(_answer: Answer) -> VastrunError:
 
 _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
     # status          text                     meaning
+    ((403,), "permission", _denied),
     ((), "auth_error", _auth),
     ((), "Invalid user key", _auth),
     ((401,), "", _auth),
