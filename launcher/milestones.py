@@ -3,10 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
-from launcher.model import Cause, Event, Milestone, Phase, Run, Verdict
+from launcher.model import Cause, Event, Phase, Run, Verdict
 from launcher.phases import VERDICT_OF
 from launcher.policy import DESTROY_TRIES, cost_usd
+
+
+class Milestone(StrEnum):
+    """What of a run is worth telling a user who is not looking."""
+
+    BUDGET_50 = "budget_50"
+    BUDGET_80 = "budget_80"
+    BUDGET_100 = "budget_100"
+    END = "end"
+    """It succeeded, or was stopped as asked."""
+    FAILURE = "failure"
+    LOST = "lost"
+    """Its machine was taken away or vanished."""
+    NOT_DESTROYED = "not_destroyed"
+    """Its machine may still cost money."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """A milestone that a run has reached."""
+
+    milestone: Milestone
+    run: Run
+    at: float
+    usd: float
+    """Spent so far."""
+    limit_usd: float | None
+
 
 BUDGET_SHARES: Mapping[Milestone, float] = {
     Milestone.BUDGET_50: 0.5,

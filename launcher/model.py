@@ -62,21 +62,6 @@ class Verdict(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-class Milestone(StrEnum):
-    """What of a run is worth telling a user who is not looking."""
-
-    BUDGET_50 = "budget_50"
-    BUDGET_80 = "budget_80"
-    BUDGET_100 = "budget_100"
-    END = "end"
-    """It succeeded, or was stopped as asked."""
-    FAILURE = "failure"
-    LOST = "lost"
-    """Its machine was taken away or vanished."""
-    NOT_DESTROYED = "not_destroyed"
-    """Its machine may still cost money."""
-
-
 class Wish(StrEnum):
     """What the user asks of a running launcher: by Ctrl-C here, or by `vastrun stop` elsewhere."""
 
@@ -287,18 +272,6 @@ class Event:
     text: str
     usd: float = 0.0
     """Spent so far."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Notice:
-    """A milestone that a run has reached."""
-
-    milestone: Milestone
-    run: Run
-    at: float
-    usd: float
-    """Spent so far."""
-    limit_usd: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

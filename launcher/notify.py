@@ -13,7 +13,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from launcher.addresses import Address, Service, address_of
 from launcher.errors import UsageError
 from launcher.job import JobSpec, NotifyUrl
-from launcher.model import Milestone, Notice
+from launcher.milestones import Milestone, Notice
 from launcher.render.notices import body, notice_document, title
 
 DEFAULTS = "VASTRUN_NOTIFY"

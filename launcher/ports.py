@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from launcher.job import JobSpec
+from launcher.milestones import Notice
 from launcher.model import (
     CheckpointCopy,
     Collected,
@@ -13,7 +14,6 @@ from launcher.model import (
     Driver,
     Event,
     Instance,
-    Notice,
     Offer,
     Order,
     Parcel,

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from launcher.errors import StorageError
 from launcher.job import JobSpec
-from launcher.milestones import memo_of, milestones_due, told_in
-from launcher.model import Event, Milestone, Notice, Run
+from launcher.milestones import Milestone, Notice, memo_of, milestones_due, told_in
+from launcher.model import Event, Run
 from launcher.policy import cost_usd
 from launcher.ports import Clock, Ledger, Notifier
 

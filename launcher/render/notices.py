@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.exits import verdict_of
-from launcher.milestones import BUDGET_SHARES
-from launcher.model import Milestone, Notice
+from launcher.milestones import BUDGET_SHARES, Milestone, Notice
 from launcher.render.amounts import usd
 
 Document = Mapping[str, Any]

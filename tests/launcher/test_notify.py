@@ -16,84 +16,22 @@ from launcher.config import load_job
 from launcher.errors import JobFileError, StorageError
 from launcher.flow.notices import Notices
 from launcher.job import NotifyUrl
-from launcher.milestones import ENDING_OF, milestones_due
-from launcher.model import Cause, Event, Milestone, Notice, Phase, Run, Verdict, Wish
+from launcher.milestones import Milestone, Notice
+from launcher.model import Cause, Event, Wish
 from launcher.notify import UrlNotifier, request_for
-from launcher.policy import DESTROY_TRIES
 from launcher.ports import Ledger
 from launcher.render.notices import title
 from tests.fakebox import Training
 from tests.fakes import FakeClock, train_job
 from tests.launcher.inbox import inbox
 from tests.launcher.terminal import CRASH, JOB, Terminal
-
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="fake",
-    phase=Phase.TRAIN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-    usd_per_hour=3.6,
-    rented_at=0.0,
-)
-ENDED = replace(RUN, phase=Phase.ENDED, released_at=100.0)
+from tests.launcher.test_milestones import ENDED
 
 
 def notified(terminal: Terminal, *urls: str) -> Terminal:
     """The terminal, with a job that names these."""
     terminal.job.write_text(JOB + "".join(["notify:\n", *(f"  - {url}\n" for url in urls)]))
     return terminal
-
-
-def test_every_verdict_has_a_milestone() -> None:
-    assert set(ENDING_OF) == set(Verdict)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told", "due"),
-    [
-        (4_999, [], []),
-        (5_000, [], [Milestone.BUDGET_50]),
-        (5_000, [Milestone.BUDGET_50], []),
-        (8_500, [], [Milestone.BUDGET_80]),
-        (8_500, [Milestone.BUDGET_80], []),
-        (6_000, [Milestone.BUDGET_80], []),
-        (10_000, [Milestone.BUDGET_50, Milestone.BUDGET_80], [Milestone.BUDGET_100]),
-    ],
-)
-def test_of_the_budget_the_highest_threshold_is_told_once(
-    seconds: float, told: list[Milestone], due: list[Milestone]
-) -> None:
-    assert milestones_due(RUN, 10.0, seconds, told) == due
-
-
-def test_a_run_that_its_money_limit_ended_has_reached_it() -> None:
-    ended = replace(ENDED, cause=Cause.MONEY_LIMIT)
-    assert milestones_due(ended, 10.0, 200.0, [Milestone.BUDGET_50]) == [
-        Milestone.BUDGET_100,
-        Milestone.FAILURE,
-    ]
-
-
-def test_without_a_limit_no_threshold_is_told() -> None:
-    assert milestones_due(RUN, None, 1e9, []) == []
-
-
-@pytest.mark.parametrize(
-    ("run", "due"),
-    [
-        (ENDED, Milestone.END),
-        (replace(ENDED, cause=Cause.STOPPED), Milestone.END),
-        (replace(ENDED, cause=Cause.SIGNAL), Milestone.FAILURE),
-        (replace(ENDED, cause=Cause.PREEMPTED), Milestone.LOST),
-        (replace(RUN, phase=Phase.DESTROY, destroy_tries=DESTROY_TRIES), Milestone.NOT_DESTROYED),
-    ],
-)
-def test_an_end_is_told_by_its_verdict(run: Run, due: Milestone) -> None:
-    assert milestones_due(run, None, 200.0, []) == [due]
 
 
 @pytest.mark.parametrize(
