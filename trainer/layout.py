@@ -18,6 +18,7 @@ CODE_ARCHIVE = "code.tar.gz"
 CODE = "code"
 RESUME = "resume"
 DATA = "data"
+OUTBOX = "outbox"
 
 RUN_LOCK = "run.lock"
 STEP = "step"

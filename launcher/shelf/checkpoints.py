@@ -22,6 +22,7 @@ LATEST = "latest.json"
 MANIFEST = "manifest.json"
 _KEPT = 2
 """How many stay: the newest, and one more in case it cannot be used."""
+_HOLD_TIMEOUT_S = 60.0
 _NAME = re.compile(r"step-\d{6,18}", re.ASCII)
 
 
@@ -69,7 +70,9 @@ def continue_copy(out: Path, remote: Remote, limit: int) -> CheckpointCopy | Non
             _forget(out)
             return None
         if not (is_home(part, file) and moved(part, came, out)):
+            _let_go(remote)
             return _refused(copy)
+    _let_go(remote)
     return _finished(copy)
 
 
@@ -85,8 +88,10 @@ def prune(out: Path, collected: Iterable[Path]) -> None:
 def _begun(out: Path) -> _Copy | None:
     """The checkpoint whose manifest came before."""
     for folder in _newest_first(out / FOLDER):
-        files, _ = listed((folder / MANIFEST).read_bytes())
-        return _Copy(out=out, name=folder.name, files=tuple(files))
+        manifest = folder / MANIFEST
+        if manifest.is_file():
+            files, _ = listed(manifest.read_bytes())
+            return _Copy(out=out, name=folder.name, files=tuple(files))
     return None
 
 
@@ -101,16 +106,31 @@ def _begin(out: Path, remote: Remote) -> _Copy | None:
     if not files or refused or copy.mark.exists():
         return None
     need_space(out, sum(file.size for file in files))
+    _hold(remote, name)
     copy.folder.mkdir(parents=True, exist_ok=True)
     stored(copy.folder / MANIFEST, manifest)
     return copy
 
 
+def _hold(remote: Remote, name: str) -> None:
+    """The box keeps these files, by links that take no room, however many newer checkpoints it saves."""
+    box = layout.OUTBOX
+    command = f"rm -rf {box} && mkdir {box} && cp -rl {layout.CHECKPOINTS}/{name} {box}/"
+    remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
+
+
+def _let_go(remote: Remote) -> None:
+    remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
+
+
 def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int) -> int:
     """How many bytes of the file came, in one request where the box gives them all."""
     part, before = part_of(copy.out, file), held(part_of(copy.out, file))
-    on_box = replace(file, path=f"{layout.CHECKPOINTS}/{copy.name}/{file.path}")
-    grow(part, on_box, remote, limit=max(0, limit), chunk=limit)
+    for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing
+        on_box = replace(file, path=f"{folder}/{copy.name}/{file.path}")
+        grow(part, on_box, remote, limit=max(0, limit), chunk=limit)
+        if held(part) > before:
+            break
     return held(part) - before
 
 
@@ -122,7 +142,7 @@ def _forget(out: Path) -> None:
 def _refused(copy: _Copy) -> CheckpointCopy:
     """Its checksums do not hold."""
     _forget(copy.out)
-    copy.mark.parent.mkdir()
+    copy.mark.parent.mkdir(exist_ok=True)
     copy.mark.touch()
     return copy.seen(damaged=True)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from launcher.errors import UnreachableError
 from launcher.model import CheckpointCopy, Completed, Phase, Run
+from launcher.ports import Remote
+from launcher.providers.local.remote import LocalRemote
 from launcher.shelf import FolderShelf
 from trainer import layout
 
@@ -25,6 +29,8 @@ class TrainingBox:
         self.asked: list[tuple[str, int]] = []
         """Path and size of each answer that was not empty."""
         self.cut = False
+        self.has_links = True
+        """Its disk knows hard links."""
 
     def save(self, step: int, files: dict[str, bytes], *, sums: dict[str, bytes] | None = None) -> None:
         """A checkpoint, whose manifest names `files`, or what `sums` says."""
@@ -48,6 +54,7 @@ class TrainingBox:
         listed = [
             {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
             for path, content in sorted(self.files.items())
+            if path.startswith("run/")
         ]
         self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
 
@@ -60,7 +67,13 @@ class TrainingBox:
         return content
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        raise AssertionError("a shelf runs nothing")
+        self.files = {path: content for path, content in self.files.items() if not path.startswith("outbox/")}
+        linked = re.search(r"cp -rl run/checkpoints/(\S+) outbox/$", command)
+        if linked and self.has_links:
+            folder = f"{layout.CHECKPOINTS}/{linked[1]}/"
+            for path in [path for path in self.files if path.startswith(folder)]:
+                self.files[path.replace(layout.CHECKPOINTS, "outbox", 1)] = self.files[path]
+        return Completed(exit_code=0 if self.has_links else 1, stdout="", stderr="")
 
     def put(self, local_path: str, path: str) -> None:
         raise AssertionError("a shelf writes nothing")
@@ -75,7 +88,7 @@ class TrainingBox:
 class Home:
     """The folder of one run, and a new launcher for each call, as after a kill."""
 
-    def __init__(self, folder: Path, box: TrainingBox) -> None:
+    def __init__(self, folder: Path, box: Remote) -> None:
         self.folder = folder
         self.box = box
         self._run = Run(
@@ -180,7 +193,42 @@ def test_one_that_is_under_way_is_finished_before_a_newer_one(home: Home, box: T
     assert home.latest() == "step-000040"
 
 
-def test_one_that_the_box_removed_meanwhile_makes_way_for_a_newer_one(home: Home, box: TrainingBox) -> None:
+def test_one_that_the_box_removed_meanwhile_is_finished_all_the_same(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"state.pt": b"0123456789"})
+    home.save(limit=5)
+    box.save(40, {"state.pt": b"abcdefghij"})
+    box.drop(20)
+    home.save(limit=5)
+    assert home.files()["step-000020/state.pt"] == b"0123456789"
+    assert not [path for path in box.files if path.startswith("outbox")]
+
+
+def test_a_real_box_holds_what_is_under_way_by_links_and_lets_go_of_it(tmp_path: Path) -> None:
+    box = TrainingBox()
+    box.save(20, {"state.pt": b"0123456789", "shards/1": b"more"})
+    for path, content in box.files.items():
+        (tmp_path / "box" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "box" / path).write_bytes(content)
+    home = Home(tmp_path / "out", LocalRemote(tmp_path / "box", {"PATH": os.environ["PATH"]}))
+    home.save(limit=5)
+    shutil.rmtree(tmp_path / "box" / layout.CHECKPOINTS / "step-000020")
+    home.save()
+    assert home.files()["step-000020/state.pt"] == b"0123456789"
+    assert home.files()["step-000020/shards/1"] == b"more"
+    assert [path.name for path in (tmp_path / "box").iterdir()] == ["run"]
+
+
+def test_a_launcher_killed_at_the_very_beginning_of_a_copy_harms_nothing(
+    home: Home, box: TrainingBox
+) -> None:
+    box.save(20, {"state.pt": b"weights"})
+    (home.folder / ".incoming" / "step-000020").mkdir(parents=True)
+    home.save()
+    assert home.latest() == "step-000020"
+
+
+def test_on_a_disk_without_links_it_makes_way_for_a_newer_one(home: Home, box: TrainingBox) -> None:
+    box.has_links = False
     box.save(20, {"state.pt": b"0123456789"})
     home.save(limit=5)
     box.save(40, {"state.pt": b"abcdefghij"})
@@ -201,7 +249,7 @@ def test_a_line_that_breaks_loses_no_byte(home: Home, box: TrainingBox) -> None:
     box.asked.clear()
     home.save()
     assert home.files()["step-000020/state.pt"] == b"0123456789"
-    assert box.asked == [(f"{layout.CHECKPOINTS}/step-000020/state.pt", 5)]
+    assert box.asked == [("outbox/step-000020/state.pt", 5)]
 
 
 def test_one_that_is_damaged_is_told_once_and_the_older_one_stays(home: Home, box: TrainingBox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -185,6 +186,7 @@ def test_all_attempts_share_one_limit_on_money(tmp_path: Path) -> None:
 
 def test_a_run_cannot_continue_from_one_without_a_checkpoint(terminal: Terminal) -> None:
     terminal.launch()
+    shutil.rmtree(terminal.folder / "out" / "checkpoints")
     end = terminal.launch("--from", "last")
     assert end.exit_code == 2
     assert "left no checkpoint" in end.stderr
@@ -194,7 +196,6 @@ def test_a_run_cannot_continue_from_one_without_a_checkpoint(terminal: Terminal)
 def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> None:
     terminal.launch()
     (first,) = terminal.ledger.runs()
-    (Path(first.out_dir) / "checkpoints" / "latest.json").write_text("{}")
     assert terminal.launch("--from", first.id[:6]).exit_code == 0
     assert terminal.ledger.runs()[0].parent == first.id
 
