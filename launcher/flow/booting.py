@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from launcher import inspection, policy
@@ -23,42 +24,52 @@ class Patience:
 
     began: float
     moved_at: float
+    progress: str = "not listed yet"
     state: str = ""
-    note: str = ""
     lease: str = ""
     running_since: float | None = None
     """As the provider says, while it does not answer."""
     answers_since: float | None = None
-    told_at: float = 0.0
+    blind: bool = False
+    """The provider cannot be asked: that is no fault of the host."""
+    told: str = ""
+    told_at: float = -math.inf
 
-    def news(self, machine: Instance, now: float) -> str:
-        """What to tell of a machine that does not answer yet; empty when nothing is new."""
-        moved = machine.state != self.state
-        if (machine.state, machine.note) != (self.state, self.note):
-            self.moved_at, self.state, self.note = now, machine.state, machine.note
+    def silent(self, machine: Instance, now: float) -> str:
+        """What to tell of a machine that does not answer; empty when it is nothing new, or too soon after."""
+        began_this = machine.state != self.state
+        progress = machine.state
+        if machine.note and machine.state != "running":
+            progress += f": {machine.note}"
+        if progress != self.progress:
+            self.moved_at, self.progress, self.state = now, progress, machine.state
         if machine.state != "running":
             self.running_since = None
         elif self.running_since is None:
             self.running_since = now
-        self.answers_since = None
-        if not moved and (self.moved_at < now or now - self.told_at < _TELL_S):
+        self.answers_since, self.blind = None, False
+        if progress == self.told or not (began_this or now - self.told_at >= _TELL_S):
             return ""
-        self.told_at = now
-        return f"{machine.state}: {machine.note}" if machine.note else machine.state
+        self.told, self.told_at = progress, now
+        return progress
 
     def answers(self, lease: str, now: float) -> None:
         """The box answered; its lease is in that state."""
-        self.lease, self.running_since = lease, None
+        self.lease, self.running_since, self.blind = lease, None, False
         self.answers_since = self.answers_since or now
+
+    def unseen(self, now: float) -> None:
+        """Nobody could look: only the longest time goes on."""
+        self.running_since = self.answers_since = None
+        self.moved_at, self.blind = now, True
 
     def late(self, now: float) -> str:
         """Which limit was passed; empty while it may still come up."""
-        where = f"{self.state}: {self.note}" if self.note else self.state or "created"
         limits = (
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
-            (self.moved_at, policy.STILL_S, f"it does not move on ({where})"),
-            (self.began, policy.BOOT_S, f"it is not ready ({where})"),
+            (self.moved_at, policy.STILL_S, f"it does not move on ({self.progress})"),
+            (self.began, policy.BOOT_S, f"it is not ready ({self.progress})"),
         )
         over = (
             f"{text} after {limit:.0f} s"
@@ -83,9 +94,13 @@ def boot(trip: Trip) -> End:
             trip.hang_up()
             if isinstance(error, GoneError) and trip.is_gone():
                 return lost("while it booted")
-            _tell_progress(trip, patience)
+            if error.cause is Cause.PROVIDER:
+                patience.unseen(trip.now())
+            else:
+                _tell_progress(trip, patience)
         trip.wait(_PAUSE_S)
-    return End(result=Result.FAILED, cause=Cause.HOST, detail=late)
+    cause = Cause.PROVIDER if patience.blind else Cause.HOST
+    return End(result=Result.FAILED, cause=cause, detail=late)
 
 
 def unlike_its_offer(trip: Trip, machine: Instance) -> End | None:
@@ -123,7 +138,7 @@ def _refused(difference: str) -> End | None:
 
 
 def _tell_progress(trip: Trip, patience: Patience) -> None:
-    news = patience.news(trip.machine, trip.now()) if trip.machine else ""
+    news = patience.silent(trip.machine, trip.now()) if trip.machine else ""
     if news:
         trip.tell(news)
 

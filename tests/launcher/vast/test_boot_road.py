@@ -1,0 +1,114 @@
+"""The road's first steps on an emulated Vast: a machine that is no good is given back, noted and avoided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.config import dump_job
+from launcher.flow import begin, drive
+from launcher.flow.renting import choose
+from launcher.flow.trip import Tools
+from launcher.hosts import avoided
+from launcher.job import JobSpec, Limits, Resources
+from launcher.ledger import SqliteLedger
+from launcher.model import Cause, Phase, Run
+from launcher.policy import STILL_S
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.api import Account
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock, FakePacker, FakeScreen, FakeShelf, FakeWishes, train_job
+
+JOB = train_job(resources=Resources(gpus=0, disk_gb=20.0), limits=Limits(hours=1.0, usd=3.0))
+
+
+class Desk:
+    """A launcher whose waits pass at once, and a Vast with four machines."""
+
+    def __init__(self, vast: VastEmulator, folder: Path) -> None:
+        self.vast = vast
+        clock = FakeClock(time.time())
+        account = Account(key=vast.account_key, server=vast.url)
+        self.provider = VastProvider(account, folder, clock=clock)
+        self.ledger = SqliteLedger(folder / "ledger.db", now=clock.now, alive=lambda _: True)
+        self.screen = FakeScreen()
+        self.tools = Tools(
+            provider=self.provider,
+            ledger=self.ledger,
+            clock=clock,
+            packer=FakePacker(folder),
+            shelf=FakeShelf(),
+            screen=self.screen,
+            wishes=FakeWishes(clock),
+            who="desk:1:0",
+        )
+
+    def launch(self, spec: JobSpec = JOB) -> Run:
+        run = begin(spec, dump_job(spec), self.tools, run_id="calm-heron-3f1a", out_dir="/nowhere")
+        return drive(run, spec, self.tools)
+
+    def avoided(self) -> frozenset[str]:
+        return avoided(self.ledger.runs(), "vast", self.tools.clock.now())
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    machines = [Machine(id=number) for number in range(41000, 41004)]
+    with VastEmulator(machines, rate_limits=False) as vast:
+        yield Desk(vast, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("wrong_gpu", "instead of RTX 4090"),
+        ("small_disk", "10 GB disk instead of 20"),
+        ("old_driver", "CUDA"),
+        ("higher_price", "/h instead of $"),
+        ("oci_failure", "OCI runtime create failed"),
+        ("never_scheduled", "never scheduled"),
+        ("pull_eof", "unexpected EOF"),
+        ("build_failure", "docker_build() error"),
+        ("stuck_loading", f"Pulling fs layer) after {STILL_S:.0f} s"),
+    ],
+)
+def test_a_machine_that_is_no_good_is_given_back_and_its_host_avoided(
+    desk: Desk, fault: str, said: str
+) -> None:
+    desk.vast.faults.add(fault)
+    run = desk.launch()
+    assert (run.cause, run.phase) == (Cause.HOST, Phase.ENDED)
+    assert run.failed_in in (Phase.RENT, Phase.BOOT)
+    assert said in run.detail
+    assert len(desk.vast.instances) == 0
+    assert desk.avoided() == {run.host}
+    assert run.host not in {offer.host for offer in choose(JOB, desk.provider, desk.avoided())}
+
+
+@pytest.mark.parametrize("fault", ["image_not_found", "pull_denied"])
+def test_an_image_that_cannot_be_pulled_is_not_the_host_s_fault(desk: Desk, fault: str) -> None:
+    desk.vast.faults.add(fault)
+    run = desk.launch()
+    assert run.cause is Cause.USER_ERROR
+    assert len(desk.vast.instances) == 0
+    assert not desk.avoided()
+
+
+def test_what_vast_says_of_a_start_is_told_as_it_changes(desk: Desk) -> None:
+    desk.vast.faults.add("stuck_loading")
+    desk.launch()
+    told = [event.text for event in desk.screen.events if event.phase is Phase.BOOT]
+    assert "loading: a3ed95caeb02: Pulling fs layer" in told
+    assert len(told) < 5
+
+
+def test_a_host_is_not_blamed_while_vast_cannot_be_asked(desk: Desk) -> None:
+    desk.vast.faults.add("server_error", endpoint="list_instances", times=10_000)
+    run = desk.launch()
+    assert run.cause is Cause.PROVIDER
+    assert run.phase is Phase.DESTROY, "it may still be there"
+    assert not desk.avoided()
