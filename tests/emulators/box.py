@@ -37,6 +37,7 @@ UseDNS no
 PrintMotd no
 LogLevel ERROR
 Subsystem sftp {sftp}
+SetEnv HOME={root}/root
 ForceCommand {root}/bin/session
 """
 
