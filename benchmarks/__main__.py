@@ -1,21 +1,37 @@
-"""`python -m benchmarks [NAME ...]`: all of them, or those named."""
+"""`python -m benchmarks [NAME ...]`: all of them, or those named; status 1 when chaos found a fault."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from functools import partial
 
-from benchmarks import overhead, startup, throughput
-
-ALL = {"startup": startup.run, "throughput": throughput.run, "overhead": overhead.run}
+from benchmarks import chaos, log_lag, overhead, startup, throughput
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(ALL)
-    unknown = [name for name in names if name not in ALL]
+    options = _parser().parse_args()
+    runs = {
+        "startup": startup.run,
+        "throughput": throughput.run,
+        "overhead": overhead.run,
+        "log-lag": log_lag.run,
+        "chaos": partial(chaos.run, runs=options.runs, seed=options.seed, parallel=options.parallel),
+    }
+    unknown = [name for name in options.names if name not in runs]
     if unknown:
-        sys.exit(f"error: no benchmark is called {', '.join(unknown)}\ntry: one of {', '.join(ALL)}")
-    for name in names:
-        ALL[name]()
+        sys.exit(f"error: no benchmark is called {', '.join(unknown)}\ntry: one of {', '.join(runs)}")
+    results = [runs[name]() for name in options.names or runs]
+    sys.exit(1 if False in results else 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
+    parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
+    parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")
+    return parser
 
 
 if __name__ == "__main__":

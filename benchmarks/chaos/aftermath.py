@@ -1,0 +1,111 @@
+"""The aftermath of a ride: what is still rented, what was claimed and what is true, what was paid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
+from benchmarks.chaos.plans import LAUNCHER, Plan
+from launcher.model import Verdict
+from launcher.phases import EXIT_CODE_OF
+from tests.e2e.terminal import Terminal
+from tests.emulators.vast import VastEmulator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aftermath:
+    """Of one ride."""
+
+    plan: Plan
+    verdict: str
+    wrong: str
+    """Why the verdict is not to be believed; empty when it is."""
+    left_rented: int
+    lost_bytes: int
+    repeated_bytes: int
+    ledger_usd: float
+    bill_usd: float
+    """Both 0 where they cannot be compared."""
+    overspend_s: float
+
+    def __str__(self) -> str:
+        troubles = ", ".join(map(str, self.plan.troubles))
+        end = " for good" if self.plan.abandoned else ""
+        faults = [
+            self.wrong and f"WRONG: {self.wrong}",
+            self.left_rented and f"LEFT RENTED: {self.left_rented}",
+            self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
+            self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
+        ]
+        return "  ".join(
+            [f"{self.plan.number:4}  {self.verdict:10}", troubles + end, *map(str, filter(None, faults))]
+        )
+
+
+_ENDED_BEFORE = 2
+"""What `resume` says of a run whose launcher was killed after its end."""
+
+Logged = Sequence[tuple[str, str]]
+"""The program's lines in one log: text and number."""
+
+
+def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequence[int]) -> Aftermath:
+    """What there is to say when nobody is at work any more."""
+    with vast.lock:
+        left = len(vast.instances)
+        bill_usd = vast.billing.total_usd()
+        spans_s = [meter.gpu_seconds for meter in vast.billing.meters.values()]
+    rows = terminal.type("status", "--json").json()["runs"]
+    last = max(rows, key=lambda row: row["created_at"], default=None)
+    logs = [LINE.findall(path.read_text()) for path in terminal.folder.glob("runs/*/run.log")]
+    comparable = left == 0 and not plan.jumps and not plan.abandoned
+    return Aftermath(
+        plan=plan,
+        verdict=str((last and last["verdict"]) or "none"),
+        wrong="" if plan.abandoned else _wrong(plan, last, codes),
+        left_rented=left,
+        lost_bytes=sum(map(_lost, logs)),
+        repeated_bytes=sum(map(_repeated, logs)),
+        ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
+        bill_usd=bill_usd if comparable else 0.0,
+        overspend_s=0.0 if plan.jumps else max([0.0, *(span - plan.life_s for span in spans_s)]),
+    )
+
+
+def _wrong(plan: Plan, last: Any, codes: Sequence[int]) -> str:
+    if last is None:
+        return "" if any(trouble.kind == LAUNCHER for trouble in plan.troubles) else "there is no run"
+    if last["verdict"] is None:
+        return f"the run is still in phase {last['phase']}"
+    verdict = Verdict(last["verdict"])
+    if codes and codes[-1] not in (EXIT_CODE_OF[verdict], _ENDED_BEFORE):
+        return f"{verdict} with exit code {codes[-1]}"
+    if verdict is Verdict.SUCCEEDED:
+        return _unproven(Path(last["out_dir"]))
+    if verdict not in plan.excused:
+        return f"{verdict} ({last['detail']}), but nothing happened that explains it"
+    return ""
+
+
+def _unproven(outputs: Path) -> str:
+    """What a success claims and its outputs do not show."""
+    result = outputs / "code" / "result.txt"
+    numbers = [int(number) for _, number in LINE.findall((outputs / "run.log").read_text())]
+    if not result.exists() or result.read_text() != RESULT:
+        return "a success without its result"
+    return "" if numbers == list(range(LINES)) else f"a success with {len(numbers)} of {LINES} lines"
+
+
+def _lost(lines: Logged) -> int:
+    """Bytes of the lines that are missing before the last one that is there."""
+    there = {int(number) for _, number in lines}
+    return sum(len(line_of(number)) for number in range(max(there, default=0)) if number not in there)
+
+
+def _repeated(lines: Logged) -> int:
+    times = Counter(text for text, _ in lines)
+    return sum((count - 1) * len(text) for text, count in times.items())

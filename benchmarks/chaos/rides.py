@@ -1,0 +1,96 @@
+"""A ride: one launch on an emulated Vast of its own, with its plan's troubles on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from benchmarks.chaos.aftermath import Aftermath, look_back
+from benchmarks.chaos.job import write_job
+from benchmarks.chaos.plans import BOX, CLOCK, FAULT, LAUNCHER, VICTIMS, Plan, Trouble
+from tests.e2e.terminal import Launch, Terminal
+from tests.emulators.instance import Pace
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+
+_END_S = 360.0
+_RESUME_AFTER_S = 1.0
+
+
+def ride(plan: Plan) -> Aftermath:
+    """What was left when nobody was at work any more."""
+    machines = [Machine(id=number) for number in range(41000, 41006)]
+    vast = VastEmulator(machines, seed=plan.number, pace=Pace(created_s=0, loading_s=0))
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
+        terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+        try:
+            codes = _ride(plan, terminal, vast)
+            return look_back(plan, terminal, vast, codes)
+        finally:
+            terminal.clean()
+
+
+def _ride(plan: Plan, terminal: Terminal, vast: VastEmulator) -> list[int]:
+    """Exit codes of the launchers that were not killed."""
+    for trouble in plan.troubles:
+        if trouble.kind == FAULT:
+            vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds)
+    launch = terminal.start("launch", str(write_job(plan, terminal.folder)), "--provider", "vast", "-y")
+    killed = _until_it_ends(plan, launch, vast)
+    if not killed:
+        return [launch.end(within_s=10).exit_code]
+    if plan.resumes:
+        time.sleep(_RESUME_AFTER_S)
+        return [terminal.type("resume", "last", within_s=_END_S).exit_code]
+    _wait(lambda: len(vast.instances) == 0, within_s=plan.life_s + 60)
+    return []
+
+
+def _until_it_ends(plan: Plan, launch: Launch, vast: VastEmulator) -> bool:
+    """Whether the launcher was killed. Every trouble comes at its time."""
+    began = time.monotonic()
+    waiting = [trouble for trouble in plan.troubles if trouble.kind != FAULT]
+    while launch.process.poll() is None and time.monotonic() - began < _END_S:
+        for trouble in list(waiting):
+            if time.monotonic() - began >= trouble.at_s and _strike(trouble, launch, vast):
+                waiting.remove(trouble)
+                if trouble.kind == LAUNCHER:
+                    return True
+        time.sleep(0.05)
+    return False
+
+
+def _strike(trouble: Trouble, launch: Launch, vast: VastEmulator) -> bool:
+    """Whether there was somebody to befall."""
+    if trouble.kind == LAUNCHER:
+        launch.kill()
+    elif trouble.kind == CLOCK:
+        vast.advance(trouble.seconds)
+    elif trouble.kind == BOX:
+        return _kill_on_box(VICTIMS[trouble.name], trouble.at_s, vast)
+    return True
+
+
+def _kill_on_box(words: str, after_s: float, vast: VastEmulator) -> bool:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            ours = process.environ().get("VASTRUN_BOX", "").startswith(str(vast.folder))
+            if (
+                ours
+                and words in " ".join(process.cmdline())
+                and time.time() - process.create_time() > after_s
+            ):
+                process.kill()
+                return True
+    return False
+
+
+def _wait(look: Callable[[], bool], *, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not look() and time.monotonic() < deadline:
+        time.sleep(0.1)
