@@ -95,6 +95,14 @@ class Success:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """Where checkpoints go, besides coming home."""
+
+    push: str | None = None
+    """A URL that fsspec knows; the box pushes to it by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """What the user asked for: one YAML file."""
 
@@ -119,6 +127,7 @@ class JobSpec:
     """Globs, relative to the code folder, of files to bring home."""
     retry: Mapping[RetryCause, Annotated[int, Ge(0), Le(20)]] = field(default_factory=dict)
     """How often to start again, on a new machine, by cause."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     notify: tuple[NotifyUrl, ...] = ()
     """Told of the end, of a failure, and when half, 80 % and all of `limits.usd` is spent."""
     nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"

@@ -44,6 +44,8 @@ class Job:
     success: Success | None = None
     outputs: tuple[str, ...] = ()
     nccl_debug: str = "WARN"
+    push: str | None = None
+    """The URL that finished checkpoints are pushed to."""
 
     @classmethod
     def read(cls, box: Path) -> Job:

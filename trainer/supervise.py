@@ -23,6 +23,7 @@ from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import AGENT_LOG, Launch
 from trainer.supervision.processes import adopt_orphans, kill_descendants, memory_kills
 from trainer.supervision.progress import Progress
+from trainer.supervision.pushing import PUSH_LOG, begin_pushing, push_last
 from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from trainer.supervision.stop import StopRequest
 from trainer.supervision.watch import Watch
@@ -79,9 +80,11 @@ def _supervise(box: Path, job: Job, stop: StopRequest) -> Outcome:
     log = _merged_log(box, job)
     log.say(f"starting {shlex.join(job.command or ('trainer.train',))} on {job.ranks} rank(s)")
     launch = Launch.begin(box, job.ranks, rank_environment(job, box, os.environ))
+    begin_pushing(box, job)
     watch = Watch(box=box, job=job, launch=launch, log=log, stop=stop, progress=Progress(box=box))
     watch.until_over()
     agent = launch.end(within_s=_AGENT_S)
+    push_last(box, job)
     log.drain(within_s=_DRAIN_S)
     watched = Watched(
         started_at=started_at,
@@ -107,7 +110,8 @@ def _merged_log(box: Path, job: Job) -> MergedLog:
         for rank in range(job.ranks)
     ]
     agent = Tail(path=box / AGENT_LOG, source=SUPERVISOR)
-    return MergedLog(path=box / layout.LOG, tails=(agent, *ranks))
+    push = Tail(path=box / PUSH_LOG, source="push")
+    return MergedLog(path=box / layout.LOG, tails=(agent, push, *ranks))
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "success": None if spec.success is None else asdict(spec.success),
         "outputs": spec.outputs,
         "nccl_debug": spec.nccl_debug,
+        "push": spec.checkpoints.push,
         "code": None if tree is None else {"commit": tree.commit, "dirty": tree.dirty},
     }
 

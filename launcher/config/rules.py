@@ -35,7 +35,18 @@ class Clash:
 
 def clashes(spec: JobSpec) -> Iterator[Clash]:
     """Every clash in the job."""
-    for rule in (_name, _program, _success, _trainer, _machine, _secrets, _environment, _globs, _notify):
+    for rule in (
+        _name,
+        _program,
+        _success,
+        _trainer,
+        _machine,
+        _secrets,
+        _environment,
+        _globs,
+        _notify,
+        _push,
+    ):
         yield from rule(spec)
 
 
@@ -155,3 +166,10 @@ def _address(url: str, path: KeyPath) -> Iterator[Clash]:
         address_of(url)
     except ValueError as error:
         yield Clash(path, str(error))
+
+
+def _push(spec: JobSpec) -> Iterator[Clash]:
+    push = spec.checkpoints.push
+    if push is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@\s]+", push):
+        # Not shown: it may hold a key.
+        yield Clash(("checkpoints", "push"), "expected a URL without a key in it, such as s3://bucket/path")

@@ -1,0 +1,48 @@
+"""Pushing: the process beside the ranks that brings checkpoints away. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from trainer import layout
+from trainer.job import Job
+from trainer.supervision.processes import kill_descendants
+
+PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
+LAST_PUSH_S = 60.0
+"""How long the last checkpoint may take once the ranks have ended: the machine costs money meanwhile."""
+_KILL_S = 2.0
+_COMMAND = (sys.executable, "-P", "-m", "trainer.push")
+
+
+def begin_pushing(box: Path, job: Job) -> None:
+    """Checkpoints leave the box as they are saved, if the job says where to, until the ranks have ended."""
+    if job.push is not None:
+        _start(box)
+
+
+def push_last(box: Path, job: Job) -> None:
+    """What the training saved last has left the box too, or had its time."""
+    if job.push is None:
+        return
+    with suppress(subprocess.TimeoutExpired):
+        _start(box, "once").wait(LAST_PUSH_S)
+    kill_descendants(within_s=_KILL_S)
+
+
+def _start(box: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    (box / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
+    with (box / PUSH_LOG).open("ab") as log:
+        return subprocess.Popen(
+            [*_COMMAND, str(os.getpid()), *arguments],
+            cwd=box,
+            env={**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+        )
