@@ -148,8 +148,7 @@ def newest_checkpoints(ledger: Ledger, run: Run) -> Path | None:
 
 
 def _story(run: Run, now: float) -> str:
-    detail = f" ({run.detail})" if run.detail else ""
-    return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}{detail}"
+    return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}"
 
 
 def _tell(tools: Tools, run: Run, text: str) -> None:

@@ -63,7 +63,7 @@ def command(
     began = wiring.now()
     click.echo(f"reading {job_file}", err=True)
     spec = read_job_file(job_file, sets, name)
-    ledger = wiring.ledger()  # found unwritable now, not after a machine was chosen
+    ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
     plan = plan_of(spec, market, ledger, began)
     if dry_run:

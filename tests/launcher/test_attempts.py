@@ -57,6 +57,26 @@ def test_tries_are_counted_by_cause_along_the_chain() -> None:
     assert not tried_again(JOB, RUN, crashed, crashed, crashed)
 
 
+def test_a_machine_that_was_never_ready_is_followed_by_three_others_without_any_retry() -> None:
+    spec = replace(JOB, retry={})
+    for cause in (Cause.HOST, Cause.LOST):
+        bad = replace(RUN, cause=cause, failed_in=Phase.BOOT, released_at=NOW - 900)
+        assert tried_again(spec, *[bad] * 3)
+        assert not tried_again(spec, *[bad] * 4)
+
+
+def test_machines_that_were_never_ready_use_up_no_retry() -> None:
+    bad = replace(RUN, failed_in=Phase.BOOT)
+    broken = replace(RUN, failed_in=Phase.TRAIN)
+    assert tried_again(JOB, bad, bad, broken)
+    assert not tried_again(JOB, broken, bad, broken)
+
+
+@pytest.mark.parametrize("cause", [Cause.USER_ERROR, Cause.PROVIDER, Cause.STOPPED, Cause.NO_OFFER])
+def test_what_another_machine_cannot_mend_is_not_tried_on_one(cause: Cause) -> None:
+    assert not tried_again(JOB, replace(RUN, cause=cause, failed_in=Phase.BOOT))
+
+
 def test_another_attempt_has_only_what_is_left_of_the_money() -> None:
     spec = next_attempt(JOB, [RUN], NOW)
     assert spec is not None

@@ -1,0 +1,27 @@
+"""A machine that does not start costs the user nothing but a few seconds: the next one trains."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.terminal import JOBS, Terminal
+from tests.emulators.vast import VastEmulator
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("fault", ["oci_failure", "wrong_gpu"])
+def test_the_job_is_trained_on_the_next_machine(rented: Terminal, vast: VastEmulator, fault: str) -> None:
+    vast.faults.add(fault)
+    done = rented.type(
+        *("launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y"),
+        *("--set", "limits.usd=1", "--set", "ranks=1", "--json"),
+    )
+
+    assert done.exit_code == 0, done.err
+    end = done.json()
+    assert [attempt["verdict"] for attempt in end["attempts"]] == ["FAILED", "SUCCEEDED"]
+    first, second = rented.type("hosts", "--json").json()["hosts"]
+    assert (first["failures"], first["avoided"]) == (1, True)
+    assert (second["failures"], second["avoided"]) == (0, False)
+    assert len(vast.instances) == 0
