@@ -1,0 +1,95 @@
+"""Hurried: a launcher of this process on an emulated Vast; for both, time passes faster than on the boxes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+
+from launcher.actions.attempts import Attempts
+from launcher.bundle import Bundler
+from launcher.flow.trip import Tools
+from launcher.job import JobSpec, Limits, Resources, Success
+from launcher.ledger import SqliteLedger
+from launcher.model import Run
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.api import Account
+from launcher.shelf import FolderShelf
+from tests.emulators.clock import Clock
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeScreen, FakeWishes
+
+PRINTS = "print('all is well', flush=True)"
+WORKS = f"import time; time.sleep(2); {PRINTS}"
+WAITS = f"import time; time.sleep(60); {PRINTS}"
+
+
+def job(program: str, *, interruptible: bool = False, hours: float = 1.0) -> JobSpec:
+    """One rank of that Python program, on any machine, for a dollar at most."""
+    return JobSpec(
+        name="hurried",
+        resources=Resources(gpus=0, disk_gb=8.0, interruptible=interruptible),
+        limits=Limits(hours=hours, usd=1.0),
+        ranks=1,
+        command=("python", "-c", program),
+        success=Success(log="all is well"),
+    )
+
+
+class HurriedClock:
+    """The emulator's time, as a launcher's clock."""
+
+    def __init__(self, factor: float) -> None:
+        self.emulated = Clock(factor)
+        self._factor = factor
+
+    def now(self) -> float:
+        return self.emulated.now()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / self._factor)
+
+
+class Hurried:
+    """Use it in a `with`. `factor`: how fast time passes; a run's road itself takes some real seconds."""
+
+    def __init__(self, folder: Path, *, factor: float = 5.0) -> None:
+        self._folder = folder
+        self._clock = HurriedClock(factor)
+        machines = [Machine(id=number) for number in range(41000, 41005)]
+        self.vast = VastEmulator(machines, clock=self._clock.emulated)
+        self.screen = FakeScreen()
+        self.ledger = SqliteLedger(folder / "ledger.db", now=self._clock.now, alive=lambda _: False)
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Hurried:
+        self.vast.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.vast.close()
+
+    def launch(self, spec: JobSpec) -> list[Run]:
+        """The job, driven to its end: all its runs, the last one first."""
+        attempts = Attempts(tools_for=self._tools, new_id=self._new_id)
+        out = str(self._folder / "out")
+        attempts.pursue(attempts.start(spec, provider="vast", run_id=self._new_id(), out_dir=out))
+        return list(self.ledger.runs())
+
+    def _new_id(self) -> str:
+        return f"calm-heron-{next(self._numbers):04x}"
+
+    def _tools(self, provider: str, checkpoints: Path | None) -> Tools:
+        assert provider == VastProvider.name
+        account = Account(key=self.vast.account_key, server=self.vast.url)
+        return Tools(
+            provider=VastProvider(account, self._folder / "state", clock=self._clock),
+            ledger=self.ledger,
+            clock=self._clock,
+            packer=Bundler({}, resume_dir=checkpoints),
+            shelf=FolderShelf(),
+            screen=self.screen,
+            wishes=FakeWishes(self._clock),
+            who=f"host:{next(self._numbers)}:0",
+        )
