@@ -16,6 +16,8 @@ from launcher.verdict import Evidence, judge
 from trainer import layout
 
 LOOK_S = 1.0
+_LISTEN_S = 0.25
+"""Between two pulls of the log: a look asks more of the box than a read does."""
 _SLICE_PAUSE_S = 0.2
 """Between two slices of a checkpoint: a look costs the box a little, too."""
 _LIST_S = 15.0
@@ -49,17 +51,17 @@ def watch(trip: Trip) -> End | None:
                 return end
             if trip.wish() is Wish.DETACH and memory.silent_since is None and memory.starts <= 1:
                 return None
+            _listen(trip, _SLICE_PAUSE_S if memory.saving.brought else LOOK_S)
         except (UnreachableError, GoneError) as error:
             end = _silent(trip, memory, error)
             if end is not None:
                 return end
+            trip.wait(LOOK_S)
         if trip.wish() is Wish.DESTROY:
             return End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed at once, as asked")
         end = _overdue(trip, memory)
         if end is not None:
             return end
-        goes_on = memory.saving.brought and memory.silent_since is None
-        trip.wait(_SLICE_PAUSE_S if goes_on else LOOK_S)
 
 
 def read_text(remote: Remote, path: str) -> str | None:
@@ -91,6 +93,14 @@ def _look_once(trip: Trip, memory: Memory) -> End | None:
         trip.tell("asked to save a checkpoint and stop")
     save_some(trip, memory.saving, remote)
     return None
+
+
+def _listen(trip: Trip, seconds: float) -> None:
+    """Until the next look, the log is shown as it grows. Ends at once when the user wants something new."""
+    until, wish = trip.now() + seconds, trip.wish()
+    while trip.now() < until and trip.wish() is wish:
+        trip.wait(min(_LISTEN_S, seconds))
+        trip.tools.screen.log(trip.tools.shelf.pump(trip.run, trip.remote()))
 
 
 def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
