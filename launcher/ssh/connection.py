@@ -166,6 +166,8 @@ def _loaded(pair: KeyPair) -> PKey:
     path = str(pair.private_path)
     try:
         return paramiko.Ed25519Key.from_private_key_file(path)
+    except FileNotFoundError as error:
+        raise UnreachableError("the run's SSH key was forgotten, as when its machine was ended") from error
     except (OSError, paramiko.SSHException) as error:
         raise StorageError(f"the run's SSH key cannot be read: {path}") from error
 
