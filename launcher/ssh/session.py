@@ -96,8 +96,9 @@ class Session:
         return (self._out.greeting + b"\n" + self._err.greeting).decode("utf-8", "replace")
 
     def close(self) -> None:
-        """The command's output is not wanted any more."""
-        self._channel.close()
+        """The command's output is not wanted any more. A line that is broken already is no fault here."""
+        with suppress(EOFError, OSError):
+            self._channel.close()
 
     def _stalled_at(self) -> float:
         return time.monotonic() + self._stall_s
