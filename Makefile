@@ -47,12 +47,14 @@ clean: ## Remove what set-up made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 
 $(STAMPS)/trainer: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[trainer]'
+	@echo 'setting up $(VENV): the launcher and the trainer (once; torch is large)'
+	@$(PIP) --editable '.[trainer]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[trainer,dev]'
+	@echo 'setting up $(VENV): the launcher, the trainer and what checks them (once)'
+	@$(PIP) --editable '.[trainer,dev]'
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
