@@ -39,12 +39,14 @@ class Interrupts:
         first: Wish = Wish.STOP,
         wish: Wish = Wish.NONE,
         until: float | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """`ask` puts the question of the first Ctrl-C; without it, `first` is what that means.
 
         `wish` holds from the start; from the moment `until` on, at least a detach does.
         """
         self._say, self._ask, self._first, self._wish, self._until = say, ask, first, wish, until
+        self._now = now
         self._presses = 0
         # Unlike an Event's, the queue's `put` may be called by a handler that interrupted its `get`.
         self._bell: SimpleQueue[None] = SimpleQueue()
@@ -79,7 +81,7 @@ class Interrupts:
 
     def now(self) -> float:
         """Epoch seconds."""
-        return time.time()
+        return self._now()
 
     def sleep(self, seconds: float) -> None:
         """Returns after `seconds`, or at once when the user asks for something."""

@@ -6,7 +6,6 @@ import os
 import random
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from launcher.model import Run, Wish
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
+from launcher.steady import steady_clock
 
 if TYPE_CHECKING:
     from launcher.notify import UrlNotifier
@@ -105,7 +105,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
     @cache
     def ledger() -> Ledger:
-        return SqliteLedger(state / "ledger.db", now=time.time, alive=_is_alive)
+        return SqliteLedger(state / "ledger.db", now=_now(), alive=_is_alive)
 
     @cache
     def provider(name: str) -> Provider:
@@ -125,7 +125,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         return FolderShelf()
 
     def screen(began: float) -> StreamScreen:
-        return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began)
+        return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began, now=_now())
 
     def notifier(say: Callable[[str], None]) -> UrlNotifier:
         from launcher.notify import UrlNotifier  # slow to import: HTTP
@@ -142,7 +142,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         screen=screen,
         notifier=notifier,
         interrupts=_interrupts,
-        now=time.time,
+        now=_now(),
         new_id=lambda: new_id(random.SystemRandom()),
         who=_this_process,
     )
@@ -194,14 +194,19 @@ def _interrupts(first: Wish, wish: Wish, until: float | None) -> Interrupts:
         first=Wish.STOP if first is Wish.NONE else first,
         wish=wish,
         until=until,
+        now=_now(),
     )
 
 
 @cache
-def _this_process() -> str:
-    import psutil
+def _now() -> Callable[[], float]:
+    """The one clock of this process."""
+    return steady_clock()
 
-    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+@cache
+def _this_process() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{_started_at(os.getpid()):.2f}"
 
 
 def _is_alive(who: str) -> bool:
@@ -212,6 +217,13 @@ def _is_alive(who: str) -> bool:
     if host != socket.gethostname():
         return True
     try:
-        return abs(psutil.Process(int(pid)).create_time() - float(started)) < 2.0
+        return abs(_started_at(int(pid)) - float(started)) < 0.1
     except psutil.NoSuchProcess:
         return False
+
+
+def _started_at(pid: int) -> float:
+    """Seconds from the computer's start, which setting its clock does not change."""
+    import psutil
+
+    return psutil.Process(pid).create_time() - psutil.boot_time()
