@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -33,6 +41,9 @@ SMALL: dict[str, Any] = {
 
 _START_S = 90.0
 
+# Imported once, in the server that ranks are forked from: a rank then starts in milliseconds.
+_PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict", "numpy", "h5py"]
+
 # Tests that train in this process share the cores with others; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -43,6 +54,90 @@ def eventually(holds: Callable[[], bool], *, within_s: float = _START_S) -> None
     while not holds():
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.02)
+
+
+def together(
+    function: Callable[..., Any], ranks: int, *arguments: Any, within_s: float = _START_S
+) -> list[Any]:
+    """What `function(ranks, *arguments)` returns on each of several ranks, by rank.
+
+    The ranks have their gloo groups (`trainer.dist.Ranks`); the function is one of a module. A rank that
+    fails fails the test with its traceback; at the deadline all are killed, and stderr says where they stood.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    pipes, processes = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for rank in range(ranks):
+                here, there = context.Pipe()
+                place = Rank(rank=rank, local_rank=rank, world_size=ranks, box=Path(folder))
+                work = (there, place, within_s, function, arguments)
+                processes.append(context.Process(target=_take_part, args=work, daemon=True))
+                processes[-1].start()
+                there.close()
+                pipes.append(here)
+            return _answers(pipes, time.monotonic() + within_s)
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+
+
+def _answers(pipes: list[connection.Connection], deadline: float) -> list[Any]:
+    answers: dict[int, Any] = {}
+    while waiting := [rank for rank in range(len(pipes)) if rank not in answers]:
+        ready = connection.wait([pipes[rank] for rank in waiting], max(0.0, deadline - time.monotonic()))
+        assert ready, f"ranks {waiting} were not done in time"
+        for pipe in ready:
+            rank = pipes.index(pipe)
+            try:
+                fault, answers[rank] = pickle.loads(pipe.recv_bytes())
+            except EOFError:
+                fault = "died without a word"
+            if fault:
+                pytest.fail(f"rank {rank}: {fault}", pytrace=False)
+    return [answers[rank] for rank in range(len(pipes))]
+
+
+def _take_part(
+    pipe: connection.Connection, rank: Rank, within_s: float, function: Callable[..., Any], arguments: Any
+) -> None:
+    """One rank of `together`, from its groups to its answer."""
+    import torch
+    import torch.distributed as torch_dist
+
+    from trainer.dist import Ranks
+
+    faulthandler.dump_traceback_later(max(1.0, within_s - 2))
+    torch.set_num_threads(1)
+    with _Answer(pipe) as answer:
+        store = torch_dist.FileStore(str(rank.box / "store"), rank.world_size)
+        limit = timedelta(seconds=within_s)
+        torch_dist.init_process_group(
+            "gloo", store=store, rank=rank.rank, world_size=rank.world_size, timeout=limit
+        )
+        control = torch_dist.new_group(backend="gloo", timeout=limit)
+        answer.value = function(Ranks(rank=rank, device=torch.device("cpu"), control=control), *arguments)
+
+
+class _Answer:
+    """Around the work of a rank: its value or its traceback is sent, and the process ends with the test."""
+
+    def __init__(self, pipe: connection.Connection) -> None:
+        self.value: Any = None
+        self._pipe = pipe
+
+    def __enter__(self) -> _Answer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> NoReturn:
+        fault = "".join(traceback.format_exception(error)) if error else None
+        self._pipe.send_bytes(pickle.dumps((fault, self.value)))
+        self._pipe.poll(None)  # a rank that left now might break a collective that others have not finished
+        os._exit(0)
 
 
 class Box:

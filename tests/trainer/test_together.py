@@ -1,0 +1,52 @@
+"""Ranks of a test: they meet, answer by rank, and one that fails is a failure with its reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.trainer.conftest import together
+from trainer.dist import Ranks
+
+pytestmark = pytest.mark.torch
+
+
+def vote(ranks: Ranks, offset: int) -> tuple[int, list[float]]:
+    return ranks.rank.rank, ranks.highest(ranks.rank.rank + offset)
+
+
+def fail(ranks: Ranks) -> None:
+    if ranks.rank.rank == 1:
+        raise ValueError("a fault of rank 1")
+    ranks.wait_for_all()
+
+
+def die(ranks: Ranks) -> None:
+    if ranks.rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def wait(ranks: Ranks) -> None:
+    if ranks.rank.rank == 0:
+        ranks.wait_for_all()
+
+
+def test_ranks_meet_and_answer_by_rank() -> None:
+    assert together(vote, 3, 10) == [(rank, [12.0]) for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"), [(fail, "rank 1:(.|\n)*a fault of rank 1"), (die, "rank 1: died")]
+)
+def test_a_rank_that_fails_ends_all_and_says_why(function: object, fault: str) -> None:
+    with pytest.raises(pytest.fail.Exception, match=fault):
+        together(function, 2)  # type: ignore[arg-type]
+
+
+def test_ranks_that_wait_for_ever_are_killed_at_the_deadline() -> None:
+    with pytest.raises(AssertionError, match=r"ranks \[0\] were not done in time"):
+        together(wait, 2, within_s=1.0)
