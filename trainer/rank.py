@@ -32,15 +32,22 @@ class Rank:
     local_rank: int
     world_size: int
     box: Path
+    attempt: int = 0
+    """How often the supervisor started the ranks before."""
+    micro_batch_cap: int | None = None
+    """The most windows that this rank may compute at once: more did not fit before."""
 
     @classmethod
     def of_environment(cls) -> Rank:
-        """What torchrun's variables and VASTRUN_BOX say."""
+        """What torchrun's variables and those of the supervisor say."""
+        cap = os.environ.get("VASTRUN_MICRO_BATCH")
         return cls(
             rank=int(os.environ["RANK"]),
             local_rank=int(os.environ["LOCAL_RANK"]),
             world_size=int(os.environ["WORLD_SIZE"]),
             box=Path(os.environ["VASTRUN_BOX"]),
+            attempt=int(os.environ.get("VASTRUN_ATTEMPT", "0")),
+            micro_batch_cap=None if cap is None else int(cap),
         )
 
     @property
