@@ -117,6 +117,7 @@ class FakeBox:
             "box": state,
             "exit_code": code,
             "lease": "armed",
+            "lease_ends_at": self.up_at + float(self._env["LEASE_LIFE_S"]),
             "onstart_step": "50-train" if self.started_at is not None else "",
             "log_bytes": len(self.files.get(layout.LOG, b"")),
             "supervisor": {"step": self.step(), "steps": self.training.steps, "loss": 0.5, "ranks": []},

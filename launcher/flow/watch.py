@@ -35,6 +35,8 @@ class Memory:
     silent_since: float | None = None
     listed_at: float = 0.0
     dead_since: float | None = None
+    ends_by: float | None = None
+    """When the lease ends the box, as the box itself says, on our clock."""
     stop_asked_at: float | None = None
     saved_at: float = 0.0
     onstart_step: str = ""
@@ -107,6 +109,8 @@ def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
     """Keeps the screen and the row up to date."""
     now = trip.now()
     trip.tools.screen.progress(trip.run, loss=sighting.loss, usd=policy.cost_usd(trip.run, now))
+    if sighting.lease == "armed" and sighting.lease_ends_at is not None:
+        memory.ends_by = now + sighting.lease_ends_at - sighting.at
     if sighting.onstart_step != memory.onstart_step:
         memory.onstart_step = sighting.onstart_step
         trip.tell(sighting.onstart_step)
@@ -174,7 +178,10 @@ def _how_lost(trip: Trip) -> str:
 
 
 def _overdue(trip: Trip, memory: Memory) -> End | None:
-    """The launcher's own lock on time: the lease and the supervisor should have acted by now."""
+    """The launcher's own lock on time: the lease and the supervisor should have acted by now.
+
+    The box knows best how long it has lived: this computer's clock may have been set since it was rented.
+    """
     now, run = trip.now(), trip.run
     if memory.stop_asked_at is not None and now - memory.stop_asked_at > policy.STOP_S:
         return End(
@@ -183,7 +190,10 @@ def _overdue(trip: Trip, memory: Memory) -> End | None:
     if run.offer is None or run.rented_at is None:
         return None
     lease = policy.lease_of(trip.spec, run.offer)
-    if now > run.rented_at + lease.life_s + policy.LIMIT_SLACK_S:
+    ends_by = memory.ends_by
+    if ends_by is None:
+        ends_by = max(run.rented_at + lease.life_s, memory.silent_since or 0.0)
+    if now > ends_by + policy.LIMIT_SLACK_S:
         detail = "past its limit, and its lease has not ended it"
         return End(result=Result.FAILED, cause=lease.life_cause, detail=detail)
     return None

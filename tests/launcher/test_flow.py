@@ -240,3 +240,17 @@ def test_an_offer_above_the_hourly_price_is_not_taken(tmp_path: Path) -> None:
     run = world.launch()
 
     assert run.cause is Cause.NO_OFFER
+
+
+@pytest.mark.parametrize("by_s", [7200.0, -7200.0, 600.0])
+def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: float, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    world.launch()
+
+    world.wishes.at = {}
+    world.wrong_by_s = by_s
+    run = world.resume()
+
+    assert run.cause is None, run.detail
+    assert world.rented() == 0

@@ -31,6 +31,8 @@ class World:
         self.screen = FakeScreen()
         self.wishes = FakeWishes(self.clock)
         self.dead: set[str] = set()
+        self.wrong_by_s = 0.0
+        """How far the launchers' clocks are from the true one."""
         self.plan = Plan(self.market)
         self.ledger = SqliteLedger(
             folder / "ledger.db", now=self.clock.now, alive=lambda who: who not in self.dead
@@ -51,7 +53,8 @@ class World:
             "packer": Faulty(self._packer, "packer", self.plan),
         }
         who = who or f"host:{next(self._numbers)}:0"
-        return Tools(clock=self.clock, screen=self.screen, wishes=self.wishes, who=who, **parts)
+        clock = WrongClock(self.clock, self.wrong_by_s)
+        return Tools(clock=clock, screen=self.screen, wishes=self.wishes, who=who, **parts)
 
     def launch(self) -> Run:
         """A launcher begins the run and drives it."""
@@ -82,3 +85,16 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.sleep(seconds)
+
+
+class WrongClock(FakeClock):
+    """One that was set forward or back."""
+
+    def __init__(self, true: FakeClock, by_s: float) -> None:
+        self._true, self._by_s = true, by_s
+
+    def now(self) -> float:
+        return self._true.now() + self._by_s
+
+    def sleep(self, seconds: float) -> None:
+        self._true.sleep(seconds)
