@@ -1,0 +1,72 @@
+"""Where a run stands, why it left the road, how it ended, and what its user wishes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a run stands; `phases.NEXT` says what follows."""
+
+    PLAN = "plan"
+    RENT = "rent"
+    BOOT = "boot"
+    SHIP = "ship"
+    TRAIN = "train"
+    COLLECT = "collect"
+    DESTROY = "destroy"
+    ENDED = "ended"
+
+
+class Cause(StrEnum):
+    """Why a run left the straight road. The first one stays."""
+
+    USER_ERROR = "user_error"
+    SETUP = "setup"
+    OUT_OF_MEMORY = "out_of_memory"
+    SIGNAL = "signal"
+    COMMUNICATION = "communication"
+    DATA = "data"
+    DISK = "disk"
+    HOST = "host"
+    STORAGE = "storage"
+    """This computer could not write, before anything was rented."""
+    HANG = "hang"
+    STOPPED = "stopped"
+    TIME_LIMIT = "time_limit"
+    MONEY_LIMIT = "money_limit"
+    PREEMPTED = "preempted"
+    LOST = "lost"
+    NO_OFFER = "no_offer"
+    PROVIDER = "provider"
+    UNPROVEN = "unproven"
+    CONTRADICTION = "contradiction"
+    INTERNAL = "internal"
+
+
+class Verdict(StrEnum):
+    """How a run ended; follows from its cause by `phases.VERDICT_OF`."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    HUNG = "HUNG"
+    STOPPED = "STOPPED"
+    LIMIT = "LIMIT"
+    PREEMPTED = "PREEMPTED"
+    LOST = "LOST"
+    NO_OFFER = "NO_OFFER"
+    UNKNOWN = "UNKNOWN"
+
+
+class Wish(StrEnum):
+    """What the user asks of a running launcher: by Ctrl-C here, or by `vastrun stop` elsewhere."""
+
+    NONE = "none"
+    DETACH = "detach"
+    STOP = "stop"
+    DESTROY = "destroy"
+
+    @property
+    def strength(self) -> int:
+        """Of several wishes the strongest holds."""
+        return list(Wish).index(self)
