@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.job import JobSpec
 from launcher.model import Cause, Judgement, Proof
@@ -34,6 +35,8 @@ CAUSE_OF_STEP: Mapping[str, Cause] = {
     "40-data": Cause.DATA,
 }
 
+_SIGNALS = {128 + number: number.name for number in signal.Signals}
+"""What a shell makes of the end of a program that was killed."""
 _DIED = 137
 
 
@@ -74,14 +77,20 @@ def _without_outcome(evidence: Evidence) -> Judgement:
     missing = (Proof(name="outcome", holds=None, text="the box wrote no outcome.json"),)
     failed = _failed_step(evidence.steps_jsonl)
     if failed is not None:
-        name, code = failed
-        cause = CAUSE_OF_STEP.get(name, Cause.INTERNAL)
-        return Judgement(cause=cause, detail=f"{name} ended with exit code {code}", proofs=missing)
+        return replace(_of_step(*failed), proofs=missing)
     if evidence.exit_code == _DIED:
         return Judgement(
             cause=Cause.HOST, detail="the run on the box was killed from outside", proofs=missing
         )
     return Judgement(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
+
+
+def _of_step(name: str, code: int) -> Judgement:
+    cause = CAUSE_OF_STEP.get(name)
+    killed_by = _SIGNALS.get(code)
+    if cause is None and killed_by:
+        return Judgement(cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence")
+    return Judgement(cause=cause or Cause.INTERNAL, detail=f"{name} ended with exit code {code}")
 
 
 def _failed_step(steps_jsonl: str | None) -> tuple[str, int] | None:

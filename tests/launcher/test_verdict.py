@@ -137,6 +137,13 @@ def test_exit_code_0_with_an_outcome_that_cannot_be_read_is_unproven(text: str |
     assert judgement.cause is Cause.UNPROVEN
 
 
+def test_a_supervisor_that_was_killed_is_a_signal_and_no_fault_of_ours() -> None:
+    steps = '{"step": "50-train", "exit_code": 137, "seconds": 3.0}'
+    judgement = judge(replace(evidence(None, exit_code=137), steps_jsonl=steps), train_job())
+    assert judgement.cause is Cause.SIGNAL
+    assert judgement.detail == "50-train was killed by SIGKILL and left no evidence"
+
+
 def test_a_command_without_any_checked_condition_is_unproven() -> None:
     outcome = replace(GOOD, kind="command", final_record=False, checkpoint=None, steps_planned=None)
 
