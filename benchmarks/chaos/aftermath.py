@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
-from benchmarks.chaos.plans import LAUNCHER, Plan
-from launcher.model import Verdict
-from launcher.phases import EXIT_CODE_OF
+from benchmarks.chaos.plans import CERTAIN, LAUNCHER, Plan
+from launcher.model import Cause, Verdict
+from launcher.phases import EXIT_CODE_OF, VERDICT_OF
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
 
@@ -59,36 +59,45 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequenc
         left = len(vast.instances)
         bill_usd = vast.billing.total_usd()
         spans_s = [meter.gpu_seconds for meter in vast.billing.meters.values()]
+        struck = frozenset(vast.faults.struck)
     rows = terminal.type("status", "--json").json()["runs"]
     last = max(rows, key=lambda row: row["created_at"], default=None)
     logs = [LINE.findall(path.read_text()) for path in terminal.folder.glob("runs/*/run.log")]
-    comparable = left == 0 and not plan.jumps and not plan.abandoned
+    comparable = left == 0 and not plan.loses_time and not plan.abandoned
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),
-        wrong="" if plan.abandoned else _wrong(plan, last, codes),
+        wrong="" if plan.abandoned else _wrong(plan, last, codes, struck),
         left_rented=left,
         lost_bytes=sum(map(_lost, logs)),
         repeated_bytes=sum(map(_repeated, logs)),
         ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
         bill_usd=bill_usd if comparable else 0.0,
-        overspend_s=0.0 if plan.jumps else max([0.0, *(span - plan.life_s for span in spans_s)]),
+        overspend_s=max([0.0, *(span - plan.life_s for span in spans_s)]),
     )
 
 
-def _wrong(plan: Plan, last: Any, codes: Sequence[int]) -> str:
+def _wrong(plan: Plan, last: Any, codes: Sequence[int], struck: frozenset[str]) -> str:
     if last is None:
-        return "" if any(trouble.kind == LAUNCHER for trouble in plan.troubles) else "there is no run"
+        return _without_run(plan, codes)
     if last["verdict"] is None:
         return f"the run is still in phase {last['phase']}"
     verdict = Verdict(last["verdict"])
     if codes and codes[-1] not in (EXIT_CODE_OF[verdict], _ENDED_BEFORE):
         return f"{verdict} with exit code {codes[-1]}"
     if verdict is Verdict.SUCCEEDED:
-        return _unproven(Path(last["out_dir"]))
-    if verdict not in plan.excused:
-        return f"{verdict} ({last['detail']}), but nothing happened that explains it"
+        fatal = struck.intersection(CERTAIN)
+        return f"a success in spite of {', '.join(fatal)}" if fatal else _unproven(Path(last["out_dir"]))
+    if Cause(last["cause"]) not in plan.excused:
+        return f"{verdict} by {last['cause']} ({last['detail']}), but nothing happened that explains it"
     return ""
+
+
+def _without_run(plan: Plan, codes: Sequence[int]) -> str:
+    """The launcher was killed before it began, or there was nothing that it could begin with."""
+    excused = {EXIT_CODE_OF[VERDICT_OF[cause]] for cause in plan.excused}
+    killed = any(trouble.kind == LAUNCHER for trouble in plan.troubles)
+    return "" if killed or excused.issuperset(codes) else f"there is no run, and exit code {codes[-1]}"
 
 
 def _unproven(outputs: Path) -> str:

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.model import Verdict
+from launcher.model import Cause
 
-LAUNCHER, BOX, CLOCK, FAULT = "launcher", "box", "clock", "fault"
+LAUNCHER, BOX, CLOCK, CUT, FAULT = "launcher", "box", "clock", "cut", "fault"
 
 SURVIVED = (
     "too_many_requests",
@@ -56,24 +56,37 @@ SURVIVED = (
 )
 """Faults in spite of which the job succeeds, on the same machine or on the next."""
 
-FATAL: Mapping[str, Verdict] = {
-    "invalid_key": Verdict.FAILED,
-    "insufficient_credit": Verdict.FAILED,
-    "search_quota": Verdict.FAILED,
-    "no_offers": Verdict.NO_OFFER,
-    "image_not_found": Verdict.FAILED,
-    "container_exits": Verdict.LOST,
-    "contract_end": Verdict.LOST,
-    "credit_zero": Verdict.FAILED,
+FATAL: Mapping[str, Cause] = {
+    "invalid_key": Cause.PROVIDER,
+    "insufficient_credit": Cause.PROVIDER,
+    "search_quota": Cause.PROVIDER,
+    "no_offers": Cause.NO_OFFER,
+    "image_not_found": Cause.USER_ERROR,
+    "container_exits": Cause.LOST,
+    "contract_end": Cause.LOST,
+    "credit_zero": Cause.PROVIDER,
 }
-"""Faults that may end a run, and how."""
+"""Faults that may end a run, and the cause that it must then name."""
 
-VICTIMS: Mapping[str, str] = {
-    "the supervisor": "trainer.supervise",
-    "the program": "chatter.py",
-    "run.sh": "run.sh main",
+CERTAIN = ("insufficient_credit", "no_offers", "image_not_found")
+"""Those that leave no run a success, once they have struck."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Victim:
+    """A process that is killed on a box."""
+
+    words: str
+    """What its command line holds."""
+    cause: Cause
+    """What a run that this ends must name."""
+
+
+VICTIMS: Mapping[str, Victim] = {
+    "kill of the supervisor": Victim(words="trainer.supervise", cause=Cause.SIGNAL),
+    "kill of the program": Victim(words="chatter.py", cause=Cause.SIGNAL),
+    "kill of run.sh": Victim(words="run.sh main", cause=Cause.HOST),
 }
-"""What is killed on a box, and how its command line reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +100,11 @@ class Trouble:
     seconds: float = 0.0
     after: int = 0
     """So many chances are spared first."""
-    excuses: frozenset[Verdict] = frozenset()
+    excuses: Cause | None = None
+    """Why a run may end otherwise than well."""
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.at_s:.1f} s" if self.kind in (LAUNCHER, BOX, CLOCK) else self.name
+        return self.name if self.kind == FAULT else f"{self.name} at {self.at_s:.1f} s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,21 +132,22 @@ class Plan:
         return 5.0 if self.abandoned else 30.0
 
     @property
-    def excused(self) -> frozenset[Verdict]:
-        """Besides SUCCEEDED."""
-        return frozenset().union(*(trouble.excuses for trouble in self.troubles))
+    def excused(self) -> frozenset[Cause]:
+        """The causes that may end the run."""
+        return frozenset(trouble.excuses for trouble in self.troubles if trouble.excuses)
 
     @property
-    def jumps(self) -> bool:
-        """Vast's clock and ours part: what it bills and what we count cannot be compared."""
-        return any(trouble.kind == CLOCK for trouble in self.troubles)
+    def loses_time(self) -> bool:
+        """The clock is set while no launcher lives to notice: how long it was away cannot be known."""
+        kinds = {trouble.kind for trouble in self.troubles}
+        return {CLOCK, LAUNCHER} <= kinds
 
 
 def plan(seed: int, number: int) -> Plan:
     """The plan of the run with that number."""
     chance = random.Random(f"{seed}-{number}")
     resumes = chance.random() < 0.6
-    kinds = chance.sample((LAUNCHER, BOX, CLOCK, FAULT, FAULT), chance.choice((1, 1, 2)))
+    kinds = chance.sample((LAUNCHER, BOX, CLOCK, CUT, FAULT, FAULT), chance.choice((1, 1, 2)))
     # A box whose own road back is blocked needs a launcher; nobody can end it when that is gone, too.
     tame = LAUNCHER in kinds and not resumes
     troubles = tuple(_MAKE[kind](chance, tame) for kind in kinds)
@@ -145,13 +160,19 @@ def _launcher(chance: random.Random, _tame: bool) -> Trouble:
 
 def _box(chance: random.Random, _tame: bool) -> Trouble:
     name = chance.choice(list(VICTIMS))
-    return Trouble(kind=BOX, name=name, at_s=chance.uniform(0.0, 4.0), excuses=frozenset({Verdict.FAILED}))
+    return Trouble(kind=BOX, name=name, at_s=chance.uniform(0.0, 4.0), excuses=VICTIMS[name].cause)
 
 
 def _clock(chance: random.Random, _tame: bool) -> Trouble:
-    seconds = chance.choice((30.0, 600.0, 7200.0))
-    name = f"clock jump of {seconds:.0f} s"
-    return Trouble(kind=CLOCK, name=name, at_s=chance.uniform(1.0, 10.0), seconds=seconds)
+    seconds = chance.choice((30.0, 600.0, 7200.0)) * chance.choice((1, -1))
+    name = f"clock set by {seconds:+.0f} s"
+    return Trouble(kind=CLOCK, name=name, at_s=chance.uniform(1.0, 12.0), seconds=seconds)
+
+
+def _cut(chance: random.Random, _tame: bool) -> Trouble:
+    seconds = round(chance.uniform(5.0, 60.0), 1)
+    name = f"cut of {seconds:.0f} s"
+    return Trouble(kind=CUT, name=name, at_s=chance.uniform(0.5, 12.0), seconds=seconds)
 
 
 def _fault(chance: random.Random, tame: bool) -> Trouble:
@@ -159,11 +180,11 @@ def _fault(chance: random.Random, tame: bool) -> Trouble:
     return Trouble(
         kind=FAULT,
         name=name,
-        seconds=round(chance.uniform(5.0, 20.0) if name == "network_cut" else chance.uniform(0.5, 6.0), 1),
+        seconds=round(chance.uniform(5.0, 60.0) if name == "network_cut" else chance.uniform(0.5, 6.0), 1),
         after=chance.choice((0, 0, 1, 2, 5)) if name in _OF_REQUESTS else 0,
-        excuses=frozenset({FATAL[name]}) if name in FATAL else frozenset(),
+        excuses=FATAL.get(name),
     )
 
 
 _OF_REQUESTS = (*SURVIVED[: SURVIVED.index("not_json") + 1], "invalid_key")
-_MAKE = {LAUNCHER: _launcher, BOX: _box, CLOCK: _clock, FAULT: _fault}
+_MAKE = {LAUNCHER: _launcher, BOX: _box, CLOCK: _clock, CUT: _cut, FAULT: _fault}

@@ -12,7 +12,8 @@ import psutil
 
 from benchmarks.chaos.aftermath import Aftermath, look_back
 from benchmarks.chaos.job import write_job
-from benchmarks.chaos.plans import BOX, CLOCK, FAULT, LAUNCHER, VICTIMS, Plan, Trouble
+from benchmarks.chaos.plans import BOX, CLOCK, CUT, FAULT, LAUNCHER, VICTIMS, Plan, Trouble
+from benchmarks.chaos.wallclock import WallClock
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
@@ -27,21 +28,22 @@ def ride(plan: Plan) -> Aftermath:
     machines = [Machine(id=number) for number in range(41000, 41006)]
     vast = VastEmulator(machines, seed=plan.number, pace=Pace(created_s=0, loading_s=0))
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
-        terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+        clock = WallClock(Path(folder) / "wallclock")
+        terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key, **clock.variables)
         try:
-            codes = _ride(plan, terminal, vast)
+            codes = _ride(plan, terminal, vast, clock)
             return look_back(plan, terminal, vast, codes)
         finally:
             terminal.clean()
 
 
-def _ride(plan: Plan, terminal: Terminal, vast: VastEmulator) -> list[int]:
+def _ride(plan: Plan, terminal: Terminal, vast: VastEmulator, clock: WallClock) -> list[int]:
     """Exit codes of the launchers that were not killed."""
     for trouble in plan.troubles:
         if trouble.kind == FAULT:
             vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds)
     launch = terminal.start("launch", str(write_job(plan, terminal.folder)), "--provider", "vast", "-y")
-    killed = _until_it_ends(plan, launch, vast)
+    killed = _until_it_ends(plan, launch, vast, clock)
     if not killed:
         return [launch.end(within_s=10).exit_code]
     if plan.resumes:
@@ -51,13 +53,13 @@ def _ride(plan: Plan, terminal: Terminal, vast: VastEmulator) -> list[int]:
     return []
 
 
-def _until_it_ends(plan: Plan, launch: Launch, vast: VastEmulator) -> bool:
+def _until_it_ends(plan: Plan, launch: Launch, vast: VastEmulator, clock: WallClock) -> bool:
     """Whether the launcher was killed. Every trouble comes at its time."""
     began = time.monotonic()
     waiting = [trouble for trouble in plan.troubles if trouble.kind != FAULT]
     while launch.process.poll() is None and time.monotonic() - began < _END_S:
         for trouble in list(waiting):
-            if time.monotonic() - began >= trouble.at_s and _strike(trouble, launch, vast):
+            if time.monotonic() - began >= trouble.at_s and _strike(trouble, launch, vast, clock):
                 waiting.remove(trouble)
                 if trouble.kind == LAUNCHER:
                     return True
@@ -65,14 +67,16 @@ def _until_it_ends(plan: Plan, launch: Launch, vast: VastEmulator) -> bool:
     return False
 
 
-def _strike(trouble: Trouble, launch: Launch, vast: VastEmulator) -> bool:
+def _strike(trouble: Trouble, launch: Launch, vast: VastEmulator, clock: WallClock) -> bool:
     """Whether there was somebody to befall."""
     if trouble.kind == LAUNCHER:
         launch.kill()
     elif trouble.kind == CLOCK:
-        vast.advance(trouble.seconds)
+        clock.set_by(trouble.seconds)
+    elif trouble.kind == CUT:
+        vast.cut_network(trouble.seconds)
     elif trouble.kind == BOX:
-        return _kill_on_box(VICTIMS[trouble.name], trouble.at_s, vast)
+        return _kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, vast)
     return True
 
 
