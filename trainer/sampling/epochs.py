@@ -1,0 +1,48 @@
+"""Epochs: every sample once, in an order of its own each time; the global batch of any step."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Remainder = Literal["carry", "drop", "pad"]
+"""What becomes of the samples that do not fill the last batch of an epoch. carry: they begin the next epoch's
+first batch; drop: they are left out this time; pad: the epoch's first samples fill the batch up."""
+
+_ORDER_STREAM = 0
+
+
+def batch_of(
+    seed: int, step: int, *, batch: int, total: int, remainder: Remainder = "carry"
+) -> NDArray[np.int64]:
+    """The samples, of `total`, in the global batch of `step`, counted from 0: (batch,)."""
+    epochs, places = _places(step, batch, total, remainder)
+    orders = {epoch: _order(seed, int(epoch), total) for epoch in np.unique(epochs)}
+    return np.array([orders[epoch][place] for epoch, place in zip(epochs, places, strict=True)])
+
+
+def steps_an_epoch(*, batch: int, total: int, remainder: Literal["drop", "pad"]) -> int:
+    """Whole batches in an epoch. Raises ValueError when dropping leaves none."""
+    steps = total // batch if remainder == "drop" else -(-total // batch)
+    if not steps:
+        raise ValueError(f"a batch of {batch} is more than the {total} samples: nothing is left to train on")
+    return steps
+
+
+def _places(
+    step: int, batch: int, total: int, remainder: Remainder
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each sample of the batch: its epoch, and its place in the order of that."""
+    if remainder == "carry":
+        epochs, places = np.divmod(np.arange(step * batch, (step + 1) * batch), total)
+        return epochs, places
+    epoch, turn = divmod(step, steps_an_epoch(batch=batch, total=total, remainder=remainder))
+    return np.full(batch, epoch), np.arange(turn * batch, (turn + 1) * batch) % total
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
+    return np.random.default_rng([seed, _ORDER_STREAM, epoch]).permutation(total)

@@ -1,0 +1,81 @@
+"""A sampler for a torch DataLoader of your own, over the same pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from torch.utils.data import Sampler
+
+from trainer.sampling.epochs import batch_of, steps_an_epoch
+
+
+class EpochSampler(Sampler[int]):
+    """The samples of one rank, epoch by epoch; `batch` is that of all ranks together.
+
+        sampler = EpochSampler(len(dataset), batch=64, rank=rank, world_size=world_size)
+        loader = DataLoader(dataset, sampler=sampler, batch_size=64 // world_size)
+        for epoch in range(sampler.epoch, epochs):
+            sampler.set_epoch(epoch)
+            for batch in loader:
+                train(batch)
+                sampler.advance()
+
+    A DataLoader reads ahead, so only the loop knows how far the training is: it says so with `advance`.
+    The state fits any number of ranks that divides the batch.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        *,
+        batch: int,
+        rank: int,
+        world_size: int,
+        seed: int = 0,
+        remainder: Literal["drop", "pad"] = "drop",
+    ) -> None:
+        if batch % world_size:
+            raise ValueError(f"a batch of {batch} cannot be shared evenly by {world_size} ranks")
+        self._order: dict[str, Any] = {"seed": seed, "batch": batch, "total": total, "remainder": remainder}
+        self._steps_an_epoch = steps_an_epoch(batch=batch, total=total, remainder=remainder)
+        self._share = batch // world_size
+        self._rank = rank
+        self._step = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next step."""
+        return self._step // self._steps_an_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """`epoch` comes next: from its beginning, or, if it is under way, from where it stands."""
+        if epoch != self.epoch:
+            self._step = epoch * self._steps_an_epoch
+
+    def advance(self, steps: int = 1) -> None:
+        """So many more steps were trained."""
+        self._step += steps
+
+    def __iter__(self) -> Iterator[int]:
+        mine = slice(self._rank * self._share, (self._rank + 1) * self._share)
+        for step in range(self._step, self._end_of_epoch):
+            yield from batch_of(step=step, **self._order)[mine].tolist()
+
+    def __len__(self) -> int:
+        """Samples of this rank that are left of the epoch."""
+        return (self._end_of_epoch - self._step) * self._share
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self._order, "step": self._step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from where `state` was taken. Raises ValueError when that was over another order."""
+        order = {name: state[name] for name in self._order}
+        if order != self._order:
+            raise ValueError(f"the state is of the order {order}, this sampler's is {self._order}")
+        self._step = state["step"]
+
+    @property
+    def _end_of_epoch(self) -> int:
+        return (self.epoch + 1) * self._steps_an_epoch
