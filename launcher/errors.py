@@ -11,6 +11,7 @@ VastrunError
 └── ProviderError       the provider answered with an error
     ├── UncertainError  no clear answer: it may or may not have happened
     ├── UnreachableError  the box cannot be reached now: silent, not lost
+    │   └── HostKeyError  something else answers in its place
     └── GoneError       the provider says that there is no such machine
 """
 
@@ -85,6 +86,10 @@ class UnreachableError(ProviderError):
     """The box cannot be reached at present. Silent, not lost."""
 
     cause = Cause.HOST
+
+
+class HostKeyError(UnreachableError):
+    """Who answers shows another SSH host key than the box's. Nothing was sent there."""
 
 
 class GoneError(ProviderError):

@@ -16,6 +16,8 @@ STILL_S = 900.0
 """Longest wait for a box whose start shows no progress: one layer of an image may take 10 minutes."""
 ANSWER_S = 300.0
 """Longest wait for a box that runs, as its provider says, to answer."""
+MISTRUST_S = 40.0
+"""Longest wait for a box that shows another host key than its log names: it may make its keys late."""
 LEASE_PROOF_S = 60.0
 """Longest wait for the lease of a box that answers already."""
 STOP_S = 150.0

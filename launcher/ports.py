@@ -63,6 +63,16 @@ class Remote(Protocol):
         ...
 
 
+@runtime_checkable
+class Identified(Protocol):
+    """A remote that can say how it knows the machine."""
+
+    @property
+    def identity(self) -> str:
+        """In words, once the machine was reached."""
+        ...
+
+
 class Provider(Protocol):
     """A market of machines."""
 

@@ -3,7 +3,8 @@
 # In: VASTRUN_BOX, VASTRUN_INSTANCE, VASTRUN_PROVIDER, LEASE_*; on Vast also CONTAINER_ID and CONTAINER_API_KEY.
 # Out: lease.state, lease.log; in the end, no instance.
 # `lease.sh` arms it in the background, once; `lease.sh end INSTANCE BOX` ends that instance now.
-set -uo pipefail # no -e: it outlives its own failures
+# No -e: it outlives its own failures.
+set -uo pipefail
 
 # now = seconds that no change of the clock moves; suspended time counts.
 tick() { if read -r now _ </proc/uptime; then now=${now%.*}; else printf -v now '%(%s)T' -1; fi 2>/dev/null; }
@@ -93,7 +94,8 @@ watch() {
 arm() {
   : "$LEASE_SHIP_S $LEASE_LIFE_S $LEASE_LIFE_CAUSE $LEASE_GRACE_S $LEASE_COLLECT_S"
   mkdir -p "$VASTRUN_BOX" && cd "$VASTRUN_BOX" && exec 9>>lease.log || exit 1
-  flock -w 2 9 || exit $(($? > 1)) # 1: one is at work
+  # 1: one is at work.
+  flock -w 2 9 || exit $(($? > 1))
   printf -v armed_at '%(%s)T' -1
   tick; start=$now
   while IFS='=' read -r key value; do

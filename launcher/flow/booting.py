@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 from launcher import inspection, policy
-from launcher.errors import GoneError, UnreachableError
+from launcher.errors import GoneError, HostKeyError, UnreachableError
 from launcher.flow.trip import End, Trip, lost, stopped
 from launcher.model import Cause, Instance
 from launcher.phases import Result
+from launcher.ports import Identified
 from trainer import layout
 
 _PAUSE_S = 0.5
@@ -30,6 +31,9 @@ class Patience:
     running_since: float | None = None
     """As the provider says, while it does not answer."""
     answers_since: float | None = None
+    mistrusted_since: float | None = None
+    mistrust: str = ""
+    """Why who answers is not believed to be the machine."""
     blind: bool = False
     """The provider cannot be asked: that is no fault of the host."""
     told: str = ""
@@ -56,7 +60,13 @@ class Patience:
     def answers(self, lease: str, now: float) -> None:
         """The box answered; its lease is in that state."""
         self.lease, self.running_since, self.blind = lease, None, False
+        self.mistrusted_since = None
         self.answers_since = self.answers_since or now
+
+    def mistrusts(self, error: HostKeyError, now: float) -> None:
+        """Something answers that is not the machine, or not yet."""
+        self.mistrust = str(error)
+        self.mistrusted_since = self.mistrusted_since or now
 
     def unseen(self, now: float) -> None:
         """Nobody could look: only the longest time goes on."""
@@ -67,6 +77,7 @@ class Patience:
         """Which limit was passed; empty while it may still come up."""
         limits = (
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
+            (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
             (self.moved_at, policy.STILL_S, f"it does not move on ({self.progress})"),
             (self.began, policy.BOOT_S, f"it is not ready ({self.progress})"),
@@ -94,7 +105,9 @@ def boot(trip: Trip) -> End:
             trip.hang_up()
             if isinstance(error, GoneError) and trip.is_gone():
                 return lost("while it booted")
-            if error.cause is Cause.PROVIDER:
+            if isinstance(error, HostKeyError):
+                patience.mistrusts(error, trip.now())
+            elif error.cause is Cause.PROVIDER:
                 patience.unseen(trip.now())
             else:
                 _tell_progress(trip, patience)
@@ -117,6 +130,9 @@ def _accepted(trip: Trip) -> End:
         end = end or unlike_its_offer(trip, machine)
     if end is not None:
         return end
+    remote = trip.remote()
+    if isinstance(remote, Identified):
+        trip.tell(remote.identity)
     trip.tell("the lease is armed")
     return End(result=Result.OK)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.errors import StorageError, UnreachableError
-from launcher.ssh.hosts import Address, HostKeyChangedError, KnownHosts
+from launcher.errors import HostKeyError, StorageError, UnreachableError
+from launcher.ssh.hosts import Address, KnownHosts
 from launcher.ssh.keys import KeyPair
 from launcher.ssh.session import BrokenError, Session
 
@@ -64,6 +64,11 @@ class Connection:
         """The one that answered last."""
         self.auth_failures = 0
         """How often an address did not accept the key."""
+
+    @property
+    def identity(self) -> str:
+        """How the machine is known to be ours."""
+        return self._login.hosts.identity
 
     def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> Session:
         """The command, started in the folder `box`. `env`: `NAME=value`, no secrets."""
@@ -202,7 +207,7 @@ def _in_words(limit_s: float) -> Iterator[None]:
 def _summed_up(faults: Sequence[tuple[Address, UnreachableError]]) -> UnreachableError:
     """The most telling fault, with all of them in its text."""
     text = "; ".join(f"{host}:{port} {error}" for (host, port), error in faults) or "it has no address yet"
-    for kind in (HostKeyChangedError, KeyRefusedError):
+    for kind in (HostKeyError, KeyRefusedError):
         for _, error in faults:
             if isinstance(error, kind):
                 return kind(f"SSH: {text}", hint=error.hint)

@@ -50,6 +50,11 @@ class SshRemote:
         """How often an address of this machine did not accept our key."""
         return self._connection.auth_failures
 
+    @property
+    def identity(self) -> str:
+        """How the machine is known to be ours, in words; empty before it was reached."""
+        return self._connection.identity
+
     def run(self, command: str, *, timeout_s: float) -> Completed:
         """The finished command. What is left of it after `timeout_s` is killed."""
         limit = str(math.ceil(timeout_s) + 1)

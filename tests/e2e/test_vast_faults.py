@@ -17,7 +17,6 @@ pytestmark = pytest.mark.torch
 NEVER_MET = {
     "start_refused": "no machine that was stopped is started again",
     "exited_lag": "no machine that was stopped is started again",
-    "logs_late": "logs are read over SSH",
     "invalid_token": "one page holds all of our machines",
 }
 TOO_SLOW = {"ssh_silent": "the time limits of an SSH connection cannot be hurried"}
@@ -104,6 +103,8 @@ CASES = (
     Case("slow_network"),
     Case("ssh_refused", (Cause.HOST,), factor=40.0),
     Case("ssh_denied"),
+    Case("ssh_impostor", HOST, factor=10.0),
+    Case("logs_late"),
     Case("proxy_refused"),
     Case("direct_refused"),
     Case("direct_silent"),

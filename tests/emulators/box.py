@@ -57,6 +57,13 @@ done <{root}/etc/environment
 exec "${{clean[@]}}" /bin/bash -l
 """
 
+_SSH_KEYGEN = """\
+#!/bin/bash
+# The box's own host keys, also where it cannot have an /etc/ssh of its own.
+shopt -s nullglob
+exec {ssh_keygen} ${{@/#\\/etc\\/ssh/{root}/etc/ssh}}
+"""
+
 _NVIDIA_SMI = """\
 #!/bin/bash
 # What nvidia-smi says of the GPUs that this box was promised.
@@ -230,6 +237,8 @@ class Box:
             driver=self.graphics.driver,
         )
         self._script("nvidia-smi", smi)
+        keygen = shlex.quote(shutil.which("ssh-keygen") or "ssh-keygen")
+        self._script("ssh-keygen", _SSH_KEYGEN.format(root=self.root, ssh_keygen=keygen))
         config = _SSHD_CONFIG.format(root=self.root, sftp=_sftp_server())
         (self.root / "etc/ssh/sshd_config").write_text(config)
         (self.root / "etc/environment").touch()

@@ -12,6 +12,7 @@ from tests.emulators.faults import SSH, Faults
 from tests.emulators.gateway import Gateway, Mood
 from tests.emulators.instance import SSH_PORT, Instance
 from tests.emulators.offer_rows import PUBLIC_IP
+from tests.emulators.sshd import Sshd
 
 PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"
@@ -35,6 +36,8 @@ class Containers:
         self._url = url
         self._gateway = Gateway()
         self._ending: list[Box] = []
+        self.impostor = Sshd(folder / "impostor")
+        """Runs once somebody was led to it."""
 
     def furnish(self, instance_id: int, graphics: Graphics) -> Box:
         """An empty box."""
@@ -58,6 +61,8 @@ class Containers:
         for name, port in instance.ports.items():
             port.set_mood(moods.get(name, Mood.OPEN))
             port.bytes_per_s = _SLOW if fault and fault.name == "slow_network" else None
+        if fault and fault.name == "ssh_impostor":
+            self._mislead(instance)
         denied = fault is not None and fault.name == "ssh_denied"
         instance.box.start(self._program(instance, quirk), [] if denied else list(instance.ssh_keys.values()))
         if quirk == "log_noise":
@@ -90,7 +95,17 @@ class Containers:
         for box in self._ending:
             box.wipe()
         self._gateway.close()
+        self.impostor.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _mislead(self, instance: Instance) -> None:
+        """Who connects to the instance gets to the impostor, which lets them all in."""
+        self.impostor.stop()
+        number = self.impostor.__enter__().address[1]
+        for key in instance.ssh_keys.values():
+            self.impostor.authorize(key)
+        for port in instance.ports.values():
+            port.lead_to(lambda: number)
 
     def _program(self, instance: Instance, quirk: str | None) -> Program:
         rental = instance.rental

@@ -69,6 +69,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "direct_refused": (SSH, "the direct address resets connections, the proxy works"),
     "direct_silent": (SSH, "the direct address times out, the proxy works"),
     "ssh_denied": (SSH, "no key is accepted"),
+    "ssh_impostor": (SSH, "somebody else's sshd answers at both addresses"),
     "outbid": (RUNNING, "somebody takes the GPU after `seconds` of running"),
     "host_offline": (RUNNING, "the host is gone, actual_status offline"),
     "no_heartbeat": (RUNNING, "actual_status unknown, the box works"),

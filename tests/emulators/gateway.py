@@ -86,6 +86,10 @@ class Port:
         """From now on; `REFUSING` also resets what is connected."""
         self._call(self._change(mood))
 
+    def lead_to(self, target: Callable[[], int | None]) -> None:
+        """Whoever connects from now on gets there."""
+        self._target = target
+
     def close(self) -> None:
         """Nobody listens any more."""
         self._call(self._close())

@@ -25,6 +25,7 @@ from tests.emulators.limits import Limits
 from tests.emulators.machines import Machine, synthetic_machines
 from tests.emulators.market import Market
 from tests.emulators.server import Server
+from tests.emulators.sshd import Sshd
 from tests.emulators.world import Settings, World
 
 _TICK_S = 0.05
@@ -79,6 +80,11 @@ class VastEmulator:
     def url(self) -> str:
         """The base address, as for VAST_URL."""
         return self._server.url
+
+    @property
+    def impostor(self) -> Sshd:
+        """Who answers in the place of a box to which `ssh_impostor` happened."""
+        return self._world.containers.impostor
 
     @property
     def account_key(self) -> str:

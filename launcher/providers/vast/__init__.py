@@ -13,6 +13,7 @@ from launcher.ports import Clock, Remote
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, market, renting
 from launcher.providers.vast.api import SERVER, Account, VastApi
+from launcher.providers.vast.identity import LoggedKeys
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.onstart import BOX
 from launcher.providers.vast.refusals import silent
@@ -37,6 +38,7 @@ class VastProvider:
         self._clock = clock
         self._api = VastApi(account, Limiter(state / "vast-calls.json", clock), clock)
         self._keys = KeyRing(state / "keys")
+        self._logged = LoggedKeys(self._api, clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._opened: set[str] = set()
         self._run_of: dict[str, str] = {}
@@ -107,7 +109,7 @@ class VastProvider:
         run_id = row.label.removeprefix(LABEL_PREFIX)
         key = self._keys.pair(run_id)
         self._let_in(row.id, key.public)
-        known = KnownHosts(self._keys.known_hosts(run_id, row.id))
+        known = KnownHosts(self._keys.known_hosts(run_id, row.id), vouch=lambda: self._logged.of(row.id))
         return SshRemote(
             Login(addresses=addresses, key=key, hosts=known),
             root=BOX,

@@ -21,6 +21,7 @@ _BACK_OFF_S = (5.0, 15.0, 45.0)
 _LONGEST_PAUSE_S = 120.0
 _PAGE = 25
 _PAGES = 400
+_LOG_LINES = "5000"
 _T = TypeVar("_T")
 
 
@@ -149,6 +150,22 @@ class VastApi:
 
         self._repeat("attach key", attach)
 
+    def log(self, instance_id: str, containing: str) -> str:
+        """The lines of the container's own log with that text in them. Asked for once: it takes its time."""
+
+        def logs() -> Any:
+            return self._sdk().logs(int(instance_id), tail=_LOG_LINES, filter=containing)
+
+        try:
+            answer = self._answer("logs", logs)
+        except Refused as refused:
+            raise error_of(refused.answer) from refused
+        except NoAnswer as missing:
+            raise silent(str(missing)) from missing
+        if not isinstance(answer, str):
+            raise silent("a log that is no text")
+        return answer
+
     def _pages(self) -> Iterator[Mapping[str, Any]]:
         request: dict[str, Any] = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
         for _ in range(_PAGES):
@@ -225,6 +242,8 @@ def _once(call: Callable[[], _T]) -> _T:
         raise NoAnswer(_in_words(error)) from error
     except KeyError as error:
         raise NoAnswer(f"an answer without {error}") from error
+    except TimeoutError as error:  # the SDK's own, of a log that is not ready
+        raise NoAnswer(str(error)) from error
 
 
 def _count(page: Mapping[str, Any], column: str) -> int:

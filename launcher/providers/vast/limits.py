@@ -30,8 +30,9 @@ LIMITS: Mapping[str, Limit] = {
     "destroy": Limit(1, 3.0),
     "account": Limit(1, 1.0),
     "attach key": Limit(1, 1.0),
+    "logs": Limit(1, 1.0),
 }
-"""As Vast documents them for each endpoint; it names none for the account."""
+"""As Vast documents them for each endpoint; it names none for the account and the logs."""
 
 _MARGIN_S = 0.05
 _FARTHEST_S = 300.0

@@ -8,18 +8,20 @@ LIMIT_BYTES = 4000
 """Vast's documents disagree about theirs; the lowest they name is 4,048 characters."""
 BOX = "vastrun"
 """The box's folder, in the home that an SSH session begins in."""
-_END = "LEASE_ENDS_HERE"
+_END = "LEASE_END"
 
 
 def onstart_text(lease: str) -> str:
-    """Writes the lease into the box and arms it; safe to repeat.
+    """Writes the lease into the box and arms it; safe to repeat. The box's log names its SSH host keys.
 
-    The outer lines are plain POSIX, for Vast may hand them to sh. Raises ProviderError when it is too long.
+    Twice: the image may make its keys as late as that. The outer lines are plain POSIX, for Vast may hand
+    them to sh. Raises ProviderError when it is too long.
     """
     text = f"""\
 #!/bin/bash
 export VASTRUN_INSTANCE="$CONTAINER_ID" VASTRUN_BOX="${{HOME:-/root}}/{BOX}"
 touch ~/.no_auto_tmux
+(for s in 0 20; do sleep $s; for k in /etc/ssh/*.pub; do ssh-keygen -lf $k; done; done)&
 mkdir -p "$VASTRUN_BOX" && cd "$VASTRUN_BOX" || exit 1
 cat >.lease.sh <<'{_END}'
 {_short(lease)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Machine:
     def shell(
         self,
         *addresses: tuple[str, int],
-        fingerprint: str | None = None,
+        vouch: Callable[[], Collection[str]] = tuple,
         env: Mapping[str, str] | None = None,
         is_gone: Callable[[], bool] = lambda: False,
         noise: Noise | None = None,
@@ -40,7 +40,7 @@ class Machine:
         login = Login(
             addresses=self._or_direct(addresses),
             key=self.keys.pair(RUN),
-            hosts=KnownHosts(self.keys.known_hosts(RUN, INSTANCE), fingerprint=fingerprint),
+            hosts=KnownHosts(self.keys.known_hosts(RUN, INSTANCE), vouch=vouch),
             user=self.sshd.user,
             patience=patience,
         )

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.errors import GoneError, HostKeyError, ProviderError, UnreachableError
 from launcher.ssh.connection import KeyRefusedError
-from launcher.ssh.hosts import HostKeyChangedError
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import INSTANCE, QUICK, RUN, Machine
@@ -131,20 +130,52 @@ def test_a_host_key_that_changed_is_refused_before_anything_is_sent(machine: Mac
     machine.sshd.stop()
     machine.sshd.new_host_key()
     machine.sshd.start()
-    with pytest.raises(HostKeyChangedError, match="has changed") as caught:
+    with pytest.raises(HostKeyError, match="has changed") as caught:
         machine.shell().write("inbox/secrets.env", b"A='b'\n")
     assert machine.sshd.fingerprint in str(caught.value)
     assert not (machine.box / "inbox").exists()
     assert machine.sshd.log.count("Accepted publickey") == 1
 
 
-def test_a_host_key_whose_fingerprint_was_given_is_believed(machine: Machine) -> None:
-    assert says_hello(machine.shell(fingerprint=machine.sshd.fingerprint))
+def test_a_host_key_that_the_machine_s_log_names_is_believed_also_when_it_is_a_new_one(
+    machine: Machine,
+) -> None:
+    named = [machine.sshd.fingerprint]
+    shell = machine.shell(vouch=lambda: named)
+    assert says_hello(shell)
+    assert shell.identity == "the machine's SSH host key is the one in its log"
+    machine.sshd.stop()
+    machine.sshd.new_host_key()
+    machine.sshd.start()
+    with pytest.raises(HostKeyError):
+        shell.read("note")
+    named.append(machine.sshd.fingerprint)
+    assert says_hello(shell)
 
 
-def test_another_host_key_than_the_given_one_is_refused_on_first_use(machine: Machine) -> None:
-    with pytest.raises(HostKeyChangedError):
-        machine.shell(fingerprint="SHA256:" + "A" * 43).run("true", timeout_s=10)
+def test_another_host_key_than_the_log_names_is_refused_by_every_launcher(machine: Machine) -> None:
+    with pytest.raises(HostKeyError, match="log does not name"):
+        machine.shell(vouch=lambda: ["SHA256:" + "A" * 43]).run("true", timeout_s=10)
+    with pytest.raises(HostKeyError):
+        machine.shell().run("true", timeout_s=10)
+    assert "Accepted publickey" not in machine.sshd.log
+
+
+def test_a_host_key_is_believed_on_first_use_when_the_log_cannot_be_read(machine: Machine) -> None:
+    def cannot_tell() -> list[str]:
+        raise ProviderError("its log cannot be read (HTTP 503)")
+
+    shell = machine.shell(vouch=cannot_tell)
+    assert says_hello(shell)
+    assert "believed on first use: its log cannot be read (HTTP 503)" in shell.identity
+
+
+def test_nothing_is_sent_while_the_log_may_still_name_the_host_key(machine: Machine) -> None:
+    def not_yet() -> list[str]:
+        raise UnreachableError("its log does not name its host key yet")
+
+    with pytest.raises(UnreachableError, match="not name its host key yet"):
+        machine.shell(vouch=not_yet).read("note")
     assert "Accepted publickey" not in machine.sshd.log
 
 

@@ -1,0 +1,48 @@
+"""What a machine's own log says of its SSH host keys: a channel that nobody between us and it can change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from launcher.errors import ProviderError, UnreachableError, VastrunError
+from launcher.ports import Clock
+from launcher.providers.vast.api import VastApi
+
+_LISTED = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$", re.MULTILINE)
+"""As `ssh-keygen -l` prints a key."""
+_PATIENCE_S = 20.0
+"""A box that answers has its log by then."""
+_REST_S = 10.0
+"""Between two looks at a log that has named other keys already."""
+
+
+class LoggedKeys:
+    """The fingerprints in the logs of all machines."""
+
+    def __init__(self, api: VastApi, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._began: dict[str, float] = {}
+        self._named: dict[str, tuple[float, Collection[str]]] = {}
+
+    def of(self, instance_id: str) -> Collection[str]:
+        """Those of one machine; empty when its log names none.
+
+        Raises UnreachableError while it may still do so, ProviderError when the log cannot be read.
+        """
+        now = self._clock.now()
+        read_at, named = self._named.get(instance_id, (0.0, ()))
+        if named and now - read_at < _REST_S:
+            return named
+        named = set(_LISTED.findall(self._read(instance_id)))
+        self._named[instance_id] = now, named
+        if not named and now - self._began.setdefault(instance_id, now) < _PATIENCE_S:
+            raise UnreachableError("its log does not name its SSH host key yet")
+        return named
+
+    def _read(self, instance_id: str) -> str:
+        try:
+            return self._api.log(instance_id, "SHA256:")
+        except VastrunError as error:
+            raise ProviderError(f"its log cannot be read ({error})") from error
