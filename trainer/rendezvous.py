@@ -1,0 +1,67 @@
+"""The rendezvous of several nodes: c10d's, with the nodes in our order."""
+
+from __future__ import annotations
+
+from torch.distributed import PrefixStore
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+
+BACKEND = "c10d-in-order"
+
+
+class InOrder(RendezvousHandler):
+    """Numbers the nodes as they are told; c10d sorts them by address, and rank 0 could be on any."""
+
+    def __init__(self, met: RendezvousHandler, node: int, address: str) -> None:
+        self._c10d = met
+        self._node = node
+        self._address = address
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        met = self._c10d.next_rendezvous()
+        where = RendezvousStoreInfo.build(self._node, PrefixStore(BACKEND, met.store), self._address)
+        return RendezvousInfo(met.store, self._node, met.world_size, where)
+
+    def num_nodes_waiting(self) -> int:
+        """None: nobody joins later. Not asked of the store, which ends with the first node's agent."""
+        return 0
+
+    def get_backend(self) -> str:
+        return BACKEND
+
+    @property
+    def use_agent_store(self) -> bool:
+        return self._c10d.use_agent_store
+
+    def is_closed(self) -> bool:
+        return self._c10d.is_closed()
+
+    def set_closed(self) -> None:
+        self._c10d.set_closed()
+
+    def get_run_id(self) -> str:
+        return self._c10d.get_run_id()
+
+    def shutdown(self) -> bool:
+        return self._c10d.shutdown()
+
+
+def create(parameters: RendezvousParameters) -> RendezvousHandler:
+    """From a LaunchConfig whose `rdzv_configs` say which `node` this is."""
+    store_backend, store = create_backend(parameters)
+    met = create_handler(store, store_backend, parameters)
+    node = parameters.get_as_int("node")
+    assert node is not None and parameters.local_addr is not None
+    return InOrder(met, node, parameters.local_addr)
+
+
+def register() -> None:
+    """A LaunchConfig may name BACKEND from now on."""
+    rendezvous_handler_registry.register(BACKEND, create)

@@ -1,0 +1,250 @@
+"""Link: the supervisors of several nodes tell each other how they stand. Standard library only.
+
+A star: every node holds a connection to the first one, which passes on all that it hears. A node says all of
+where it stands, each second and at every change, so that no message can be missed.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self, cast
+
+from trainer.nodes import Place
+from trainer.outcome import Hang
+from trainer.records import read_as
+from trainer.supervision.rank_ends import DatedEnd
+
+SILENT_S = 15.0
+"""A node that says nothing for so long is lost."""
+ENDING_S = 30.0
+"""How long a node may take to end its ranks when those of another have failed."""
+_REPEAT_S = 1.0
+_SEND_S = 2.0
+_LOOK_EVERY_S = 0.1
+_CHUNK = 1 << 16
+
+
+class LinkError(ConnectionError):
+    """The nodes did not come together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """How a node stands."""
+
+    run_id: str
+    node: int
+    stop_cause: str | None = None
+    """It was asked to stop."""
+    failing: bool = False
+    """A rank of its has failed."""
+    stalled: bool = False
+    """Its ranks make no progress."""
+    ends: tuple[DatedEnd, ...] | None = None
+    """How its ranks ended; None while one of them runs."""
+    killed: tuple[int, ...] = ()
+    """Ranks that its supervisor killed."""
+    memory_killed: bool = False
+    """The kernel killed something there for want of memory."""
+    hang: Hang | None = None
+    lost: tuple[int, ...] = ()
+    """Nodes that it cannot reach any more."""
+
+
+@dataclass(kw_only=True)
+class _Line:
+    """A connection that carries words, each a line of JSON."""
+
+    socket: socket.socket
+    heard_at: float = field(default_factory=time.monotonic)
+    node: int | None = None
+    """Whose words come here first; None: nothing came yet."""
+    _partial: bytes = b""
+
+    def words(self) -> Iterator[Word]:
+        """What came since. Raises OSError when the other side is gone, ValueError when it is none of ours."""
+        while select.select([self.socket], [], [], 0)[0]:
+            if not (new := self.socket.recv(_CHUNK)):
+                raise ConnectionResetError("the other side has left")
+            self.heard_at = time.monotonic()
+            *whole, self._partial = (self._partial + new).split(b"\n")
+            for line in whole:
+                yield _word_of(json.loads(line))
+
+    def send(self, words: list[Word]) -> None:
+        self.socket.sendall(b"".join(json.dumps(asdict(word)).encode() + b"\n" for word in words))
+
+
+@dataclass(kw_only=True)
+class Link:
+    """This node's side. With one node there is nobody to talk to, and nothing is ever heard."""
+
+    place: Place
+    run_id: str
+    silent_s: float = SILENT_S
+    others: dict[int, Word] = field(default_factory=dict)
+    """The last word of each other node."""
+    lost: set[int] = field(default_factory=set)
+    """Nodes that cannot be reached any more, though their ranks had not ended."""
+    _lines: list[_Line] = field(default_factory=list)
+    _door: socket.socket | None = None
+    _said_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.word = Word(run_id=self.run_id, node=self.place.node)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for line in self._lines:
+            line.socket.close()
+        if self._door is not None:
+            self._door.close()
+
+    @property
+    def _elsewhere(self) -> list[int]:
+        return [node for node in range(self.place.nodes) if node != self.place.node]
+
+    @property
+    def complete(self) -> bool:
+        """Every node was heard of."""
+        return all(node in self.others for node in self._elsewhere)
+
+    @property
+    def ended(self) -> bool:
+        """Every other node's ranks have ended, or nobody can know."""
+        return all(node in self.lost or self._has_ended(node) for node in self._elsewhere)
+
+    @property
+    def failing(self) -> bool:
+        """The ranks of another node fail: those of this one cannot go on."""
+        return bool(self.lost) or any(word.failing or word.stalled for word in self.others.values())
+
+    @property
+    def stalled(self) -> bool:
+        """The ranks of another node make no progress."""
+        return any(word.stalled for word in self.others.values())
+
+    @property
+    def stop_cause(self) -> str | None:
+        """Why another node was asked to stop; None: none was."""
+        return next((word.stop_cause for word in self.others.values() if word.stop_cause), None)
+
+    def meet(self, *, within_s: float, given_up: Callable[[], bool]) -> None:
+        """Every node is here, or `given_up` says that it does not matter any more. Raises LinkError."""
+        deadline = time.monotonic() + within_s
+        while not self.complete and not given_up():
+            self.listen()
+            if self.lost or time.monotonic() > deadline:
+                missing = [str(n) for n in self._elsewhere if n in self.lost or n not in self.others]
+                raise LinkError(f"node {', '.join(missing)} did not come within {within_s:g} s")
+            time.sleep(_LOOK_EVERY_S)
+
+    def tell(self, **changes: Any) -> None:
+        """The others hear how this node stands now."""
+        word = replace(self.word, **changes)
+        if word != self.word:
+            self.word = word
+            self._say()
+
+    def listen(self) -> None:
+        """What the others said is known, and who was lost. To be called several times a second."""
+        if self.place.nodes == 1:
+            return
+        self._connect()
+        before = (dict(self.others), set(self.lost))
+        for line in list(self._lines):
+            self._hear(line)
+        self.word = replace(self.word, lost=tuple(sorted(self.lost)))
+        if (self.others, self.lost) != before or time.monotonic() - self._said_at >= _REPEAT_S:
+            self._say()
+
+    def wait_until_ended(self) -> None:
+        """Every other node's ranks have ended. Not much is waited for once some rank has failed."""
+        deadline = None
+        while not self.ended:
+            self.listen()
+            if deadline is None and (self.failing or self.word.failing or self.word.stop_cause):
+                deadline = time.monotonic() + ENDING_S
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            time.sleep(_LOOK_EVERY_S)
+        self._say()
+
+    def _connect(self) -> None:
+        if self.place.is_host:
+            self._open_door()
+        elif not self._lines and not self.complete:
+            with suppress(OSError):  # the first node is not there yet
+                address = (self.place.host, self.place.port + 1)
+                self._add(socket.create_connection(address, timeout=_SEND_S))
+
+    def _open_door(self) -> None:
+        if self._door is None:
+            family = socket.AF_INET6 if ":" in self.place.address else socket.AF_INET
+            self._door = socket.create_server(("", self.place.port + 1), family=family)
+        while select.select([self._door], [], [], 0)[0]:
+            self._add(self._door.accept()[0])
+
+    def _add(self, connection: socket.socket) -> None:
+        connection.settimeout(_SEND_S)
+        self._lines.append(_Line(socket=connection))
+        self._said_at = 0.0
+
+    def _hear(self, line: _Line) -> None:
+        try:
+            for word in line.words():
+                self._take(line, word)
+            if time.monotonic() - line.heard_at > self.silent_s:
+                raise TimeoutError("it says nothing")
+        except (OSError, ValueError):
+            self._drop(line)
+
+    def _take(self, line: _Line, word: Word) -> None:
+        if word.run_id != self.run_id or word.node not in self._elsewhere:
+            raise ValueError(f"a word of node {word.node} of {word.run_id}")
+        if line.node is None:
+            if self.place.is_host and any(other.node == word.node for other in self._lines):
+                raise ValueError(f"node {word.node} is here already")
+            line.node = word.node
+        self.others[word.node] = word
+        self.lost.update(node for node in word.lost if node != self.place.node)
+
+    def _drop(self, line: _Line) -> None:
+        """Whoever was behind that line is lost, unless nothing more is to be heard; before all are here it may
+        come again."""
+        line.socket.close()
+        self._lines.remove(line)
+        if line.node is None:
+            return
+        if not self.complete:
+            self.others.pop(line.node, None)
+        else:
+            behind = [line.node] if self.place.is_host else self._elsewhere
+            self.lost.update(node for node in behind if not self._has_ended(node))
+
+    def _say(self) -> None:
+        self._said_at = time.monotonic()
+        words = [self.word, *(self.others.values() if self.place.is_host else ())]
+        for line in list(self._lines):
+            try:
+                line.send([word for word in words if word.node != line.node])
+            except OSError:
+                self._drop(line)
+
+    def _has_ended(self, node: int) -> bool:
+        return node in self.others and self.others[node].ends is not None
+
+
+def _word_of(value: Any) -> Word:
+    try:
+        return cast(Word, read_as(Word, value))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a word: {error}") from error
