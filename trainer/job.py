@@ -13,11 +13,23 @@ from trainer.records import read_as
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageLimits:
+    """How long a rank may stand still in the stages that are slow; None: as long as at the start."""
+
+    compile_s: float | None = None
+    eval_s: float | None = None
+    checkpoint_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
-    """The two numbers of the `train:` section that matter outside the ranks."""
+    """What of the `train:` section matters outside the ranks."""
 
     steps: int
+    batch: int = 1
     threads: int = 1
+    out_of_memory: str = "restart"
+    limits: StageLimits = field(default_factory=StageLimits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +48,7 @@ class Job:
 
     run_id: str
     ranks: int
+    """On this node."""
     train: Training | None = None
     command: tuple[str, ...] | None = None
     stall_s: float
@@ -46,6 +59,11 @@ class Job:
     nccl_debug: str = "WARN"
     push: str | None = None
     """The URL that finished checkpoints are pushed to."""
+    nodes: int = 1
+    """How many machines train together, each with as many ranks."""
+    gpus: int = 0
+    restarts: Mapping[str, int] | None = None
+    """How often to start the ranks again here, by cause; None: as is usual for this kind of job."""
 
     @classmethod
     def read(cls, box: Path) -> Job:

@@ -11,7 +11,9 @@ from typing import Literal
 
 from trainer.records import read_as
 
-Reason = Literal["finished", "error", "oom", "signal", "communication", "data", "disk", "hang", "stopped"]
+Reason = Literal[
+    "finished", "error", "oom", "signal", "communication", "data", "disk", "device", "hang", "stopped"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +91,26 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One group of ranks, from its start to its end. The supervisor may start another when it failed."""
+
+    reason: Reason
+    detail: str
+    """One line: what happened, and to which rank."""
+    world_size: int
+    micro_batch: int | None = None
+    """Windows that a rank computed at once; None: it never said."""
+    steps_done: int = 0
+    checkpoint: int | None = None
+    """Step of the newest checkpoint when it ended."""
+    first_failure: RankEnd | None = None
+    started_at: float
+    ended_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """All that the supervisor knows at the end."""
+    """All that the supervisor knows at the end. What is said of ranks is said of the last attempt."""
 
     schema_version: int = 1
     kind: Literal["train", "command"]
@@ -116,6 +136,8 @@ class Outcome:
     """Numbers of the final record, such as rollout_nrmse and persistence_nrmse."""
     wandb: WandbRun | None = None
     checks: tuple[Check, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    """Every start of the ranks on this box, the last included."""
 
     def to_json(self) -> str:
         """The file's text. A loss that is not finite becomes null; `loss_finite` says so."""

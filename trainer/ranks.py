@@ -1,6 +1,7 @@
 """The launch agent: starts the ranks through torch's launcher API and records how each ended.
 
-`python -P -m trainer.ranks SUPERVISOR`; the supervisor, which knows no torch, reads `run/ranks/agent.json`.
+`python -P -m trainer.ranks SUPERVISOR RANKS`; the supervisor, which knows no torch, reads its record
+`run/ranks/agent.json`.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ class AgentRecord:
 
 def main() -> NoReturn:
     """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
-    die_with_parent(int(sys.argv[1]))
+    supervisor, world_size = map(int, sys.argv[1:])
+    die_with_parent(supervisor)
     logging.disable(logging.ERROR)  # torch tells each end in three lines, the supervisor in one
     box = Path(os.environ["VASTRUN_BOX"])
-    job = Job.read(box)
-    failures = _run_ranks(job, box)
-    record = AgentRecord(at=time.time(), world_size=job.ranks, failures=failures)
+    failures = _run_ranks(Job.read(box).run_id, world_size, box)
+    record = AgentRecord(at=time.time(), world_size=world_size, failures=failures)
     write_json(box / layout.AGENT, asdict(record))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
 
 
-def _run_ranks(job: Job, box: Path) -> tuple[AgentFailure, ...]:
+def _run_ranks(run_id: str, world_size: int, box: Path) -> tuple[AgentFailure, ...]:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -62,14 +63,14 @@ def _run_ranks(job: Job, box: Path) -> tuple[AgentFailure, ...]:
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=job.ranks,
-        run_id=job.run_id,
+        nproc_per_node=world_size,
+        run_id=run_id,
         role="rank",
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",  # the kernel picks the port while it is being bound: no race
         rdzv_configs={"timeout": _RENDEZVOUS_S},
         local_addr=_LOOPBACK,
-        max_restarts=0,  # a restart is a new run: it may need another machine, and it needs another store
+        max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
         logs_specs=DefaultLogsSpecs(log_dir=str(box / layout.RANKS / "elastic")),
     )
     program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))

@@ -1,13 +1,13 @@
-"""The supervisor: starts the ranks, watches them to their end, writes the evidence. Standard library only.
+"""The supervisor: starts the ranks, watches them, starts them again if that can help, writes the evidence.
 
-`python -m trainer.supervise`, with the box's folder in VASTRUN_BOX. Leaves as `docs/box.md` says.
+`python -m trainer.supervise`, with the box's folder in VASTRUN_BOX. Leaves as `docs/box.md` says. Standard
+library only.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from pathlib import Path
 
 from trainer import layout
 from trainer.job import Job
-from trainer.outcome import Outcome, Reason
+from trainer.outcome import Attempt, Outcome, Reason
 from trainer.records import write_atomically
-from trainer.supervision.conclude import Watched, conclude, nothing_started
-from trainer.supervision.environment import rank_environment
-from trainer.supervision.launch import AGENT_LOG, Launch
-from trainer.supervision.processes import adopt_orphans, kill_descendants, memory_kills
-from trainer.supervision.progress import Progress
-from trainer.supervision.pushing import PUSH_LOG, begin_pushing, push_last
-from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+from trainer.supervision.attempt import DRAIN_S, RESERVE, Begin, put_aside, run_attempt
+from trainer.supervision.conclude import attempt_of, conclude, nothing_started, stopped_between
+from trainer.supervision.gpus import healthy_gpus
+from trainer.supervision.launch import Launch
+from trainer.supervision.processes import adopt_orphans, kill_descendants
+from trainer.supervision.pushing import push_last
+from trainer.supervision.ranklogs import MergedLog
+from trainer.supervision.restarts import CAUSE_OF, End, Restart, Start, next_start
 from trainer.supervision.stop import StopRequest
-from trainer.supervision.watch import Watch
 
 EXIT_CODE_OF: Mapping[Reason, int] = {
     "finished": 0,
@@ -35,19 +35,17 @@ EXIT_CODE_OF: Mapping[Reason, int] = {
     "communication": 1,
     "data": 1,
     "disk": 1,
+    "device": 1,
     "hang": 75,
     "oom": 76,
     "stopped": 143,
 }
 
-_AGENT_S = 5.0
-"""How long the agent may take to record how the ranks ended."""
-_DRAIN_S = 10.0
 _KILL_S = 5.0
-_RESERVE = 1 << 18
+_LOOK_EVERY_S = 0.1
 
 
-def main() -> int:
+def main(begin: Begin = Launch.begin) -> int:
     """Supervises the job of this box; the outcome is written on every path."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
     started_at, job = time.time(), None
@@ -56,7 +54,7 @@ def main() -> int:
     reserve = _reserve(box)
     try:
         job = Job.read(box)
-        outcome = _supervise(box, job, stop)
+        outcome = _supervise(box, job, stop, begin)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)
@@ -71,47 +69,58 @@ def _reserve(box: Path) -> Path:
     """A file that gives its room back before the outcome is written: a full disk cannot keep it away."""
     path = box / layout.RUN / ".reserve"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(_RESERVE))
+    path.write_bytes(bytes(RESERVE))
     return path
 
 
-def _supervise(box: Path, job: Job, stop: StopRequest) -> Outcome:
-    started_at, memory_kills_before = time.time(), memory_kills()
-    log = _merged_log(box, job)
+def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin) -> Outcome:
+    """Attempt after attempt, until one is the last."""
+    log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {shlex.join(job.command or ('trainer.train',))} on {job.ranks} rank(s)")
-    launch = Launch.begin(box, job.ranks, rank_environment(job, box, os.environ))
-    begin_pushing(box, job)
-    watch = Watch(box=box, job=job, launch=launch, log=log, stop=stop, progress=Progress(box=box))
-    watch.until_over()
-    agent = launch.end(within_s=_AGENT_S)
+    start, history = Start(world_size=job.ranks), list[Attempt]()
+    while True:
+        watched = run_attempt(box, job, start, begin, stop, log)
+        history.append(attempt_of(box, watched))
+        log.say(f"{history[-1].reason}: {history[-1].detail}")
+        following = next_start(job, history, start, _healthy(job, history[-1]))
+        if isinstance(following, End) or not _pause(following, stop):
+            break
+        put_aside(box, start.attempt)
+        start = following.start
+        log.say(_how(start, job))
     push_last(box, job)
-    log.drain(within_s=_DRAIN_S)
-    watched = Watched(
-        started_at=started_at,
-        processes=launch.processes(),
-        agent=agent,
-        agent_exit=launch.agent.poll(),
-        killed=frozenset(launch.killed),
-        hang=watch.hang,
-        stop_cause=stop.cause if watch.stopped_at else None,
-        stopped_at=watch.stopped_at,
-        memory_killed=memory_kills() > memory_kills_before,
-        disk_full=shutil.disk_usage(box).free < _RESERVE,
-    )
-    watch.report()
-    outcome = conclude(box, job, watched)
-    log.say(f"{outcome.reason}: {outcome.detail}")
+    log.drain(within_s=DRAIN_S)
+    outcome = _outcome(conclude(box, job, watched, history), following, stop, log)
     return replace(outcome, ended_at=time.time())
 
 
-def _merged_log(box: Path, job: Job) -> MergedLog:
-    ranks = [
-        Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}")
-        for rank in range(job.ranks)
-    ]
-    agent = Tail(path=box / AGENT_LOG, source=SUPERVISOR)
-    push = Tail(path=box / PUSH_LOG, source="push")
-    return MergedLog(path=box / layout.LOG, tails=(agent, push, *ranks))
+def _healthy(job: Job, ended: Attempt) -> tuple[str, ...] | None:
+    return healthy_gpus() if job.gpus and ended.reason in CAUSE_OF else None
+
+
+def _pause(following: Restart, stop: StopRequest) -> bool:
+    """True when the pause is over and nobody has asked to stop."""
+    until = time.monotonic() + following.after_s
+    while stop.cause is None and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY_S)
+    return stop.cause is None
+
+
+def _how(start: Start, job: Job) -> str:
+    fewer = f" of {job.ranks}" if start.world_size < job.ranks else ""
+    cap = "" if start.micro_batch is None else f", at most {start.micro_batch} windows at once on each"
+    return f"starting again (attempt {start.attempt + 1}) on {start.world_size}{fewer} rank(s){cap}"
+
+
+def _outcome(last: Outcome, following: Restart | End, stop: StopRequest, log: MergedLog) -> Outcome:
+    """What became of the training when nothing follows its last attempt."""
+    if isinstance(following, Restart):
+        stopped = stopped_between(last, stop.cause or "stopped")
+        log.say(f"stopped: {stopped.detail}")
+        return stopped
+    if last.reason not in ("finished", "stopped"):
+        log.say(f"not started again: {following.why}")
+    return last
 
 
 if __name__ == "__main__":

@@ -1,73 +1,71 @@
-"""Conclude: an Outcome from what was watched and what lies on the disk. Standard library only."""
+"""Conclude: an Outcome from how the attempts ended and what lies on the disk. Standard library only."""
 
 from __future__ import annotations
 
-import signal
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from trainer import layout
 from trainer.job import Job
-from trainer.outcome import Hang, Outcome, RankEnd, Reason
-from trainer.ranks import AgentRecord
+from trainer.outcome import Attempt, Outcome
+from trainer.supervision.account import Account, Watched, account_of
 from trainer.supervision.evidence import read_checkpoint, read_final, read_wandb, run_checks
-from trainer.supervision.launch import AGENT_LOG
 from trainer.supervision.progress import last_loss
-from trainer.supervision.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
-from trainer.supervision.rank_process import RankProcess
-from trainer.supervision.tracebacks import last_raised
 
 
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """What the supervisor saw of a launch from its beginning to its end."""
-
-    started_at: float
-    processes: tuple[RankProcess, ...]
-    agent: AgentRecord | None
-    agent_exit: int | None
-    killed: frozenset[int] = frozenset()
-    """Ranks that the supervisor killed."""
-    hang: Hang | None = None
-    stop_cause: str | None = None
-    stopped_at: float | None = None
-    """When the ranks were asked to stop."""
-    memory_killed: bool = False
-    """The kernel killed something for want of memory meanwhile."""
-    disk_full: bool = False
-    """There was no room left when the ranks had ended."""
+def attempt_of(box: Path, watched: Watched) -> Attempt:
+    """What is remembered of a launch when another has followed."""
+    account = account_of(box, watched)
+    return Attempt(
+        reason=account.reason,
+        detail=account.detail,
+        world_size=watched.world_size,
+        micro_batch=_number(box / layout.PLAN, "micro_batch"),
+        steps_done=_steps_done(box, account),
+        checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
+        first_failure=account.first_failure,
+        started_at=watched.started_at,
+        ended_at=time.time(),
+    )
 
 
-def conclude(box: Path, job: Job, watched: Watched) -> Outcome:
-    """The evidence of a training that is over."""
-    ends = read_ends(box, job.ranks, watched.processes, watched.agent)
-    first = first_failure(ends, watched.killed)
-    ranks = told(ends, first if _blamed(first, watched) else None, watched.killed)
-    reason, detail = _reason(box, ends, first, watched)
+def conclude(box: Path, job: Job, watched: Watched, attempts: Sequence[Attempt] = ()) -> Outcome:
+    """The evidence of a training that is over. The last of `attempts` is the one that was watched."""
+    account = account_of(box, watched)
     final = read_final(box)
     loss = final.loss if final else last_loss(box)
     return Outcome(
         kind="train" if job.train else "command",
-        reason=reason,
-        detail=detail,
-        started_at=watched.started_at,
+        reason=account.reason,
+        detail=account.detail,
+        started_at=attempts[0].started_at if attempts else watched.started_at,
         ended_at=time.time(),
-        world_size=job.ranks,
-        ranks=ranks,
-        first_failure=first.end if first and _blamed(first, watched) else None,
+        world_size=watched.world_size,
+        ranks=account.ranks,
+        first_failure=account.first_failure,
         hang=watched.hang,
         stop_cause=watched.stop_cause,
         final_record=final is not None,
-        steps_done=min([rank.step for rank in ranks] + ([final.step] if final else [])),
+        steps_done=_steps_done(box, account),
         steps_planned=job.train.steps if job.train else None,
         last_loss=loss.value,
         loss_finite=loss.finite,
         checkpoint=read_checkpoint(box),
         scores=final.scores if final else None,
         wandb=read_wandb(box),
-        checks=run_checks(job.success, box, ranks),
+        checks=run_checks(job.success, box, account.ranks),
+        attempts=tuple(attempts),
     )
+
+
+def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
+    """The same when somebody asked to stop before the ranks were started again."""
+    detail = f"asked to stop ({stop_cause}) before it was started again, after: {outcome.detail}"
+    return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
 
 
 def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
@@ -83,66 +81,14 @@ def nothing_started(error: BaseException, job: Job | None, started_at: float) ->
     )
 
 
-def _blamed(first: DatedEnd | None, watched: Watched) -> bool:
-    """True when a rank failed by itself: not because it hung, or was asked to stop."""
-    if first is None or watched.hang is not None or first.end.exit_code is None:
-        return False
-    return watched.stopped_at is None or first.at < watched.stopped_at
+def _steps_done(box: Path, account: Account) -> int:
+    final = read_final(box)
+    return min([rank.step for rank in account.ranks] + ([final.step] if final else []))
 
 
-def _reason(
-    box: Path, ends: Sequence[DatedEnd], first: DatedEnd | None, watched: Watched
-) -> tuple[Reason, str]:
-    """The class of what happened, and one line about it."""
-    if first is None:
-        return "finished", f"all {len(ends)} ranks exited 0"
-    if watched.hang is not None:
-        return "hang", _hang_line(watched.hang)
-    if _blamed(first, watched):
-        reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
-        if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
-            return "disk", f"{_failure_line(first.end, reason)}; the disk is full"
-        return reason, _failure_line(first.end, reason)
-    if watched.stop_cause is not None:
-        return "stopped", _stop_line([dated.end for dated in ends], watched)
-    memory = watched.memory_killed and watched.agent_exit == -signal.SIGKILL
-    return "oom" if memory else "error", _agent_line(box, watched)
-
-
-def _hang_line(hang: Hang) -> str:
-    where = _where(hang.step, hang.phase)
-    frame = f", in {hang.frame}" if hang.frame else ""
-    return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}"
-
-
-def _failure_line(end: RankEnd, reason: Reason) -> str:
-    where, who = _where(end.step, end.phase), f"rank {end.rank}"
-    if reason == "oom" and end.signal:
-        return f"{who} was killed by the kernel for want of memory{where}"
-    if end.signal:
-        return f"{who} was ended by {end.signal}{where}"
-    if end.exception:
-        return f"{who} failed{where}: {end.exception}"
-    return f"{who} exited with code {end.exit_code}{where}"
-
-
-def _stop_line(ends: Sequence[RankEnd], watched: Watched) -> str:
-    late = [str(rank) for rank in sorted(watched.killed)]
-    if late:
-        return f"asked to stop ({watched.stop_cause}); killed because too slow: rank {', '.join(late)}"
-    saved = all(end.reason in ("stopped", "finished") for end in ends)
-    return f"asked to stop ({watched.stop_cause}); all ranks {'saved and ' if saved else ''}left in time"
-
-
-def _agent_line(box: Path, watched: Watched) -> str:
-    raised = last_raised(box / AGENT_LOG)
-    code = watched.agent_exit
-    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
-    started = "after it had started the ranks" if watched.processes else "before any rank started"
-    return f"the launch agent failed {started}: {how}"
-
-
-def _where(step: int, phase: str) -> str:
-    if not step and not phase:
-        return ""
-    return f" at step {step}" + (f" ({phase})" if phase not in ("", "step") else "")
+def _number(path: Path, key: str) -> int | None:
+    """A whole number in a JSON file, if it is there."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        value = json.loads(path.read_text(encoding="utf-8"))[key]
+        return value if isinstance(value, int) else None
+    return None

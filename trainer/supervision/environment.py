@@ -1,11 +1,13 @@
 """The environment of the ranks: every variable we set, once, with its reason. Standard library only.
 
-Written for torch 2.13. Three layers, the later one wins: what the box's processes inherit, our defaults, the
-job's `env:`, and last the names that are ours, without which the supervisor could not keep its promises.
+Written for torch 2.13. In layers, the later one wins: what the box's processes inherit, our defaults, what the
+preflight found, the job's `env:`, and last the names that are ours, without which the supervisor could not
+keep its promises.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,25 +15,35 @@ from pathlib import Path
 
 from trainer import layout
 from trainer.job import Job
+from trainer.supervision.restarts import Start
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
-def rank_environment(job: Job, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of the launch agent and of the ranks below it."""
-    asked = {**inherited, **defaults(job), **job.env}
-    return {**asked, **ours(box), **_paths(job, box, asked)}
+    asked = {**inherited, **defaults(job, start), **_found_to_work(box), **job.env}
+    return {**asked, **ours(box), **_start(start), **_paths(job, box, asked)}
 
 
-def defaults(job: Job) -> dict[str, str]:
+def defaults(job: Job, start: Start) -> dict[str, str]:
     """What a job may change in its `env:`."""
     return {
         # Every rank would otherwise take all cores, and they would fight for them.
-        "OMP_NUM_THREADS": str(job.threads or max(1, len(os.sched_getaffinity(0)) // job.ranks)),
+        "OMP_NUM_THREADS": str(job.threads or max(1, len(os.sched_getaffinity(0)) // start.world_size)),
         "NCCL_DEBUG": job.nccl_debug,
         # How many collectives the flight recorder remembers per rank.
         "TORCH_FR_BUFFER_SIZE": "2000",
     }
+
+
+def _found_to_work(box: Path) -> dict[str, str]:
+    """How the GPUs of this machine can talk, as the preflight found out."""
+    try:
+        found = json.loads((box / layout.PREFLIGHT).read_text(encoding="utf-8"))["env"]
+        return {str(name): str(value) for name, value in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}  # it was not needed, or did not get that far
 
 
 def ours(box: Path) -> dict[str, str]:
@@ -53,6 +65,16 @@ def ours(box: Path) -> dict[str, str]:
         # Ranks meet in a store of their own: the agent, and any store in it, is frozen while they stop.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
+
+
+def _start(start: Start) -> dict[str, str]:
+    """What is different from one start of the ranks to the next."""
+    env = {"VASTRUN_ATTEMPT": str(start.attempt)}
+    if start.micro_batch is not None:
+        env["VASTRUN_MICRO_BATCH"] = str(start.micro_batch)
+    if start.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(start.gpus)
+    return env
 
 
 def _paths(job: Job, box: Path, asked: Mapping[str, str]) -> dict[str, str]:

@@ -43,7 +43,7 @@ class Launch:
         """Starts the launch agent, in a process group of its own."""
         for folder in (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.OUTPUTS, layout.FLIGHT_RECORDER):
             (box / folder).mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-P", "-m", "trainer.ranks", str(os.getpid())]
+        command = [sys.executable, "-P", "-m", "trainer.ranks", str(os.getpid()), str(world_size)]
         with (box / AGENT_LOG).open("ab") as log:
             agent = subprocess.Popen(
                 command,

@@ -31,11 +31,13 @@ class DatedEnd:
 
     end: RankEnd
     at: float
+    early: bool = False
+    """It exited 0 and had not finished."""
 
     @property
     def failed(self) -> bool:
-        """True when it did not exit 0, or was never seen to end."""
-        return self.end.exit_code != 0
+        """True when it did not exit 0, did so early, or was never seen to end."""
+        return self.end.exit_code != 0 or self.early
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +51,29 @@ class OwnRecord:
 
 
 def read_ends(
-    box: Path, world_size: int, processes: Iterable[RankProcess], agent: AgentRecord | None
+    box: Path,
+    world_size: int,
+    processes: Iterable[RankProcess],
+    agent: AgentRecord | None,
+    *,
+    training: bool = False,
 ) -> tuple[DatedEnd, ...]:
-    """How each rank ended, from its process's record, its own record, its heartbeat and its log."""
+    """How each rank ended, from its process's record, its own record, its heartbeat and its log.
+
+    `training`: the ranks are of the onboard trainer, which says when it has finished.
+    """
     started = {process.rank: process for process in processes}
-    return tuple(_read_end(box, rank, started.get(rank), agent) for rank in range(world_size))
+    ends = [_read_end(box, rank, started.get(rank), agent) for rank in range(world_size)]
+    return tuple(replace(dated, early=training and _is_early(dated.end)) for dated in ends)
+
+
+def left_early(box: Path, process: RankProcess) -> bool:
+    """True when a rank of the onboard trainer exited 0 and had not finished."""
+    return _is_early(_read_end(box, process.rank, process, None).end)
+
+
+def _is_early(end: RankEnd) -> bool:
+    return end.exit_code == 0 and end.reason != "finished" and end.phase != "done"
 
 
 def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None) -> DatedEnd:

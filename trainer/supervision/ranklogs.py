@@ -54,13 +54,17 @@ class MergedLog:
     """The log of the whole run, as far as the ranks and the supervisor write it."""
 
     path: Path
-    tails: tuple[Tail, ...]
+    tails: tuple[Tail, ...] = ()
     _printed_at: float | None = None
 
     @property
     def silent_s(self) -> float | None:
         """Seconds since any rank printed something; None: none ever did."""
         return None if self._printed_at is None else time.monotonic() - self._printed_at
+
+    def follow(self, tails: tuple[Tail, ...]) -> None:
+        """From now on these are read; none of them has printed anything yet."""
+        self.tails, self._printed_at = tails, None
 
     def say(self, text: str) -> None:
         """A line of the supervisor's own."""

@@ -12,7 +12,7 @@ from trainer.outcome import Hang
 from trainer.supervision.launch import Launch
 from trainer.supervision.processes import reap_orphans
 from trainer.supervision.progress import Progress, write_status
-from trainer.supervision.rank_ends import signal_name
+from trainer.supervision.rank_ends import left_early, signal_name
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.stacks import Frame, main_thread, top_frame
@@ -91,7 +91,11 @@ class Watch:
         return not standings or (late and self._kill())
 
     def _failed(self, processes: tuple[RankProcess, ...]) -> bool:
-        return any(process.exit_code for process in processes)
+        training = self.job.train is not None
+        return any(
+            process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
+            for process in processes
+        )
 
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
         """The agent lives and no rank does: it has not started them yet, or it should have left."""

@@ -15,7 +15,8 @@ from trainer import layout
 from trainer.job import Job
 from trainer.outcome import Hang, Outcome, Reason
 from trainer.supervise import EXIT_CODE_OF
-from trainer.supervision.conclude import Watched, conclude
+from trainer.supervision.account import Watched
+from trainer.supervision.conclude import conclude
 from trainer.supervision.rank_process import RankProcess
 
 HANG = Hang(rank=1, step=30, phase="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
@@ -27,7 +28,9 @@ def exits(*codes: int | None) -> Watched:
         RankProcess(rank=rank, pid=1, started_at=1.0, exit_code=code, ended_at=10.0 + rank)
         for rank, code in enumerate(codes)
     )
-    return Watched(started_at=1.0, processes=processes, agent=None, agent_exit=1)
+    return Watched(
+        started_at=1.0, world_size=len(codes), training=False, processes=processes, agent=None, agent_exit=1
+    )
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from tests.trainer.supervision.launches import job_of
 from trainer.job import Job
 from trainer.records import read_as
 from trainer.supervision.environment import rank_environment
+from trainer.supervision.restarts import Start
 
 BOX = Path("/box")
+START = Start(world_size=2)
 
 
 def job(**changes: Any) -> Job:
@@ -24,27 +26,27 @@ def job(**changes: Any) -> Job:
 
 def test_the_job_wins_over_our_defaults_and_the_defaults_over_the_image() -> None:
     inherited = {"OMP_NUM_THREADS": "64", "NCCL_DEBUG": "TRACE", "HF_HOME": "/cache"}
-    env = rank_environment(job(env={"NCCL_DEBUG": "INFO"}, ranks=1000), BOX, inherited)
+    env = rank_environment(job(env={"NCCL_DEBUG": "INFO"}), Start(world_size=1000), BOX, inherited)
     assert (env["OMP_NUM_THREADS"], env["NCCL_DEBUG"], env["HF_HOME"]) == ("1", "INFO", "/cache")
 
 
 def test_the_threads_of_the_training_are_those_of_its_ranks() -> None:
-    env = rank_environment(job(train={"steps": 5, "threads": 3}, command=None), BOX, {})
+    env = rank_environment(job(train={"steps": 5, "threads": 3}, command=None), START, BOX, {})
     assert env["OMP_NUM_THREADS"] == "3"
 
 
 def test_the_jobs_nccl_debug_is_set() -> None:
-    assert rank_environment(job(nccl_debug="INFO"), BOX, {})["NCCL_DEBUG"] == "INFO"
+    assert rank_environment(job(nccl_debug="INFO"), START, BOX, {})["NCCL_DEBUG"] == "INFO"
 
 
 @pytest.mark.parametrize("name", ["PYTHONFAULTHANDLER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "VASTRUN_BOX"])
 def test_what_the_supervisor_lives_by_cannot_be_changed(name: str) -> None:
-    assert rank_environment(job(env={name: "0"}), BOX, {})[name] != "0"
+    assert rank_environment(job(env={name: "0"}), START, BOX, {})[name] != "0"
 
 
 def test_python_is_the_one_that_trains_and_finds_the_trainer_first() -> None:
     inherited = {"PATH": "/usr/bin", "PYTHONPATH": "/mine"}
-    env = rank_environment(job(), BOX, inherited)
+    env = rank_environment(job(), START, BOX, inherited)
     assert env["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
     trainer, mine = env["PYTHONPATH"].split(":")
     assert (Path(trainer) / "trainer" / "supervise.py").is_file()
@@ -52,5 +54,5 @@ def test_python_is_the_one_that_trains_and_finds_the_trainer_first() -> None:
 
 
 def test_the_onboard_trainer_finds_the_users_code() -> None:
-    env = rank_environment(job(train={"steps": 5}, command=None), BOX, {})
+    env = rank_environment(job(train={"steps": 5}, command=None), START, BOX, {})
     assert env["PYTHONPATH"].endswith(":/box/code")

@@ -13,13 +13,16 @@ from tests.trainer.supervision.launches import job_of
 from trainer import layout
 from trainer.job import Job, Success
 from trainer.outcome import Outcome, RankEnd
-from trainer.supervision.conclude import Watched, conclude
+from trainer.supervision.account import Watched
+from trainer.supervision.conclude import conclude
 from trainer.supervision.evidence import run_checks
 from trainer.supervision.rank_process import RankProcess
 
 STATE = b"weights"
 DONE = Watched(
     started_at=1.0,
+    world_size=2,
+    training=False,
     processes=tuple(RankProcess(rank=r, pid=1, started_at=1.0, exit_code=0, ended_at=2.0) for r in range(2)),
     agent=None,
     agent_exit=0,

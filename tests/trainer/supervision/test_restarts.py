@@ -1,0 +1,136 @@
+"""What follows on ranks that failed: another start on this box, and how, or the end."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from tests.trainer.supervision.launches import job_of
+from trainer.job import Job
+from trainer.outcome import Attempt, Reason
+from trainer.records import read_as
+from trainer.supervision.restarts import CAUSE_OF, USUAL, End, Restart, Start, next_start
+
+FIRST = Start(world_size=2)
+
+
+def training(**changes: Any) -> Job:
+    train = {"steps": 100, "batch": 12, **changes.pop("train", {})}
+    job: Job = read_as(Job, job_of(**{"train": train, "command": None, "success": None, **changes}))
+    return job
+
+
+def ended(reason: Reason, *, checkpoint: int | None = 10, micro_batch: int | None = 6) -> Attempt:
+    return Attempt(
+        reason=reason,
+        detail="",
+        world_size=2,
+        micro_batch=micro_batch,
+        checkpoint=checkpoint,
+        started_at=1.0,
+        ended_at=2.0,
+    )
+
+
+def saving(*reasons: Reason) -> list[Attempt]:
+    """Attempts that each saved something new."""
+    return [ended(reason, checkpoint=10 * number) for number, reason in enumerate(reasons)]
+
+
+def restarted(*history: Attempt, job: Job | None = None, last: Start = FIRST, **known: Any) -> Restart:
+    found = next_start(job or training(), history, last, known.get("healthy"))
+    assert isinstance(found, Restart), found
+    return found
+
+
+def why_not(*history: Attempt, job: Job | None = None, **known: Any) -> str:
+    found = next_start(job or training(), history, FIRST, known.get("healthy"))
+    assert isinstance(found, End), found
+    return found.why
+
+
+def test_what_another_start_may_cure_has_a_limit_and_nothing_else_has() -> None:
+    assert set(USUAL) == set(CAUSE_OF.values())
+    assert set(get_args(Reason)) - set(CAUSE_OF) == {"finished", "stopped", "error", "data", "disk"}
+
+
+@pytest.mark.parametrize("reason", ["signal", "communication", "hang", "device"])
+def test_a_training_begins_again_at_once_with_all_its_ranks(reason: Reason) -> None:
+    found = restarted(ended(reason), last=Start(attempt=3, world_size=2, micro_batch=4))
+    assert (found.after_s, found.start) == (0.0, Start(attempt=4, world_size=2, micro_batch=4))
+
+
+@pytest.mark.parametrize("reason", ["finished", "stopped", "error", "data", "disk"])
+def test_what_would_come_again_is_not_started_again(reason: Reason) -> None:
+    assert why_not(ended(reason)) == "this would come again"
+
+
+def test_each_cause_has_a_limit_of_its_own() -> None:
+    assert restarted(*saving("signal", "hang", "signal", "communication", "hang", "signal"))
+    assert why_not(*saving("signal", "signal", "signal", "signal")) == "restarts allows 3 by signal"
+    assert why_not(*saving("hang", "signal", "hang", "hang")) == "restarts allows 2 by hang"
+
+
+def test_the_job_may_set_the_limits_and_what_it_does_not_name_is_the_end() -> None:
+    job = training(restarts={"signal": 1})
+    assert restarted(*saving("signal"), job=job)
+    assert why_not(*saving("signal", "signal"), job=job) == "restarts allows 1 by signal"
+    assert why_not(*saving("hang"), job=job) == "restarts allows 0 by hang"
+
+
+def test_a_users_own_command_is_started_again_only_when_its_job_says_so() -> None:
+    command = {"train": None, "command": ["python", "mine.py"]}
+    assert why_not(ended("signal"), job=read_as(Job, job_of(**command))) == "restarts allows 0 by signal"
+    assert restarted(ended("oom"), job=read_as(Job, job_of(**command, restarts={"out_of_memory": 1})))
+
+
+def test_attempts_that_save_nothing_new_wait_longer_and_longer_and_then_end() -> None:
+    lost = ended("signal", checkpoint=None)
+    assert restarted(lost).after_s == 0
+    assert restarted(lost, lost).after_s > 0
+    assert why_not(lost, lost, lost, job=training(restarts={"signal": 20})) == (
+        "3 attempts in a row saved no new checkpoint"
+    )
+    kept = ended("signal", checkpoint=10)
+    assert restarted(kept, kept, kept, job=training(restarts={"signal": 20})).after_s > 0
+    assert restarted(lost, lost, kept).after_s == 0
+
+
+def test_ranks_out_of_memory_begin_again_with_half_of_what_they_computed_at_once() -> None:
+    assert restarted(ended("oom", micro_batch=6)).start.micro_batch == 3
+    assert restarted(ended("oom", micro_batch=3)).start.micro_batch == 1
+    assert why_not(ended("oom", micro_batch=1)) == "a micro-batch of 1 does not fit"
+    assert why_not(ended("oom", micro_batch=None)) == "it ran out of memory before its first step"
+
+
+def test_halving_again_and_again_is_no_lack_of_progress() -> None:
+    history = [ended("oom", micro_batch=2**n, checkpoint=None) for n in range(6, 0, -1)]
+    assert restarted(*history).after_s == 0
+
+
+def test_a_training_that_must_not_be_changed_ends_when_it_does_not_fit() -> None:
+    assert why_not(ended("oom"), job=training(train={"out_of_memory": "fail"})) == (
+        "train.out_of_memory is fail"
+    )
+
+
+def test_when_gpus_have_failed_the_most_that_divides_the_batch_goes_on_with_those_that_answer() -> None:
+    four = training(ranks=4, gpus=4, train={"batch": 8})
+    start = restarted(ended("device"), job=four, healthy=("GPU-a", "GPU-c", "GPU-d")).start
+    assert (start.world_size, start.gpus) == (2, ("GPU-a", "GPU-c"))
+    assert restarted(ended("device"), job=four, healthy=("a", "b", "c", "d")).start == Start(
+        attempt=1, world_size=4
+    )
+    assert why_not(ended("device"), job=four, healthy=()) == "0 GPUs answer, too few for this job's 4 ranks"
+
+
+def test_a_users_own_program_has_all_its_ranks_or_none() -> None:
+    job = read_as(Job, job_of(gpus=2, restarts={"host": 1}))
+    assert why_not(ended("device"), job=job, healthy=("GPU-a",)) == (
+        "1 GPUs answer, too few for this job's 2 ranks"
+    )
+
+
+def test_ranks_on_the_cpu_need_no_gpu() -> None:
+    assert restarted(ended("signal"), job=training(gpus=0), healthy=()).start.world_size == 2

@@ -1,0 +1,137 @@
+"""Account: how one group of ranks ended, and why, from what was watched and what lies on the disk.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.outcome import Hang, RankEnd, Reason
+from trainer.ranks import AgentRecord
+from trainer.supervision.launch import AGENT_LOG
+from trainer.supervision.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
+from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.tracebacks import last_raised
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What the supervisor saw of a launch from its beginning to its end."""
+
+    started_at: float
+    world_size: int
+    training: bool
+    """The onboard trainer ran: a rank of its own accord leaves with 0 only when it has finished."""
+    processes: tuple[RankProcess, ...]
+    agent: AgentRecord | None
+    agent_exit: int | None
+    killed: frozenset[int] = frozenset()
+    """Ranks that the supervisor killed."""
+    hang: Hang | None = None
+    stop_cause: str | None = None
+    stopped_at: float | None = None
+    """When the ranks were asked to stop."""
+    memory_killed: bool = False
+    """The kernel killed something for want of memory meanwhile."""
+    disk_full: bool = False
+    """There was no room left when the ranks had ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """How a launch ended."""
+
+    reason: Reason
+    detail: str
+    ranks: tuple[RankEnd, ...]
+    first_failure: RankEnd | None
+
+
+def account_of(box: Path, watched: Watched) -> Account:
+    """What happened, and to which rank."""
+    ends = read_ends(box, watched.world_size, watched.processes, watched.agent, training=watched.training)
+    first = first_failure(ends, watched.killed)
+    blamed = first if first is not None and _blamed(first, watched) else None
+    reason, detail = _reason(box, ends, first, watched)
+    return Account(
+        reason=reason,
+        detail=detail,
+        ranks=told(ends, blamed, watched.killed),
+        first_failure=blamed.end if blamed else None,
+    )
+
+
+def _blamed(first: DatedEnd, watched: Watched) -> bool:
+    """True when a rank failed by itself: not because it hung, or was asked to stop."""
+    if watched.hang is not None or first.end.exit_code is None:
+        return False
+    return watched.stopped_at is None or first.at < watched.stopped_at
+
+
+def _reason(
+    box: Path, ends: Sequence[DatedEnd], first: DatedEnd | None, watched: Watched
+) -> tuple[Reason, str]:
+    """The class of what happened, and one line about it."""
+    if first is None:
+        return "finished", f"all {len(ends)} ranks exited 0"
+    if watched.hang is not None:
+        return "hang", _hang_line(watched.hang)
+    if _blamed(first, watched):
+        reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
+        if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
+            return "disk", f"{_failure_line(first.end, reason)}; the disk is full"
+        return reason, _failure_line(first.end, reason)
+    if watched.stop_cause is not None:
+        return "stopped", _stop_line([dated.end for dated in ends], watched)
+    return _agent_reason(watched), _agent_line(box, watched)
+
+
+def _hang_line(hang: Hang) -> str:
+    where = _where(hang.step, hang.phase)
+    frame = f", in {hang.frame}" if hang.frame else ""
+    return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}"
+
+
+def _failure_line(end: RankEnd, reason: Reason) -> str:
+    where, who = _where(end.step, end.phase), f"rank {end.rank}"
+    if reason == "oom" and end.signal:
+        return f"{who} was killed by the kernel for want of memory{where}"
+    if end.signal:
+        return f"{who} was ended by {end.signal}{where}"
+    if end.exception:
+        return f"{who} failed{where}: {end.exception}"
+    if end.exit_code == 0:
+        return f"{who} left with exit code 0{where}, before the training was done"
+    return f"{who} exited with code {end.exit_code}{where}"
+
+
+def _stop_line(ends: Sequence[RankEnd], watched: Watched) -> str:
+    late = [str(rank) for rank in sorted(watched.killed)]
+    if late:
+        return f"asked to stop ({watched.stop_cause}); killed because too slow: rank {', '.join(late)}"
+    saved = all(end.reason in ("stopped", "finished") for end in ends)
+    return f"asked to stop ({watched.stop_cause}); all ranks {'saved and ' if saved else ''}left in time"
+
+
+def _agent_reason(watched: Watched) -> Reason:
+    if watched.memory_killed and watched.agent_exit == -signal.SIGKILL:
+        return "oom"
+    return "error" if signal_name(watched.agent_exit) is None else "signal"
+
+
+def _agent_line(box: Path, watched: Watched) -> str:
+    raised = last_raised(box / AGENT_LOG)
+    code = watched.agent_exit
+    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
+    started = "after it had started the ranks" if watched.processes else "before any rank started"
+    return f"the launch agent failed {started}: {how}"
+
+
+def _where(step: int, phase: str) -> str:
+    if not step and not phase:
+        return ""
+    return f" at step {step}" + (f" ({phase})" if phase not in ("", "step") else "")

@@ -1,0 +1,125 @@
+"""Restarts: whether ranks that failed are started again on this box, and how. Pure; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainer.job import Job
+from trainer.outcome import Attempt, Reason
+
+CAUSE_OF: Mapping[Reason, str] = {
+    "oom": "out_of_memory",
+    "signal": "signal",
+    "communication": "communication",
+    "hang": "hang",
+    "device": "host",
+}
+"""What another start may cure, as a job's `restarts` calls it. Anything else would come again."""
+
+USUAL: Mapping[str, int] = {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
+"""The limits of a training whose job says nothing. A user's own command may not know how to go on."""
+
+WITHOUT_PROGRESS = 3
+"""So many attempts in a row that saved nothing new are the last."""
+
+_PAUSES_S = (0.0, 0.0, 10.0)
+"""Before a restart, by how many of the last attempts were without progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """How a group of ranks is started."""
+
+    attempt: int = 0
+    world_size: int
+    micro_batch: int | None = None
+    """The most windows a rank may compute at once; None: nobody knows a limit."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs to use, by UUID, when some of the machine's have failed; empty: all that are there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """The ranks are started again."""
+
+    start: Start
+    after_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """The last attempt stays the last."""
+
+    why: str
+
+
+def next_start(
+    job: Job, history: Sequence[Attempt], last: Start, healthy: Sequence[str] | None
+) -> Restart | End:
+    """What follows on the last attempt, which began as `last`. `healthy`: the GPUs that answer, if known."""
+    cause = CAUSE_OF.get(history[-1].reason)
+    if cause is None:
+        return End(why="this would come again")
+    why_not = _used_up(job, history, cause) or _does_not_fit(job, history[-1])
+    if why_not is not None:
+        return End(why=why_not)
+    world_size = world_size_on(job, healthy)
+    if world_size is None:
+        return End(why=f"{len(healthy or ())} GPUs answer, too few for this job's {job.ranks} ranks")
+    halves = cause == "out_of_memory" and job.train is not None
+    micro_batch = (history[-1].micro_batch or 0) // 2 if halves else last.micro_batch
+    fewer = () if healthy is None or world_size == job.ranks else tuple(healthy[:world_size])
+    start = Start(attempt=last.attempt + 1, world_size=world_size, micro_batch=micro_batch, gpus=fewer)
+    return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
+
+
+def limits_of(job: Job) -> Mapping[str, int]:
+    """How often the ranks of this job may be started again, by cause."""
+    if job.restarts is not None:
+        return job.restarts
+    return USUAL if job.train is not None else {}
+
+
+def without_progress(history: Sequence[Attempt]) -> int:
+    """How many of the last attempts saved nothing new; without those that ran out of memory, as another
+    plan follows them."""
+    count, saved = 0, [-1, *(_saved(attempt) for attempt in history)]
+    for before, attempt in zip(reversed(saved[:-1]), reversed(history), strict=True):
+        if _saved(attempt) > before:
+            break
+        count += attempt.reason != "oom"
+    return count
+
+
+def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
+    """How many ranks to start: as asked, or the most that the GPUs left can carry; None: none can."""
+    if not job.gpus or healthy is None or len(healthy) >= job.ranks:
+        return job.ranks
+    if job.train is None:  # a program of the user's own may count on its ranks
+        return None
+    return next((size for size in range(len(healthy), 0, -1) if job.train.batch % size == 0), None)
+
+
+def _used_up(job: Job, history: Sequence[Attempt], cause: str) -> str | None:
+    limit = limits_of(job).get(cause, 0)
+    if sum(CAUSE_OF.get(attempt.reason) == cause for attempt in history) > limit:
+        return f"restarts allows {limit} by {cause}"
+    if without_progress(history) >= WITHOUT_PROGRESS:
+        return f"{WITHOUT_PROGRESS} attempts in a row saved no new checkpoint"
+    return None
+
+
+def _does_not_fit(job: Job, attempt: Attempt) -> str | None:
+    """Why a training that ran out of memory would do so again."""
+    if attempt.reason != "oom" or job.train is None:
+        return None
+    if job.train.out_of_memory == "fail":
+        return "train.out_of_memory is fail"
+    if attempt.micro_batch is None:
+        return "it ran out of memory before its first step"
+    return "a micro-batch of 1 does not fit" if attempt.micro_batch <= 1 else None
+
+
+def _saved(attempt: Attempt) -> int:
+    return -1 if attempt.checkpoint is None else attempt.checkpoint
