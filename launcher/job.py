@@ -116,7 +116,9 @@ class JobSpec:
     setup: tuple[str, ...] = ()
     """Shell commands, run in the code folder before training."""
     ranks: Annotated[int, Ge(1), Le(64)] | None = None
-    """Processes to train with; the number of GPUs when not given."""
+    """Processes to train with on each machine; the number of its GPUs when not given."""
+    nodes: Annotated[int, Ge(1), Le(64)] = 1
+    """Machines that train together."""
     train: TrainConfig | None = None
     """The onboard trainer. Either this or `command`."""
     command: Annotated[tuple[str, ...], MinLen(1)] | None = None
@@ -133,6 +135,11 @@ class JobSpec:
     nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"
 
     @property
-    def world_size(self) -> int:
-        """How many ranks train."""
+    def ranks_per_node(self) -> int:
+        """How many ranks train on one machine."""
         return self.ranks or max(1, self.resources.gpus)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks train together."""
+        return self.nodes * self.ranks_per_node

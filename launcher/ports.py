@@ -79,6 +79,8 @@ class Provider(Protocol):
     name: str
     free: bool
     """True where machines cost nothing, so that no confirmation is asked for."""
+    most_nodes: int
+    """How many machines one run can have."""
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers that fit every hard limit of the job, best first.

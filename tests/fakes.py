@@ -54,6 +54,7 @@ class FakeProvider:
 
     name = "fake"
     free = False
+    most_nodes = 1
 
     def __init__(
         self, clock: FakeClock, *, training: Training | None = None, usd_per_hour: float = PRICE

@@ -95,7 +95,8 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
     return {
         "run_id": run.id,
         "name": spec.name,
-        "ranks": spec.world_size,
+        "ranks": spec.ranks_per_node,
+        "nodes": spec.nodes,
         "gpus": spec.resources.gpus,
         "train": None if spec.train is None else asdict(spec.train),
         "command": spec.command,

@@ -86,7 +86,7 @@ def _success(spec: JobSpec) -> Iterator[Clash]:
 def _trainer(spec: JobSpec) -> Iterator[Clash]:
     if spec.train is None:
         return
-    about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("resources", "gpus"))
+    about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("nodes",), ("resources", "gpus"))
     for key, text in faults_of(spec.train, spec.world_size):
         yield Clash(("train", *key.split(".")), text, about)
     names = {secret.name for secret in spec.secrets} | set(spec.env)

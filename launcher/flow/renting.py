@@ -9,7 +9,7 @@ from launcher.errors import NoOfferError, UncertainError, UsageError
 from launcher.flow.trip import Trip
 from launcher.hosts import avoided
 from launcher.job import JobSpec
-from launcher.model import Instance, Offer, Order
+from launcher.model import Instance, Meter, Offer, Order
 from launcher.ports import Provider
 
 _PAUSE_S = 2.0
@@ -18,8 +18,15 @@ _PAUSE_S = 2.0
 def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:
     """Offers that fit the job and its price, best first, on none of the hosts in `avoid`. Costs nothing.
 
-    Raises NoOfferError when there is none, UsageError when the job would spend money without a limit.
+    Raises NoOfferError when there is none, UsageError when the job would spend money without a limit or asks
+    for more machines than a run can have there.
     """
+    if spec.nodes > provider.most_nodes:
+        most = f"{provider.name} rents at most {provider.most_nodes}"
+        raise UsageError(
+            f"nodes: the job asks for {spec.nodes} machines; {most}",
+            hint="--set nodes=1, or start the supervisors yourself: docs/box.md, Several nodes",
+        )
     fitting = policy.affordable(spec, provider.search(spec))
     if not fitting:
         raise NoOfferError(
@@ -57,7 +64,10 @@ def rent_anew(trip: Trip) -> Instance:
         if offer is None:
             break
         tried.add(offer.id)
-        trip.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host, rented_at=trip.now())
+        meter = Meter(extras=offer.extras)
+        trip.save(
+            offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host, rented_at=trip.now(), meter=meter
+        )
         try:
             return trip.tools.provider.rent(_order(trip, offer))
         except NoOfferError:

@@ -21,6 +21,7 @@ class OverSsh:
 
     name = "local"
     free = True
+    most_nodes = 1
 
     def __init__(self, local: Provider, boxes: Path, sshd: Sshd, keys: KeyRing) -> None:
         self._local, self._boxes, self._sshd, self._keys = local, boxes, sshd, keys

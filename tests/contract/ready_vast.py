@@ -19,6 +19,7 @@ class ReadyVast:
 
     name = "vast"
     free = False
+    most_nodes = 1
 
     def __init__(self, vast: Provider) -> None:
         self._vast = vast

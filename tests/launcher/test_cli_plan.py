@@ -57,3 +57,13 @@ def test_a_market_where_nothing_fits_is_explained_and_is_no_offer(tmp_path: Path
     end = terminal.type("plan", str(terminal.job), "--explain")
     assert end.exit_code == 8
     assert "relax gpu_memory_gb to get 3" in end.stdout
+
+
+@pytest.mark.parametrize("command", ["plan", "launch"])
+def test_more_machines_than_a_run_can_have_are_refused_before_any_is_rented(
+    terminal: Terminal, command: str
+) -> None:
+    end = terminal.type(command, str(terminal.job), "--set", "nodes=2")
+    assert end.exit_code == 2
+    assert "nodes: the job asks for 2 machines; fake rents at most 1" in end.stderr
+    assert not terminal.market.instances()

@@ -45,6 +45,7 @@ class LocalProvider:
     """Boxes are folders under `root`. A box that exists but has no lease at work gets one on `connect`."""
 
     name = "local"
+    most_nodes = 1
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ class VastProvider:
 
     name = "vast"
     free = False
+    most_nodes = 1
 
     def __init__(self, account: Account, state: Path, *, clock: Clock) -> None:
         """`state`: a folder that all launchers of this user share."""
