@@ -24,19 +24,22 @@ CAUSE_OF_REASON: Mapping[str, Cause] = {
     "communication": Cause.COMMUNICATION,
     "data": Cause.DATA,
     "disk": Cause.DISK,
+    "device": Cause.HOST,
     "hang": Cause.HANG,
     "stopped": Cause.STOPPED,
 }
 
 CAUSE_OF_STEP: Mapping[str, Cause] = {
     "10-check-gpu": Cause.HOST,
-    "20-check-comm": Cause.COMMUNICATION,
+    "20-check-comm": Cause.HOST,
     "30-unpack": Cause.SETUP,
     "40-data": Cause.DATA,
 }
 
 _SIGNALS = {128 + number: number.name for number in signal.Signals}
 """What a shell makes of the end of a program that was killed."""
+_UNFIT_IMAGE = 78
+"""No other machine would do better with it."""
 _DIED = 137
 
 
@@ -86,7 +89,7 @@ def _without_outcome(evidence: Evidence) -> Judgement:
 
 
 def _of_step(name: str, code: int) -> Judgement:
-    cause = CAUSE_OF_STEP.get(name)
+    cause = Cause.SETUP if code == _UNFIT_IMAGE else CAUSE_OF_STEP.get(name)
     killed_by = _SIGNALS.get(code)
     if cause is None and killed_by:
         return Judgement(cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence")

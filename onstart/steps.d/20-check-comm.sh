@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Lets the ranks talk before they train: a timed all-reduce, with its bandwidth and a check of the sum.
-# In: VASTRUN_KIND, VASTRUN_RANKS. Out: one line; 1 when the ranks cannot talk.
+# Lets the ranks talk before they train: a timed all-reduce, in the first way that works on this machine.
+# In: VASTRUN_KIND, VASTRUN_RANKS, VASTRUN_GPUS. Out: a line for each way; run/preflight.json, the way that works;
+# 1 when there is none, 78 when the image's torch cannot use GPUs.
 set -euo pipefail
 if [[ $VASTRUN_KIND == command && $VASTRUN_RANKS == 1 ]]; then
   echo "one rank: nobody to talk to"
   exit 0
 fi
-exec "$VASTRUN_PYTHON" -m trainer.preflight comm --ranks "$VASTRUN_RANKS"
+exec "$VASTRUN_PYTHON" -m trainer.preflight comm

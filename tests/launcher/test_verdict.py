@@ -126,6 +126,15 @@ def test_without_an_outcome_the_failed_step_tells() -> None:
     assert "30-unpack ended with exit code 2" in judgement.detail
 
 
+@pytest.mark.parametrize(("exit_code", "cause"), [(1, Cause.HOST), (78, Cause.SETUP)])
+def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame(
+    exit_code: int, cause: Cause
+) -> None:
+    steps = f'{{"step": "20-check-comm", "exit_code": {exit_code}}}\n'
+
+    assert judge(evidence(None, steps_jsonl=steps, exit_code=exit_code), train_job()).cause is cause
+
+
 def test_a_run_killed_from_outside_is_the_hosts_fault() -> None:
     assert judge(evidence(None, exit_code=137), train_job()).cause is Cause.HOST
 

@@ -9,9 +9,10 @@ setup() {
 
 step() { run bash "onstart/steps.d/$1.sh"; }
 
-# A disk or /dev/shm of so many MiB.
-stub_df() { stub df "echo header; echo \"none $1 0 $1 0% /\""; }
-stub_gpus() { stub nvidia-smi "printf '%s\n' $(printf "'%s' " "$@")"; }
+# nvidia-smi with these GPUs: index, name, MiB, driver.
+stub_gpus() {
+  stub nvidia-smi "case \$* in *name,memory.total*) printf '%s\n' $(printf "'%s' " "$@");; *) exit 2;; esac"
+}
 
 @test "10-check-gpu: without GPUs it says what the computer is" {
   step 10-check-gpu
@@ -20,14 +21,14 @@ stub_gpus() { stub nvidia-smi "printf '%s\n' $(printf "'%s' " "$@")"; }
 }
 
 @test "10-check-gpu: it names every GPU" {
-  stub_gpus "0, NVIDIA H200, 143771 MiB, 570.1" "1, NVIDIA H200, 143771 MiB, 570.1"
-  VASTRUN_GPUS=2 step 10-check-gpu
+  stub_gpus "0, NVIDIA H200, 143771, 570.1" "1, NVIDIA H200, 143771, 570.1"
+  VASTRUN_GPUS=1 step 10-check-gpu
   ((status == 0))
-  [[ $output == *$'GPU 0, NVIDIA H200, 143771 MiB, 570.1\nGPU 1, NVIDIA H200'* ]]
+  [[ $output == *$'GPU 0: NVIDIA H200, 143771 MiB, driver 570.1\nGPU 1: NVIDIA H200'* ]]
 }
 
 @test "10-check-gpu: fewer GPUs than the job needs is a failure" {
-  stub_gpus "0, NVIDIA H200, 143771 MiB, 570.1"
+  stub_gpus "0, NVIDIA H200, 143771, 570.1"
   VASTRUN_GPUS=2 step 10-check-gpu
   ((status == 1))
   [[ $output == *"the job needs 2 GPUs, this machine has 1"* ]]
@@ -40,33 +41,11 @@ stub_gpus() { stub nvidia-smi "printf '%s\n' $(printf "'%s' " "$@")"; }
   [[ $output == *"nvidia-smi does not work here: Failed to initialize NVML"* ]]
 }
 
-@test "10-check-gpu: little shared memory is a failure for several GPUs" {
-  stub_gpus "0, A, 1 MiB, 1" "1, A, 1 MiB, 1"
-  stub_df 1000
-  VASTRUN_GPUS=2 step 10-check-gpu
-  ((status == 1))
-  [[ $output == *"--shm-size"* ]]
-}
-
-@test "10-check-gpu: little shared memory is a warning on the CPU" {
-  stub_df 1000
-  step 10-check-gpu
-  ((status == 0))
-  [[ $output == *"--shm-size"* ]]
-}
-
-@test "10-check-gpu: a full disk is a failure" {
-  stub_df 100
-  step 10-check-gpu
-  ((status == 1))
-  [[ $output == *"less than 512 MiB of disk are free"* ]]
-}
-
 @test "20-check-comm: it lets all ranks talk" {
   stub_module preflight 'import sys; print("talked", *sys.argv[1:])'
   step 20-check-comm
   ((status == 0))
-  [[ $output == "talked comm --ranks 2" ]]
+  [[ $output == "talked comm" ]]
 }
 
 @test "20-check-comm: ranks that cannot talk are a failure" {

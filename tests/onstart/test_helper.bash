@@ -7,7 +7,7 @@ make_box() {
   export PATH=$BATS_TEST_TMPDIR/bin:$PATH
   mkdir -p "$VASTRUN_BOX/pkg/trainer" "$VASTRUN_BOX/inbox" "$BATS_TEST_TMPDIR/bin"
   cp -r "$repo/onstart" "$VASTRUN_BOX/"
-  cp "$repo"/trainer/{__init__,layout,jobfile}.py "$VASTRUN_BOX/pkg/trainer/"
+  cp -r "$repo"/trainer/{__init__,layout,jobfile}.py "$repo/trainer/preflight" "$VASTRUN_BOX/pkg/trainer/"
   stub_module manifest 'open("run/manifest.json", "w").write("{}")'
   job '{"ranks": 2, "gpus": 0, "train": null, "command": ["x"]}'
   cd "$VASTRUN_BOX" || return
@@ -24,7 +24,7 @@ job() { echo "$1" >"$VASTRUN_BOX/job.json"; }
 
 # stub NAME BODY: a program on PATH. stub_module NAME BODY: trainer.NAME on the box. stub_step NAME BODY: an onstart step.
 stub() { printf '#!/usr/bin/env bash\n%s\n' "$2" >"$BATS_TEST_TMPDIR/bin/$1" && chmod +x "$BATS_TEST_TMPDIR/bin/$1"; }
-stub_module() { echo "$2" >"$VASTRUN_BOX/pkg/trainer/$1.py"; }
+stub_module() { rm -rf "$VASTRUN_BOX/pkg/trainer/$1"; echo "$2" >"$VASTRUN_BOX/pkg/trainer/$1.py"; }
 stub_step() { printf '#!/usr/bin/env bash\nset -euo pipefail\n%s\n' "$2" >"$VASTRUN_BOX/onstart/steps.d/$1.sh"; }
 
 only_steps() { rm "$VASTRUN_BOX"/onstart/steps.d/*; }

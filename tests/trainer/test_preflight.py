@@ -1,4 +1,4 @@
-"""The preflight: ranks all-reduce once before anything is trained."""
+"""The preflight: what a machine is, whether it is enough, and the way in which its ranks can talk."""
 
 from __future__ import annotations
 
@@ -7,28 +7,191 @@ import os
 import re
 import subprocess
 import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import Box
 from trainer import layout
+from trainer.preflight.forked import Forked, run_forked
+from trainer.preflight.kernel_log import Xid, parse_xids
+from trainer.preflight.machine import Machine, Needs, refusals, warnings
+from trainer.preflight.nvidia_smi import Gpu
+
+GPU = Gpu(
+    index=0, name="NVIDIA H200", memory_mib=143771, driver="570.86.15", bus_id="0000:3b:00", ecc_errors=0
+)
+PAIR = (GPU, replace(GPU, index=1, bus_id="0000:5e:00"))
+GOOD = Machine(
+    cpu="CPU",
+    shm_mib=8192,
+    free_mib=90_000,
+    gpus=PAIR,
+    driver_cuda=(12, 8),
+    torch_cuda=(12, 8),
+    disk_mb_per_s=900,
+)
+NEEDS = Needs(gpus=2, onboard=True)
+
+
+NVIDIA_SMI = """\
+#!/bin/sh
+case "$*" in
+  *index,name,memory.total,driver_version*) echo "0, NVIDIA A100-SXM4-80GB, 81920, 550.54.15"
+    echo "1, NVIDIA A100-SXM4-80GB, 81920, 550.54.15" ;;
+  *ecc.errors*) echo "0, 00000000:3B:00.0, 4, 0"; echo "1, 00000000:5E:00.0, 3, [N/A]" ;;
+  *--query-remapped-rows*) echo "00000000:3B:00.0, No, No"; echo "00000000:5E:00.0, Yes, 0" ;;
+  "") echo "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |" ;;
+  *) echo "Field is not a valid field to query."; exit 2 ;;
+esac
+"""
+"""As of the driver 550, shortened; its second GPU has a faulty row of memory."""
+
+
+def preflight(box: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    (box / "run").mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {
+        "VASTRUN_BOX": str(box),
+        "VASTRUN_KIND": "train",
+        "VASTRUN_SETUP": "0",
+        "VASTRUN_GPUS": "0",
+        "VASTRUN_RANKS": "2",
+        **variables,
+    }
+    command = [sys.executable, "-m", "trainer.preflight", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("machine", "text"),
+    [
+        (replace(GOOD, gpus=PAIR[:1]), "the job needs 2 GPUs, this machine has 1"),
+        (
+            replace(GOOD, gpus=(), nvidia_smi_fault="it is not installed"),
+            "nvidia-smi does not work here: it is",
+        ),
+        (
+            replace(GOOD, gpus=(GPU, replace(PAIR[1], ecc_errors=3))),
+            "GPU 1: 3 memory errors that could not be",
+        ),
+        (replace(GOOD, gpus=(GPU, replace(PAIR[1], remap_pending=True))), "GPU 1: faulty memory waits"),
+        (replace(GOOD, gpus=(GPU, replace(PAIR[1], remap_failed=True))), "GPU 1: faulty memory that cannot"),
+        (replace(GOOD, xids=(Xid("0000:5e:00", 79),)), "GPU 1: fell off the bus (XID 79"),
+        (replace(GOOD, torch_cuda=(13, 0)), "the driver supports CUDA 12.8, but torch needs 13.0"),
+        (replace(GOOD, shm_mib=64), "/dev/shm is smaller than 1 GiB"),
+        (replace(GOOD, free_mib=100), "less than 512 MiB of disk are free"),
+    ],
+)
+def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Machine, text: str) -> None:
+    (refusal,) = refusals(machine, NEEDS)
+    assert text in refusal
+
+
+@pytest.mark.parametrize(
+    ("machine", "needs"),
+    [
+        (GOOD, NEEDS),
+        (
+            replace(GOOD, torch_cuda=(12, 9)),
+            NEEDS,
+        ),  # within a major version newer programs run on older drivers
+        (replace(GOOD, torch_cuda=(13, 0)), Needs(gpus=2, onboard=False)),
+        (replace(GOOD, torch_cuda=None, driver_cuda=None, disk_mb_per_s=None), NEEDS),
+        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), Needs(gpus=1, onboard=True)),
+        (
+            replace(GOOD, xids=(Xid("0000:5e:00", 94), Xid("0000:99:00", 79))),
+            NEEDS,
+        ),  # the latter is another's
+    ],
+)
+def test_a_machine_that_can_is_not(machine: Machine, needs: Needs) -> None:
+    assert refusals(machine, needs) == []
+
+
+def test_what_only_slows_a_job_down_is_a_warning() -> None:
+    other = replace(PAIR[1], name="NVIDIA A100", used_mib=20_000)
+    machine = replace(GOOD, gpus=(GPU, other), disk_mb_per_s=12.0, xids=(Xid("0000:3b:00", 94),))
+    assert warnings(machine, NEEDS) == [
+        "the GPUs differ, and the slowest sets the pace: NVIDIA A100, NVIDIA H200",
+        "the disk is slow: checkpoints will take long",
+        "GPU 1: 20000 MiB are in use by others",
+        "GPU 0: memory error, contained (XID 94 in the kernel's log)",
+    ]
+    assert warnings(GOOD, NEEDS) == []
+
+
+def test_hardware_errors_are_read_from_the_kernel_log_and_those_of_programs_are_not() -> None:
+    lines = [
+        "[    0.000000] Linux version 6.8.0",
+        "[12345.678901] NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault",
+        "[12346.000000] NVRM: Xid (PCI:0000:5E:00): 79, pid='<unknown>', GPU has fallen off the bus.",
+        "[12347.000000] NVRM: Xid (PCI:0000:5E:00): 79, pid='<unknown>', GPU has fallen off the bus.",
+        "[12348.000000] NVRM: Xid (PCI:0000:3b:00): 48, pid=4242, An uncorrectable double bit error (DBE)",
+    ]
+    assert parse_xids(lines) == (Xid("0000:5e:00", 79), Xid("0000:3b:00", 48))
+
+
+def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    finished = preflight(tmp_path / "box", "machine", VASTRUN_GPUS="2", PATH=path)
+    assert finished.returncode == 1
+    lines = finished.stdout.splitlines()
+    assert lines[0].startswith("CPU ") and lines[0].endswith("GiB of memory")
+    assert lines[1:4] == [
+        "GPU 0: NVIDIA A100-SXM4-80GB, 81920 MiB, driver 550.54.15",
+        "GPU 1: NVIDIA A100-SXM4-80GB, 81920 MiB, driver 550.54.15",
+        "CUDA 12.4 by the driver",
+    ]
+    assert re.fullmatch(r"/dev/shm \d+ MiB", lines[4])
+    assert re.fullmatch(r"disk \d+ MiB free, writes \d+ MB/s", lines[5])
+    assert "GPU 1: faulty memory waits for a reset" in finished.stderr
+
+
+def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
+    from trainer.preflight.comm import Trial, Way, judge, try_ways
+
+    def work(rank: int, ranks: int, folder: Path) -> float | None:
+        if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
+            time.sleep(60)
+        return 7.5
+
+    def attempt(way: Way) -> Trial:
+        return judge(way, run_forked(work, 2, way.env, way.limit_s), least_gb_per_s=0.5)
+
+    ways = [Way(limit_s=0.5), Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30), Way(env={"A": "B"}, limit_s=30)]
+    assert try_ways(ways, attempt) == [
+        Trial(env={}, fault="rank 1 did not end within 0 s", gb_per_s=7.5),
+        Trial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
+    ]
+
+
+def test_links_that_are_absurdly_slow_do_not_work() -> None:
+    from trainer.preflight.comm import Way, judge
+
+    way = Way(limit_s=1)
+    assert judge(way, Forked(faults={}, figure=0.01), least_gb_per_s=0.5).fault == (
+        "only 0.01 GB/s, expected at least 0.5"
+    )
+    assert judge(way, Forked(faults={}, figure=None), least_gb_per_s=0.5).fault is None
 
 
 @pytest.mark.torch
-def test_two_ranks_all_reduce_and_the_bandwidth_is_told() -> None:
-    command = [sys.executable, "-m", "trainer.preflight", "comm", "--ranks", "2"]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+def test_two_ranks_all_reduce_and_what_was_found_is_kept(tmp_path: Path) -> None:
+    finished = preflight(tmp_path, "comm")
     assert finished.returncode == 0, finished.stderr
     assert re.fullmatch(r"all-reduce 2 ranks gloo 16 MB: \d+\.\d GB/s, sum right\n", finished.stdout)
+    kept = json.loads((tmp_path / layout.PREFLIGHT).read_text())
+    assert (kept["backend"], kept["ranks"], kept["env"]) == ("gloo", 2, {})
+    assert [trial["fault"] for trial in kept["trials"]] == [None]
 
 
 @pytest.mark.torch
-def test_ranks_without_their_gpus_fail_and_never_fall_back_to_the_cpu(box: Box) -> None:
-    job = box.json(layout.JOB)
-    (box.path / layout.JOB).write_text(json.dumps(job | {"gpus": 100}))
-    command = [sys.executable, "-m", "trainer.preflight", "comm", "--ranks", "1"]
-    environment = os.environ | {"VASTRUN_BOX": str(box.path), "CUDA_VISIBLE_DEVICES": ""}
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert (finished.returncode, finished.stdout) == (1, "")
-    assert "DeviceError: GPU 0 is needed, but torch" in finished.stderr
-    assert "rank 0 exited 1" in finished.stderr
+def test_a_torch_without_cuda_is_the_image_s_fault_and_never_falls_back_to_the_cpu(tmp_path: Path) -> None:
+    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2")
+    assert (finished.returncode, finished.stdout) == (78, "")
+    assert "is built for the CPU only: take an image with CUDA" in finished.stderr

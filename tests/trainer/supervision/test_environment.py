@@ -56,3 +56,13 @@ def test_python_is_the_one_that_trains_and_finds_the_trainer_first() -> None:
 def test_the_onboard_trainer_finds_the_users_code() -> None:
     env = rank_environment(job(train={"steps": 5}, command=None), START, BOX, {})
     assert env["PYTHONPATH"].endswith(":/box/code")
+
+
+def test_the_ranks_talk_in_the_way_that_the_preflight_found_unless_the_job_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    found = tmp_path / "run" / "preflight.json"
+    found.parent.mkdir()
+    found.write_text('{"env": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}}')
+    env = rank_environment(job(env={"NCCL_SHM_DISABLE": "0"}), START, tmp_path, {})
+    assert (env["NCCL_P2P_DISABLE"], env["NCCL_SHM_DISABLE"]) == ("1", "0")

@@ -1,0 +1,1 @@
+"""Preflight: what a machine is and can do, found out before anything is fetched or trained."""

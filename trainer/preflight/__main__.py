@@ -1,0 +1,51 @@
+"""`python -m trainer.preflight machine|comm`, in the box of VASTRUN_BOX, with the variables of a step.
+
+machine     what the machine is, and whether it is enough for the job: GPUs, CUDA, shared memory, disk
+comm        a timed all-reduce over the ranks; the way that works is kept in run/preflight.json
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainer.preflight.machine import Needs, description, look_at_machine, refusals, warnings
+
+_USAGE = "usage: python -m trainer.preflight machine|comm   (in a box: VASTRUN_BOX is its folder)"
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status, as docs/box.md says of a step; 2 when the call is wrong."""
+    box = os.environ.get("VASTRUN_BOX")
+    if arguments not in (["machine"], ["comm"]) or not box:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    if arguments == ["machine"]:
+        return _check_machine(Path(box))
+    from trainer.preflight.comm import check_communication  # needs torch, which takes seconds
+
+    ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
+    return check_communication(Path(box), ranks, "nccl" if gpus else "gloo")
+
+
+def _check_machine(box: Path) -> int:
+    needs = Needs(
+        gpus=int(os.environ["VASTRUN_GPUS"]),
+        onboard=os.environ["VASTRUN_KIND"] == "train" and os.environ["VASTRUN_SETUP"] == "0",
+    )
+    machine = look_at_machine(box, needs)
+    for line in description(machine):
+        print(line)
+    if not needs.gpus:
+        print("no GPU: the job trains on the CPU")
+    for line in warnings(machine, needs):
+        print(f"warning: {line}")
+    faults = refusals(machine, needs)
+    for line in faults:
+        print(line, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
