@@ -14,6 +14,7 @@ Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
 ]
+RestartCause = Literal["out_of_memory", "signal", "communication", "host", "hang"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,8 @@ class JobSpec:
     """Globs, relative to the code folder, of files to bring home."""
     retry: Mapping[RetryCause, Annotated[int, Ge(0), Le(20)]] = field(default_factory=dict)
     """How often to start again, on a new machine, by cause."""
+    restarts: Mapping[RestartCause, Annotated[int, Ge(0), Le(20)]] | None = None
+    """How often the box starts the ranks again by itself, by cause; None: as `trainer/job.py` says."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     notify: tuple[NotifyUrl, ...] = ()
     """Told of the end, of a failure, and when half, 80 % and all of `limits.usd` is spent."""

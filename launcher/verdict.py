@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.job import JobSpec
 from launcher.model import Cause, Judgement, Proof
-from trainer.outcome import Outcome, RankEnd
+from trainer.outcome import Attempt, Outcome, RankEnd
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
@@ -126,6 +126,8 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
 
 def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
     proofs = [_ranks(outcome, spec), _exit(evidence)]
+    if len(outcome.attempts) > 1:
+        proofs += [_restarts(outcome.attempts[:-1])]
     if spec.train is not None:
         proofs += [_final(outcome), _steps(outcome, spec.train.steps), _loss(outcome)]
         proofs += [_checkpoint(outcome, spec.train.steps)]
@@ -141,7 +143,9 @@ def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
     good = sum(rank.exit_code == 0 for rank in outcome.ranks)
     text = f"{good} of {spec.world_size} ranks exited 0"
     others = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
-    holds = good == spec.world_size == len(outcome.ranks)
+    # Started again, it may have gone on with the GPUs that were left.
+    expected = outcome.world_size if len(outcome.attempts) > 1 else spec.world_size
+    holds = good == expected == len(outcome.ranks)
     return Proof(name="ranks", holds=holds, text=f"{text}; ended: {others}" if others else text)
 
 
@@ -149,6 +153,12 @@ def _how(rank: RankEnd) -> str:
     if rank.exit_code is None:
         return "nobody knows what"
     return rank.signal or f"exit code {rank.exit_code}"
+
+
+def _restarts(survived: Sequence[Attempt]) -> Proof:
+    times = "once" if len(survived) == 1 else f"{len(survived)} times"
+    text = "; ".join(attempt.detail for attempt in survived)
+    return Proof(name="restarts", holds=True, text=f"the ranks were started again {times}, after: {text}")
 
 
 def _exit(evidence: Evidence) -> Proof:

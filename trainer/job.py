@@ -11,6 +11,14 @@ from pathlib import Path
 from trainer import layout
 from trainer.records import read_as
 
+USUAL_RESTARTS: Mapping[str, int] = {
+    "out_of_memory": 10,
+    "signal": 3,
+    "communication": 3,
+    "hang": 2,
+    "host": 3,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageLimits:
@@ -63,7 +71,7 @@ class Job:
     """How many machines train together, each with as many ranks."""
     gpus: int = 0
     restarts: Mapping[str, int] | None = None
-    """How often to start the ranks again here, by cause; None: as is usual for this kind of job."""
+    """How often to start the ranks again here, by cause; None: `USUAL_RESTARTS` for a training."""
 
     @classmethod
     def read(cls, box: Path) -> Job:
@@ -74,6 +82,13 @@ class Job:
             raise ValueError(f"{layout.JOB} is not a job: {error}") from error
         assert isinstance(job, cls)
         return job
+
+    @property
+    def restart_limits(self) -> Mapping[str, int]:
+        """How often to start the ranks again, by cause. A user's own command may not know how to go on."""
+        if self.restarts is not None:
+            return self.restarts
+        return USUAL_RESTARTS if self.train is not None else {}
 
     @property
     def threads(self) -> int | None:

@@ -108,6 +108,7 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "outputs": spec.outputs,
         "nccl_debug": spec.nccl_debug,
         "push": spec.checkpoints.push,
+        "restarts": None if spec.restarts is None else dict(spec.restarts),
         "code": None if tree is None else {"commit": tree.commit, "dirty": tree.dirty},
     }
 

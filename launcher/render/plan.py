@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from launcher.actions.queries import Plan
 from launcher.job import JobSpec
@@ -42,9 +42,14 @@ def _request(plan: Plan) -> str:
             ("trains", _program(spec)),
             ("setup", "\n".join(spec.setup)),
             ("secrets", ", ".join(secret.name for secret in spec.secrets)),
-            ("retry", ", ".join(f"{cause} {tries}x" for cause, tries in spec.retry.items())),
+            ("retry", _tries(spec.retry.items())),
+            ("restarts", _tries((spec.restarts or {}).items())),
         ]
     )
+
+
+def _tries(by_cause: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{cause} {tries}x" for cause, tries in by_cause)
 
 
 def _lease(lease: Lease) -> str:

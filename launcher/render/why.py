@@ -24,6 +24,7 @@ def explanation_text(explanation: Explanation) -> str:
                 ("verdict", verdict_line(explanation.row)),
                 ("first", _first_failure(outcome)),
                 ("hang", _hang(explanation)),
+                ("attempts", _attempts(outcome)),
                 ("last", _last(explanation)),
                 ("proofs", proof_lines(run.proofs)),
             ]
@@ -60,6 +61,17 @@ def _hang(explanation: Explanation) -> str:
         *(f"stacks {path}" for path in explanation.stacks),
     ]
     return "\n".join(lines)
+
+
+def _attempts(outcome: Outcome | None) -> str:
+    """How each start of the ranks on the machine ended, when there was more than one."""
+    attempts = outcome.attempts if outcome else ()
+    lines = [
+        f"{number}: {duration(a.ended_at - a.started_at)} to step {a.steps_done}, "
+        f"{a.world_size} ranks, {a.reason}: {printable(a.detail)}"
+        for number, a in enumerate(attempts, start=1)
+    ]
+    return "\n".join(lines) if len(lines) > 1 else ""
 
 
 def _last(explanation: Explanation) -> str:

@@ -10,7 +10,7 @@ import pytest
 from launcher.model import Cause
 from launcher.verdict import Evidence, judge
 from tests.fakes import command_job, train_job
-from trainer.outcome import Check, CheckpointEnd, Outcome, RankEnd
+from trainer.outcome import Attempt, Check, CheckpointEnd, Outcome, RankEnd, Reason
 
 GOOD = Outcome(
     kind="train",
@@ -69,6 +69,28 @@ def test_one_spoilt_proof_is_never_a_success(
 
     assert judgement.cause is cause
     assert [p.name for p in judgement.proofs if not p.holds] == [proof]
+
+
+def attempt(reason: Reason, detail: str) -> Attempt:
+    return Attempt(reason=reason, detail=detail, world_size=2, started_at=0.0, ended_at=1.0)
+
+
+def test_a_success_says_what_it_survived() -> None:
+    attempts = (attempt("signal", "rank 1 was ended by SIGSEGV"), attempt("finished", ""))
+
+    judgement = judge(evidence(replace(GOOD, attempts=attempts)), train_job())
+
+    assert judgement.cause is None
+    proof = next(p for p in judgement.proofs if p.name == "restarts")
+    assert proof.text == "the ranks were started again once, after: rank 1 was ended by SIGSEGV"
+
+
+def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:
+    fewer = replace(GOOD, world_size=1, ranks=GOOD.ranks[:1])
+    survived = (attempt("device", "rank 1 failed: GPU 1 is lost"), attempt("finished", ""))
+
+    assert judge(evidence(replace(fewer, attempts=survived)), train_job()).cause is None
+    assert judge(evidence(replace(fewer, attempts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
 
 
 def test_a_box_that_exits_1_although_its_outcome_says_finished_is_a_contradiction() -> None:

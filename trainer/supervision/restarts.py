@@ -17,9 +17,6 @@ CAUSE_OF: Mapping[Reason, str] = {
 }
 """What another start may cure, as a job's `restarts` calls it. Anything else would come again."""
 
-USUAL: Mapping[str, int] = {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
-"""The limits of a training whose job says nothing. A user's own command may not know how to go on."""
-
 WITHOUT_PROGRESS = 3
 """So many attempts in a row that saved nothing new are the last."""
 
@@ -74,13 +71,6 @@ def next_start(
     return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
 
 
-def limits_of(job: Job) -> Mapping[str, int]:
-    """How often the ranks of this job may be started again, by cause."""
-    if job.restarts is not None:
-        return job.restarts
-    return USUAL if job.train is not None else {}
-
-
 def without_progress(history: Sequence[Attempt]) -> int:
     """How many of the last attempts saved nothing new; without those that ran out of memory, as another
     plan follows them."""
@@ -102,7 +92,7 @@ def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
 
 
 def _used_up(job: Job, history: Sequence[Attempt], cause: str) -> str | None:
-    limit = limits_of(job).get(cause, 0)
+    limit = job.restart_limits.get(cause, 0)
     if sum(CAUSE_OF.get(attempt.reason) == cause for attempt in history) > limit:
         return f"restarts allows {limit} by {cause}"
     if without_progress(history) >= WITHOUT_PROGRESS:

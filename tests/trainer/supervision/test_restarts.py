@@ -7,10 +7,10 @@ from typing import Any, get_args
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer.job import Job
+from trainer.job import USUAL_RESTARTS, Job
 from trainer.outcome import Attempt, Reason
 from trainer.records import read_as
-from trainer.supervision.restarts import CAUSE_OF, USUAL, End, Restart, Start, next_start
+from trainer.supervision.restarts import CAUSE_OF, End, Restart, Start, next_start
 
 FIRST = Start(world_size=2)
 
@@ -51,7 +51,7 @@ def why_not(*history: Attempt, job: Job | None = None, **known: Any) -> str:
 
 
 def test_what_another_start_may_cure_has_a_limit_and_nothing_else_has() -> None:
-    assert set(USUAL) == set(CAUSE_OF.values())
+    assert set(USUAL_RESTARTS) == set(CAUSE_OF.values())
     assert set(get_args(Reason)) - set(CAUSE_OF) == {"finished", "stopped", "error", "data", "disk"}
 
 
