@@ -42,7 +42,14 @@ SMALL: dict[str, Any] = {
 _START_S = 90.0
 
 # Imported once, in the server that ranks are forked from: a rank then starts in milliseconds.
-_PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict", "numpy", "h5py"]
+_PRELOADED = [
+    "torch",
+    "torch.distributed.fsdp",
+    "torch.distributed.checkpoint.state_dict",
+    "torch._dynamo",
+    "numpy",
+    "h5py",
+]
 
 # Tests that train in this process share the cores with others; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
