@@ -1,0 +1,59 @@
+"""Shares: the ranks together read the windows of a step, and no two ranks read the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from trainer.data.faults import DataError
+from trainer.data.trajectories import Windows
+from trainer.sampler import Picks
+
+Window = tuple[int, int, int]
+"""What names a window: its trajectory, its first frame, the point where it begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one rank read of one step."""
+
+    windows: tuple[Window, ...]
+    content: str
+    """A digest of the values."""
+
+
+def share_of(picks: Picks, read: Windows) -> Share:
+    content = hashlib.sha256(read.fields.cpu().contiguous().numpy().tobytes())
+    return Share(windows=windows_of(picks), content=content.hexdigest())
+
+
+def windows_of(picks: Picks) -> tuple[Window, ...]:
+    columns = (picks.trajectory, picks.frames[:, 0], picks.columns[:, 0])
+    return tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) -> None:
+    """The shares, by rank, make up the batch of all ranks. Raises DataError."""
+    for (a, one), (b, other) in combinations(enumerate(shares), 2):
+        if one.windows == other.windows:
+            raise DataError(
+                f"ranks {a} and {b} read the same windows in step {step}: each should read its own"
+            )
+        if one.content == other.content and _trajectories(one).isdisjoint(_trajectories(other)):
+            raise DataError(
+                f"ranks {a} and {b} hold the same values in step {step}, although they were asked for other "
+                "trajectories: does the task's `batch` read what `picks` names?"
+            )
+    read = Counter(window for share in shares for window in share.windows)
+    missing, extra = Counter(batch) - read, read - Counter(batch)
+    if missing or extra:
+        raise DataError(
+            f"the ranks left out {missing.total()} windows of step {step} and read {extra.total()} others"
+        )
+
+
+def _trajectories(share: Share) -> set[int]:
+    return {trajectory for trajectory, _, _ in share.windows}
