@@ -42,7 +42,24 @@ class Attempts:
             )
         return self._begin(spec, provider=provider, run_id=run_id, out_dir=out_dir, parent=parent)
 
-    def move(self, run: Run, out_dir: str) -> Run:
+    def resume(self, run: Run, out_dir: str | None) -> Run:
+        """As `pursue`; of a run that has ended, the attempt that its launcher did not live to begin.
+
+        `out_dir`: where the outputs are to come instead. Raises UsageError when there is nothing left to do.
+        """
+        ledger = self.tools_for(run.provider, None).ledger
+        run = ledger.get(run.id)
+        if run.phase is not Phase.ENDED:
+            return self.pursue(run if out_dir is None else self._move(run, out_dir))
+        owed = self._try_again(run, out_dir)
+        if owed is None:
+            raise UsageError(
+                f"{run.id} has ended; a new run can continue from its checkpoint",
+                hint=f"vastrun launch JOB.yaml --from {run.id}",
+            )
+        return self.pursue(owed)
+
+    def _move(self, run: Run, out_dir: str) -> Run:
         """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
         tools = self.tools_for(run.provider, None)
         moved = replace(run, out_dir=out_dir)
@@ -67,7 +84,7 @@ class Attempts:
     def pursue(self, run: Run) -> Run:
         """The last run of the chain, driven as far as it goes. Raises HeldError when another drives it.
 
-        A run that had ended before is left as it is: only who saw it end tries again.
+        A run that had ended before is left as it is: only who saw it end, or `resume`, tries again.
         """
         tools = self.tools_for(run.provider, None)
         run = tools.ledger.get(run.id)
@@ -75,15 +92,34 @@ class Attempts:
             return run
         while True:
             run = self._drive(run)
-            chain = chain_of(tools.ledger, run)
-            spec = next_attempt(read_job(run.spec_json), chain, tools.clock.now())
-            if spec is None or tools.wishes.current() in (Wish.STOP, Wish.DESTROY):
+            following = self._try_again(run, None)
+            if following is None:
                 return run
-            former, attempt = run, len(chain) + 1
-            # Nothing came home from a machine that was never ready: the folder that the user named is free.
-            folder = former.out_dir if never_ready(former) else f"{chain[0].out_dir}-{attempt}"
-            run = self._begin(spec, provider=run.provider, run_id=self.new_id(), out_dir=folder, parent=run)
-            _tell(tools, run, f"attempt {attempt}: {_story(former, tools.clock.now())}")
+            run = following
+
+    def _try_again(self, former: Run, out_dir: str | None) -> Run | None:
+        """The next attempt, begun; None when the run should not be tried again, or was already.
+
+        Raises HeldError when another launcher is at it.
+        """
+        tools = self.tools_for(former.provider, None)
+        ledger, now = tools.ledger, tools.clock.now()
+        wish = max(tools.wishes.current(), ledger.wish(former.id), key=lambda wish: wish.strength)
+        ledger.hold(former.id, Driver(who=tools.who, until=now + HOLD_S))
+        try:
+            chain = chain_of(ledger, former)
+            spec = next_attempt(read_job(former.spec_json), chain, now)
+            begun_before = any(run.parent == former.id for run in ledger.runs())
+            if spec is None or begun_before or wish in (Wish.STOP, Wish.DESTROY):
+                return None
+            folder = out_dir or _folder_after(chain)
+            run = self._begin(
+                spec, provider=former.provider, run_id=self.new_id(), out_dir=folder, parent=former
+            )
+        finally:
+            ledger.release(former.id, tools.who)
+        _tell(tools, run, f"attempt {len(chain) + 1}: {_story(former, now)}")
+        return run
 
     def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
         tools = self.tools_for(provider, None)
@@ -123,6 +159,11 @@ def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | N
 def never_ready(run: Run) -> bool:
     """True when the machine failed before the training began: another one costs little and may well do."""
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
+
+
+def _folder_after(chain: Sequence[Run]) -> str:
+    """For the outputs of another attempt. One whose machine was never ready left its own empty."""
+    return chain[-1].out_dir if never_ready(chain[-1]) else f"{chain[0].out_dir}-{len(chain) + 1}"
 
 
 def _failures_like(last: Run, chain: Sequence[Run]) -> int:

@@ -9,8 +9,7 @@ import click
 from launcher.actions.attempts import Attempts
 from launcher.cli.driving import drive_to_end
 from launcher.cli.options import json_option, run_argument, the_run
-from launcher.errors import UsageError
-from launcher.model import Phase, Run
+from launcher.model import Run
 from launcher.wiring import Wiring
 
 
@@ -22,16 +21,14 @@ from launcher.wiring import Wiring
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, out: Path | None, as_json: bool) -> None:
-    """Go on with RUN where its launcher was killed or detached. Refused while another launcher drives it."""
+    """Go on with RUN where its launcher was killed or detached, also between two attempts.
+
+    Refused while another launcher drives it.
+    """
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
-    if run.phase is Phase.ENDED:
-        raise UsageError(
-            f"{run.id} has ended; a new run can continue from its checkpoint",
-            hint=f"vastrun launch JOB.yaml --from {run.id}",
-        )
 
     def work(attempts: Attempts) -> Run:
-        return attempts.pursue(run if out is None else attempts.move(run, str(out.resolve())))
+        return attempts.resume(run, None if out is None else str(out.resolve()))
 
     ctx.exit(drive_to_end(wiring, work, began=run.created_at, as_json=as_json))

@@ -26,7 +26,7 @@ class KnownHosts:
     """A file in the format of OpenSSH's known_hosts; it holds for every launcher that drives the run."""
 
     def __init__(self, path: Path, *, vouch: Callable[[], Collection[str]] = _nobody_vouches) -> None:
-        """`vouch`: the machine's fingerprints, as `ssh-keygen -l` prints them, from where nobody changes them.
+        """`vouch`: the machine's fingerprints, as `ssh-keygen -l` prints them, from where nobody changes it.
 
         Empty when none is named. Raises UnreachableError when one may be soon, ProviderError when that cannot
         be told. Asked only about a key that is not known yet.

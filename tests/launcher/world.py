@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from launcher.config import dump_job
 from launcher.flow import begin, drive
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec
@@ -60,11 +61,14 @@ class World:
         """A launcher begins the run and drives it."""
         tools = self.tools()
         try:
-            run = begin(self.spec, "{}", tools, run_id=RUN_ID, out_dir="/nowhere")
-            return drive(run, self.spec, tools)
+            return drive(self._begun(tools), self.spec, tools)
         except BaseException:
             self.dead.add(tools.who)
             raise
+
+    def begin(self) -> Run:
+        """The run, which nobody drives yet."""
+        return self._begun(self.tools())
 
     def resume(self) -> Run:
         """Another launcher drives the run on."""
@@ -74,6 +78,9 @@ class World:
         except BaseException:
             self.dead.add(tools.who)
             raise
+
+    def _begun(self, tools: Tools) -> Run:
+        return begin(self.spec, dump_job(self.spec), tools, run_id=RUN_ID, out_dir="/nowhere")
 
     def run(self) -> Run:
         """The row."""
