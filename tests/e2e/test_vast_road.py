@@ -14,7 +14,7 @@ from tests.emulators.vast import VastEmulator
 pytestmark = pytest.mark.torch
 
 ON_VAST = ("--provider", "vast", "--set", "limits.usd=1", "-y")
-SCRIPT = ("launch", str(JOBS / "script.yaml"), *ON_VAST, "--set", "ranks=1")
+SCRIPT = ("launch", str(JOBS / "script.yaml"), *ON_VAST, "--set", "ranks=1", "--set", "resources.gpus=1")
 
 
 def losses(outputs: Path) -> list[tuple[int, float]]:

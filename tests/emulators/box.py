@@ -68,6 +68,8 @@ _NVIDIA_SMI = """\
 #!/bin/bash
 # What nvidia-smi says of the GPUs that this box was promised.
 names=({names})
+unit=' MiB'
+[[ $* != *nounits* ]] || unit=
 answer() {{
   local index=$1 field line=()
   IFS=, read -ra fields <<<"$2"
@@ -76,8 +78,8 @@ answer() {{
       index) line+=("$index") ;;
       name | gpu_name) line+=("${{names[index]}}") ;;
       uuid | gpu_uuid) line+=("GPU-00000000-0000-0000-0000-00000000000$index") ;;
-      memory.total) line+=("{memory_mb} MiB") ;;
-      memory.used) line+=("0 MiB") ;;
+      memory.total) line+=("{memory_mb}$unit") ;;
+      memory.used) line+=("0$unit") ;;
       driver_version) line+=("{driver}") ;;
       *) line+=("[N/A]") ;;
     esac
