@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from launcher.job import JobSpec
-from launcher.model import Cause, Instance, Lease, Offer, Run
+from launcher.model import Cause, Cost, Instance, Lease, Meter, Offer, Run
 
 SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""
@@ -28,30 +28,89 @@ LIMIT_SLACK_S = 120.0
 """How long after its lease's end a box may still be seen before the launcher acts itself."""
 HOLD_S = 600.0
 """How long a driver may be silent before another may take its run."""
+WATCHED_S = 60.0
+"""What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
 DESTROY_TRIES = 5
 RENT_TRIES = 5
+DOWN_GB = 6.0
+"""An image with torch, compressed, and what set-up and data usually add."""
+UP_GB = 2.0
+"""Checkpoints and outputs that come home."""
+_MOST_RESERVED = 0.2
+"""Of a job's money, kept back for what its machine costs besides its time. It has to get somewhere."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
 _GRACE_S = 120.0
 
 
 def cost_usd(run: Run, now: float) -> float:
-    """Dollars spent on the run's machine so far: price x time from rent to confirmed absence."""
-    if run.rented_at is None:
-        return 0.0
-    return max(0.0, (run.released_at or now) - run.rented_at) / 3600 * run.usd_per_hour
+    """Dollars spent on the run's machine so far."""
+    return cost_of(run, now).usd
+
+
+def cost_of(run: Run, now: float) -> Cost:
+    """What the run's machine cost so far: never less than is billed, as far as it was seen."""
+    storage_usd_per_hour = run.meter.extras.storage_usd_per_hour
+    gpu_usd_per_hour = max(0.0, run.usd_per_hour - storage_usd_per_hour)
+    return Cost(
+        gpu_usd=gpu_seconds(run, now) / 3600 * gpu_usd_per_hour,
+        storage_usd=rented_seconds(run, now) / 3600 * storage_usd_per_hour,
+        traffic_usd=traffic_usd(run.meter),
+    )
+
+
+def traffic_usd(meter: Meter) -> float:
+    """What the bytes into the machine and out of it cost."""
+    return meter.down_gb * meter.extras.down_usd_per_gb + meter.up_gb * meter.extras.up_usd_per_gb
+
+
+def rented_seconds(run: Run, now: float) -> float:
+    """From rent until the machine was given back."""
+    return 0.0 if run.rented_at is None else max(0.0, (run.released_at or now) - run.rented_at)
+
+
+def gpu_seconds(run: Run, now: float) -> float:
+    """Of the time rented, what was not seen to be free of charge."""
+    meter = run.meter
+    free_s = meter.idle_s
+    if meter.idle_at is not None:
+        free_s += _lately(meter.idle_at, run.released_at or now)
+    return max(0.0, rented_seconds(run, now) - free_s)
+
+
+def metered(run: Run, machine: Instance, now: float) -> Meter:
+    """The run's meter after this look at its machine."""
+    meter = _metered_idle(run, machine, now) if machine.idle else _metered_running(run, machine, now)
+    return replace(meter, down_gb=max(meter.down_gb, machine.down_gb), up_gb=max(meter.up_gb, machine.up_gb))
 
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
-    """The most this job can cost on this offer: the lease ends the box there."""
-    return lease_of(spec, offer).life_s / 3600 * offer.usd_per_hour
+    """The most this job can cost on this offer, unless its program moves more than is usual."""
+    return most_usd(offer, lease_of(spec, offer).life_s, spec.limits.usd)
+
+
+def most_usd(offer: Offer, life_s: float, limit_usd: float | None = None) -> float:
+    """The price of a machine whose lease ends it after so long, with what it costs before and besides."""
+    return life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, limit_usd)
+
+
+def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
+    """Whether a box whose lease ends it in `left_s` has to stop now, so that the job's money is enough.
+
+    Counts by the box's clock: this computer's may have been set.
+    """
+    if spec.limits.usd is None or run.offer is None:
+        return False
+    lease = lease_of(spec, run.offer)
+    spent_usd = (lease.life_s - left_s + lease.grace_s) / 3600 * run.usd_per_hour
+    return spent_usd + traffic_usd(run.meter) >= spec.limits.usd
 
 
 def lease_of(spec: JobSpec, offer: Offer) -> Lease:
     """The lease that holds the job's limits at this offer's price."""
     life_s, life_cause = spec.limits.hours * 3600, Cause.TIME_LIMIT
     if spec.limits.usd is not None and offer.usd_per_hour > 0:
-        money_s = spec.limits.usd / offer.usd_per_hour * 3600
+        money_s = (spec.limits.usd - _reserve_usd(offer, spec.limits.usd)) / offer.usd_per_hour * 3600
         if money_s < life_s:
             life_s, life_cause = money_s, Cause.MONEY_LIMIT
     collect_s = spec.limits.collect_s
@@ -102,7 +161,14 @@ def released_at(run: Run, lease_life_s: float, agreed_at: float, *, found: bool)
     """When the machine stopped costing: as its end was agreed to, or by its lease before we looked."""
     if found or run.rented_at is None:
         return agreed_at
-    return min(agreed_at, run.rented_at + lease_life_s + LIMIT_SLACK_S)
+    armed_at = run.meter.began_at or run.rented_at + BOOT_S
+    return min(agreed_at, armed_at + lease_life_s + LIMIT_SLACK_S)
+
+
+def lease_ends_at(run: Run, lease: Lease) -> float | None:
+    """When the box ends itself at the latest: it arms its lease as it begins to run. None: it has no box."""
+    armed_at = run.meter.began_at or run.rented_at
+    return None if armed_at is None or run.released_at is not None else armed_at + lease.life_s
 
 
 def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
@@ -110,3 +176,38 @@ def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
     if spec.limits.usd is None:
         return spec
     return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))
+
+
+def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
+    meter = run.meter
+    if meter.began_at is None and machine.state == "loading":
+        # It loads before it runs: all of its life was free so far.
+        return replace(meter, idle_s=max(0.0, now - (run.rented_at or now)), idle_at=now)
+    free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
+    return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
+
+
+def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
+    meter = run.meter
+    if meter.began_at is not None and meter.idle_at is None:
+        return meter
+    since = meter.idle_at or run.rented_at or now
+    free_s = 0.0
+    if machine.up_s is not None:
+        # The provider's word counts only within what was seen: it is not always the time that it bills.
+        free_s = max(0.0, _lately(since, now) - machine.up_s)
+    began_at = meter.began_at or since + free_s
+    return replace(meter, began_at=began_at, idle_s=meter.idle_s + free_s, idle_at=None)
+
+
+def _lately(since: float, now: float) -> float:
+    """The seconds since then; 0 when nobody looked for too long to tell."""
+    return now - since if 0 <= now - since <= WATCHED_S else 0.0
+
+
+def _reserve_usd(offer: Offer, limit_usd: float | None) -> float:
+    """Storage while it loads for as long as it may, and the usual traffic."""
+    extras = offer.extras
+    reserve = BOOT_S / 3600 * extras.storage_usd_per_hour
+    reserve += DOWN_GB * extras.down_usd_per_gb + UP_GB * extras.up_usd_per_gb
+    return reserve if limit_usd is None else min(reserve, limit_usd * _MOST_RESERVED)

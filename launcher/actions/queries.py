@@ -13,9 +13,9 @@ from launcher.flow.sight import look
 from launcher.hosts import avoided
 from launcher.job import JobSpec
 from launcher.milestones import is_memo
-from launcher.model import Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
+from launcher.model import Cost, Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
 from launcher.outputs import Outputs
-from launcher.policy import cost_usd, lease_of, ours, worst_case_usd
+from launcher.policy import cost_of, lease_ends_at, lease_of, ours, worst_case_usd
 from launcher.ports import Ledger, Provider, Surveyor
 from launcher.survey import Survey
 from trainer import layout
@@ -27,9 +27,13 @@ class RunRow:
     """A run in a table."""
 
     run: Run
-    usd: float
-    """Spent so far, or in all."""
+    cost: Cost
+    """So far, or in all."""
     driver: Driver | None = None
+
+    @property
+    def usd(self) -> float:
+        return self.cost.usd
 
     @property
     def verdict(self) -> Verdict | None:
@@ -105,7 +109,7 @@ class Orphan:
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """The run with its cost and its driver."""
     driver = None if run.phase is Phase.ENDED else ledger.driver(run.id)
-    return RunRow(run=run, usd=cost_usd(run, now), driver=driver)
+    return RunRow(run=run, cost=cost_of(run, now), driver=driver)
 
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
@@ -186,9 +190,9 @@ def orphans(ledger: Ledger, provider: Provider) -> list[Orphan]:
 
 
 def _lease_end(run: Run) -> float | None:
-    if run.offer is None or run.rented_at is None or run.released_at is not None:
+    if run.offer is None:
         return None
-    return run.rented_at + lease_of(read_job(run.spec_json), run.offer).life_s
+    return lease_ends_at(run, lease_of(read_job(run.spec_json), run.offer))
 
 
 def _seen(provider: Provider, run: Run) -> Sighting | None:

@@ -16,7 +16,7 @@ from launcher.wiring import Wiring
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
-    """Say what the runs cost, or one RUN: hours, price, dollars so far or in all."""
+    """Say what the runs cost, or one RUN: hours, and dollars by what was charged, so far or in all."""
     now, ledger = wiring.now(), wiring.ledger()
     rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
     show(costs_document(rows, now), costs_table(rows, now), as_json=as_json)

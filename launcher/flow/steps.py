@@ -11,7 +11,7 @@ from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
 from launcher.flow.trip import End, Trip
 from launcher.flow.watch import watch
-from launcher.model import Cause, Phase, Wish
+from launcher.model import Cause, Meter, Phase, Wish
 from launcher.phases import Result
 from launcher.verdict import Evidence, judge
 from trainer import layout
@@ -50,7 +50,9 @@ def rent(trip: Trip) -> End:
         usd_per_hour=machine.usd_per_hour,
         host=machine.host or trip.run.host,
         rented_at=policy.rented_at(trip.run, machine, trip.now()),
+        meter=Meter(extras=machine.extras),
     )
+    trip.meter(machine)
     trip.tell(f"machine {machine.id}")
     return unlike_its_offer(trip, machine) or _OK
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher import policy
-from launcher.errors import GoneError, ProviderError
+from launcher.errors import GoneError, ProviderError, StorageError
 from launcher.flow.notices import Notices
 from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Event, Instance, Run, Wish
@@ -105,7 +106,18 @@ class Trip:
 
     def machines(self) -> list[Instance]:
         """This run's machines. Raises ProviderError when it cannot be told."""
-        return policy.ours(self.run, self.tools.provider.instances())
+        found = policy.ours(self.run, self.tools.provider.instances())
+        for machine in found[:1]:
+            # A disk that is full must not keep a machine from its end: the next row has it.
+            with suppress(StorageError):
+                self.meter(machine)
+        return found
+
+    def meter(self, machine: Instance) -> None:
+        """What was just seen of the machine counts for the run's cost."""
+        meter = policy.metered(self.run, machine, self.now())
+        if meter != self.run.meter:
+            self.save(meter=meter)
 
     def remote(self) -> Remote:
         """A shell on this run's machine. Raises UnreachableError, GoneError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from launcher import policy
@@ -38,6 +39,8 @@ class Memory:
     ends_by: float | None = None
     """When the lease ends the box, as the box itself says, on our clock."""
     stop_asked_at: float | None = None
+    stop_cause: Cause = Cause.STOPPED
+    metered_at: float = 0.0
     saved_at: float = 0.0
     onstart_step: str = ""
     saving: Saving = field(default_factory=Saving)
@@ -89,10 +92,10 @@ def _look_once(trip: Trip, memory: Memory) -> End | None:
         return _ended(trip, remote, sighting)
     if sighting.box == "dead":
         return _dead(trip, memory)
-    if trip.wish() is Wish.STOP and memory.stop_asked_at is None:
-        remote.run("bash onstart/run.sh stop stopped", timeout_s=_START_TIMEOUT_S)
-        memory.stop_asked_at = trip.now()
-        trip.tell("asked to save a checkpoint and stop")
+    if trip.wish() is Wish.STOP:
+        _ask_to_stop(trip, memory, remote, Cause.STOPPED)
+    elif _money_runs_out(trip, memory):
+        _ask_to_stop(trip, memory, remote, Cause.MONEY_LIMIT)
     save_some(trip, memory.saving, remote)
     return None
 
@@ -130,6 +133,25 @@ def _start(trip: Trip, memory: Memory, remote: Remote) -> End | None:
         detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
         return End(result=Result.FAILED, cause=Cause.HOST, detail=detail)
     return None
+
+
+def _money_runs_out(trip: Trip, memory: Memory) -> bool:
+    """The launcher's own lock on money: the lease counts hours, and knows nothing of traffic."""
+    now = trip.now()
+    if trip.tools.provider.free or 0 <= now - memory.metered_at < policy.WATCHED_S:
+        return False
+    memory.metered_at = now
+    with suppress(ProviderError):
+        trip.machines()
+    return memory.ends_by is not None and policy.is_spent(trip.spec, trip.run, memory.ends_by - now)
+
+
+def _ask_to_stop(trip: Trip, memory: Memory, remote: Remote, cause: Cause) -> None:
+    if memory.stop_asked_at is not None:
+        return
+    remote.run(f"bash onstart/run.sh stop {cause}", timeout_s=_START_TIMEOUT_S)
+    memory.stop_asked_at, memory.stop_cause = trip.now(), cause
+    trip.tell("asked to save a checkpoint and stop")
 
 
 def _ended(trip: Trip, remote: Remote, sighting: Sighting) -> End:
@@ -185,14 +207,14 @@ def _overdue(trip: Trip, memory: Memory) -> End | None:
     now, run = trip.now(), trip.run
     if memory.stop_asked_at is not None and now - memory.stop_asked_at > policy.STOP_S:
         return End(
-            result=Result.FAILED, cause=Cause.STOPPED, detail="stopped; it did not end by itself in time"
+            result=Result.FAILED, cause=memory.stop_cause, detail="stopped; it did not end by itself in time"
         )
-    if run.offer is None or run.rented_at is None:
+    if run.offer is None:
         return None
     lease = policy.lease_of(trip.spec, run.offer)
     ends_by = memory.ends_by
     if ends_by is None:
-        ends_by = max(run.rented_at + lease.life_s, memory.silent_since or 0.0)
+        ends_by = max(policy.lease_ends_at(run, lease) or now, memory.silent_since or 0.0)
     if now > ends_by + policy.LIMIT_SLACK_S:
         detail = "past its limit, and its lease has not ended it"
         return End(result=Result.FAILED, cause=lease.life_cause, detail=detail)

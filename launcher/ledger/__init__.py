@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger.migrations import MIGRATIONS, migrate, schema_of
-from launcher.model import Cause, Driver, Event, Offer, Phase, Proof, Run, Wish
+from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
 
 BUSY_S = 10.0
 MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
@@ -210,6 +210,7 @@ def _row_of(run: Run) -> dict[str, Any]:
     row = {name: getattr(run, name) for name in _COLUMNS}
     row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
     row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
+    row["meter"] = json.dumps(asdict(run.meter))
     return row
 
 
@@ -219,6 +220,13 @@ def _run_of(row: sqlite3.Row) -> Run:
     values["wish"] = Wish(row["wish"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
-    values["offer"] = None if row["offer"] is None else Offer(**json.loads(row["offer"]))
+    values["offer"] = None if row["offer"] is None else Offer(**_with_extras(row["offer"]))
+    values["meter"] = Meter(**_with_extras(row["meter"]))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)
+
+
+def _with_extras(text: str) -> dict[str, Any]:
+    """The fields of a noun that has extras; rows of before have none."""
+    values: dict[str, Any] = json.loads(text)
+    return {**values, "extras": Extras(**values.get("extras", {}))}

@@ -74,7 +74,12 @@ def _phase_of_failure(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN failed_in TEXT")
 
 
-MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure)
+def _meter(db: sqlite3.Connection) -> None:
+    """Runs of before keep their cost: an empty meter charges all of the time at the whole price."""
+    db.execute("ALTER TABLE runs ADD COLUMN meter TEXT NOT NULL DEFAULT '{}'")
+
+
+MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter)
 
 
 def schema_of(db: sqlite3.Connection) -> int:

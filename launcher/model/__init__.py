@@ -2,8 +2,8 @@
 
 from launcher.model.boxes import CheckpointCopy, Collected, Completed, Parcel, RankSighting, Sighting
 from launcher.model.endings import Cause, Phase, Verdict, Wish
-from launcher.model.market import Instance, Lease, Offer, Order, Standing
-from launcher.model.runs import LABEL_PREFIX, Driver, Event, Judgement, Proof, Run
+from launcher.model.market import Extras, Instance, Lease, Offer, Order, Standing
+from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Run
 
 __all__ = [
     "LABEL_PREFIX",
@@ -11,11 +11,14 @@ __all__ = [
     "CheckpointCopy",
     "Collected",
     "Completed",
+    "Cost",
     "Driver",
     "Event",
+    "Extras",
     "Instance",
     "Judgement",
     "Lease",
+    "Meter",
     "Offer",
     "Order",
     "Parcel",

@@ -9,6 +9,17 @@ from launcher.model.endings import Cause
 
 
 @dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What a machine costs besides its GPUs."""
+
+    storage_usd_per_hour: float = 0.0
+    """Part of `usd_per_hour`; charged from rent to the end, also while the GPUs are not."""
+    down_usd_per_gb: float = 0.0
+    up_usd_per_gb: float = 0.0
+    """Traffic into the machine and out of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Offer:
     """A machine somebody would rent to us, at a price."""
 
@@ -20,7 +31,9 @@ class Offer:
     gpu_memory_gb: float
     disk_gb: float
     usd_per_hour: float
+    """GPUs and storage."""
     description: str
+    extras: Extras = Extras()
     bid_usd_per_hour: float | None = None
     """What to bid for the GPUs; None: a machine on demand, at its price."""
     image: str | None = None
@@ -39,8 +52,17 @@ class Instance:
     state: str
     """`running`, `loading`, or the provider's own word for anything else."""
     usd_per_hour: float
+    """GPUs and storage."""
     rented_at: float
     """Epoch seconds."""
+    extras: Extras = Extras()
+    idle: bool = False
+    """Its GPUs are not charged: it loads, was stopped, or its host is away."""
+    up_s: float | None = None
+    """How long it runs, as the provider says; None: it does not say."""
+    down_gb: float = 0.0
+    up_gb: float = 0.0
+    """Traffic so far, as the provider counts it."""
     host: str = ""
     note: str = ""
     """What the provider says of it beyond `state`: how far its start is."""

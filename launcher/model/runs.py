@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launcher.model.endings import Cause, Phase, Wish
-from launcher.model.market import Offer
+from launcher.model.market import Extras, Offer
 
 LABEL_PREFIX = "vastrun-"
 
@@ -26,6 +26,36 @@ class Judgement:
     cause: Cause | None
     detail: str
     proofs: tuple[Proof, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meter:
+    """What is known of a machine's bill besides its price. What is not known to be free is charged."""
+
+    extras: Extras = field(default_factory=Extras)
+    began_at: float | None = None
+    """When it began to run; None: it was not seen to run."""
+    idle_s: float = 0.0
+    """So long its GPUs were not charged, as far as it was seen."""
+    idle_at: float | None = None
+    """When that was last seen; None: it ran when it was last seen."""
+    down_gb: float = 0.0
+    up_gb: float = 0.0
+    """Traffic, as the provider last counted it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run cost, by what was charged."""
+
+    gpu_usd: float = 0.0
+    storage_usd: float = 0.0
+    traffic_usd: float = 0.0
+
+    @property
+    def usd(self) -> float:
+        """All of it."""
+        return self.gpu_usd + self.storage_usd + self.traffic_usd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +82,8 @@ class Run:
     rented_at: float | None = None
     """Epoch seconds; set before the provider is asked, so that cost is never too low."""
     released_at: float | None = None
-    """When absence was confirmed."""
+    """When its machine stopped costing; set once its absence is confirmed."""
+    meter: Meter = Meter()
     ended_at: float | None = None
     cause: Cause | None = None
     detail: str = ""

@@ -12,7 +12,7 @@ from launcher.advice import advice_for
 from launcher.exits import exit_code_of
 from launcher.hosts import HostRecord
 from launcher.job import JobSpec
-from launcher.render.costs import hours_of
+from launcher.policy import gpu_seconds, rented_seconds
 from launcher.survey import Survey
 
 SCHEMA_VERSION = 1
@@ -65,8 +65,10 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
             {
                 "id": row.run.id,
                 "job": row.run.job,
-                "hours": hours_of(row, now),
+                "hours": rented_seconds(row.run, now) / 3600,
+                "gpu_hours": gpu_seconds(row.run, now) / 3600,
                 "usd_per_hour": row.run.usd_per_hour,
+                **asdict(row.cost),
                 "usd": row.usd,
                 "final": row.verdict is not None,
             }

@@ -59,7 +59,7 @@ def offer_of(row: OfferRow, spec: JobSpec) -> Offer | None:
         bid = _bid(row, spec.limits.usd_per_hour)
         if bid is None:
             return None
-        price = bid + row.storage_usd_per_hour
+        price = bid + row.extras.storage_usd_per_hour
     if spec.limits.usd_per_hour is not None and price > spec.limits.usd_per_hour:
         return None
     return Offer(
@@ -71,6 +71,7 @@ def offer_of(row: OfferRow, spec: JobSpec) -> Offer | None:
         disk_gb=row.disk_gb,
         usd_per_hour=price,
         description=_describe(row),
+        extras=row.extras,
         bid_usd_per_hour=bid,
         image=image_for(row),
         cuda=row.cuda,
@@ -83,7 +84,7 @@ def _bid(row: OfferRow, cap: float | None) -> float | None:
         return None
     bid = row.min_bid_usd * _BID_MARGIN
     if cap is not None:
-        bid = min(bid, cap - row.storage_usd_per_hour)
+        bid = min(bid, cap - row.extras.storage_usd_per_hour)
     # Rounded down, so that the cap holds.
     bid = int(bid * 10_000) / 10_000
     return bid if bid >= row.min_bid_usd * _LEAST_MARGIN else None

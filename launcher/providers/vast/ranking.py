@@ -12,10 +12,6 @@ from launcher.providers.vast.offers import offer_of
 from launcher.providers.vast.rows import OfferRow
 from launcher.survey import Term
 
-_DOWNLOAD_GB = 6.0
-"""An image with torch, compressed, and what set-up and data usually add."""
-_UPLOAD_GB = 2.0
-"""Checkpoints and outputs that come home."""
 _NET_SHARE = 0.25
 """Of the bandwidth that a host lists, what a download was seen to get: a fifth to a half."""
 _PREEMPTION_RISK = 0.2
@@ -44,9 +40,11 @@ class Estimate:
         row, minutes = self.row, self.fetch_hours * 60
         return (
             Term(name="GPU", usd=self.train_usd, text=f"{self.train_hours:.1f} h at dlperf {row.dlperf:.0f}"),
-            Term(name="disk", usd=self.storage_usd, text=f"${row.storage_usd_per_hour:.4f}/h"),
+            Term(name="disk", usd=self.storage_usd, text=f"${row.extras.storage_usd_per_hour:.4f}/h"),
             Term(name="fetch", usd=self.fetch_usd, text=f"{minutes:.0f} min at {row.down_mbps:.0f} Mbit/s"),
-            Term(name="traffic", usd=self.bandwidth_usd, text=f"${row.down_usd_per_gb:.4f}/GB to fetch"),
+            Term(
+                name="traffic", usd=self.bandwidth_usd, text=f"${row.extras.down_usd_per_gb:.4f}/GB to fetch"
+            ),
             Term(name="risk", usd=self.risk_usd, text=f"reliability {row.reliability:.1%}"),
         )
 
@@ -73,9 +71,9 @@ def estimate(row: OfferRow, spec: JobSpec, *, typical_dlperf: float) -> Estimate
         return None
     price = offer.usd_per_hour
     train_hours = spec.limits.hours * _slowness(row, spec, typical_dlperf)
-    fetch_hours = _DOWNLOAD_GB * 8000 / max(1.0, row.down_mbps * _NET_SHARE) / 3600
-    train_usd = (price - row.storage_usd_per_hour) * train_hours
-    storage_usd = row.storage_usd_per_hour * train_hours
+    fetch_hours = policy.DOWN_GB * 8000 / max(1.0, row.down_mbps * _NET_SHARE) / 3600
+    train_usd = (price - row.extras.storage_usd_per_hour) * train_hours
+    storage_usd = row.extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours
     return Estimate(
         row=row,
@@ -85,7 +83,7 @@ def estimate(row: OfferRow, spec: JobSpec, *, typical_dlperf: float) -> Estimate
         train_usd=train_usd,
         storage_usd=storage_usd,
         fetch_usd=fetch_usd,
-        bandwidth_usd=_DOWNLOAD_GB * row.down_usd_per_gb + _UPLOAD_GB * row.up_usd_per_gb,
+        bandwidth_usd=policy.DOWN_GB * row.extras.down_usd_per_gb + policy.UP_GB * row.extras.up_usd_per_gb,
         risk_usd=_risk(row, spec, fetch_hours) * (train_usd + storage_usd + fetch_usd),
     )
 

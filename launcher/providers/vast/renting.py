@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from launcher import policy
 from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.model import Instance, Order
 from launcher.providers.vast.api import VastApi
@@ -57,6 +58,11 @@ def instance_of(row: InstanceRow) -> Instance:
         state=row.state,
         usd_per_hour=row.usd_per_hour,
         rented_at=row.start_date,
+        extras=row.extras,
+        idle=row.is_idle,
+        up_s=row.up_s,
+        down_gb=row.down_gb,
+        up_gb=row.up_gb,
         host=row.machine_id,
         note=row.status_msg.splitlines()[-1] if row.status_msg else "",
         gpu_name=row.gpu_name,
@@ -69,7 +75,7 @@ def instance_of(row: InstanceRow) -> Instance:
 
 def _check_credit(api: VastApi, order: Order) -> None:
     """Vast stops every machine of an account that runs dry, and lets others have them."""
-    worst_usd = order.offer.usd_per_hour * float(order.env["LEASE_LIFE_S"]) / 3600
+    worst_usd = policy.most_usd(order.offer, float(order.env["LEASE_LIFE_S"]))
     credit_usd = api.credit_usd()
     if credit_usd < worst_usd:
         raise ProviderError(
@@ -98,6 +104,8 @@ def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Inst
         state="loading",
         usd_per_hour=order.offer.usd_per_hour,
         rented_at=now,
+        extras=order.offer.extras,
+        idle=True,
         host=order.offer.host,
     )
     try:
@@ -111,10 +119,12 @@ def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Inst
         _end(api, instance_id)
         raise NoOfferError("somebody else was faster, and the machine is stopped")
     listed = instance_of(row)
+    priced = listed if listed.usd_per_hour else ordered
     return replace(
         listed,
         rented_at=listed.rented_at or now,
-        usd_per_hour=listed.usd_per_hour or ordered.usd_per_hour,
+        usd_per_hour=priced.usd_per_hour,
+        extras=priced.extras,
         host=listed.host or ordered.host,
         label=order.label,
     )

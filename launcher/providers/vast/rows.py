@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.errors import UnreachableError
+from launcher.model import Extras
 from launcher.providers.vast.refusals import silent
 
 
@@ -37,10 +38,8 @@ class OfferRow:
     usd_per_hour: float
     """GPU and storage, on demand or at the lowest bid."""
     min_bid_usd: float
-    storage_usd_per_hour: float
+    extras: Extras
     down_mbps: float
-    down_usd_per_gb: float
-    up_usd_per_gb: float
     dlperf: float
 
     @classmethod
@@ -74,10 +73,8 @@ class OfferRow:
             end_date=float(row.get("end_date") or 0.0),
             usd_per_hour=float(row["dph_total"]),
             min_bid_usd=float(row.get("min_bid") or 0.0),
-            storage_usd_per_hour=max(0.0, float(row["dph_total"]) - float(row["dph_base"])),
+            extras=_extras(row),
             down_mbps=float(row.get("inet_down") or 0.0),
-            down_usd_per_gb=float(row.get("inet_down_cost") or 0.0),
-            up_usd_per_gb=float(row.get("inet_up_cost") or 0.0),
             dlperf=float(row.get("dlperf") or 0.0),
         )
 
@@ -102,6 +99,13 @@ class InstanceRow:
     cuda: float
     """Empty or 0 in these five: not known."""
     usd_per_hour: float
+    """GPU and storage."""
+    extras: Extras
+    up_s: float | None
+    """How long it runs, as the host says."""
+    down_gb: float
+    up_gb: float
+    """Traffic that is billed."""
     start_date: float
     end_date: float
     """Epoch seconds; 0 when unknown."""
@@ -115,6 +119,11 @@ class InstanceRow:
         if self.actual_status in ("", "created"):
             return "loading"
         return self.actual_status
+
+    @property
+    def is_idle(self) -> bool:
+        """Only its disk is billed: it loads, has lost its GPUs, or its host is away."""
+        return self.state == "loading" or self.cur_state == "stopped" or self.actual_status == "offline"
 
     @property
     def is_stopped(self) -> bool:
@@ -149,11 +158,24 @@ class InstanceRow:
             disk_gb=max(0.0, float(row.get("disk_space") or 0.0)),
             cuda=float(row.get("cuda_max_good") or 0.0),
             usd_per_hour=float(row.get("dph_total") or 0.0),
+            extras=_extras(row),
+            up_s=None if row.get("uptime_mins") is None else float(row["uptime_mins"]) * 60,
+            down_gb=float(row.get("inet_down_billed") or 0.0),
+            up_gb=float(row.get("inet_up_billed") or 0.0),
             start_date=float(row.get("start_date") or 0.0),
             end_date=float(row.get("end_date") or 0.0),
             direct=(address, direct_port) if address and direct_port else None,
             proxy=(proxy_host, proxy_port) if proxy_host and proxy_port else None,
         )
+
+
+def _extras(row: Mapping[str, Any]) -> Extras:
+    total_usd, gpu_usd = float(row.get("dph_total") or 0.0), float(row.get("dph_base") or 0.0)
+    return Extras(
+        storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
+        down_usd_per_gb=float(row.get("inet_down_cost") or 0.0),
+        up_usd_per_gb=float(row.get("inet_up_cost") or 0.0),
+    )
 
 
 def _host_port(ports: Mapping[str, Any] | None) -> int:
