@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 from trainer import layout
 from trainer.ranks import AgentRecord
@@ -26,13 +26,26 @@ _POLL_S = 0.05
 _KILL_S = 5.0
 
 
+class Agent(Protocol):
+    """The process that started the ranks, and waits for them."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None while it runs."""
+        ...
+
+    def kill(self) -> None: ...
+
+
 @dataclass(kw_only=True)
 class Launch:
     """The running ranks."""
 
     box: Path
     world_size: int
-    agent: subprocess.Popen[bytes]
+    agent: Agent
     asked: set[int] = field(default_factory=set)
     """Ranks that were asked to stop."""
     killed: set[int] = field(default_factory=set)
@@ -41,8 +54,7 @@ class Launch:
     @classmethod
     def begin(cls, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
         """Starts the launch agent, in a process group of its own."""
-        for folder in (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.OUTPUTS, layout.FLIGHT_RECORDER):
-            (box / folder).mkdir(parents=True, exist_ok=True)
+        make_folders(box)
         command = [sys.executable, "-P", "-m", "trainer.ranks", str(os.getpid()), str(world_size)]
         with (box / AGENT_LOG).open("ab") as log:
             agent = subprocess.Popen(
@@ -109,6 +121,12 @@ class Launch:
             time.sleep(_POLL_S)
         kill_descendants(within_s=_KILL_S)
         return _agent_record(self.box)
+
+
+def make_folders(box: Path) -> None:
+    """What ranks write into is there."""
+    for folder in (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.OUTPUTS, layout.FLIGHT_RECORDER):
+        (box / folder).mkdir(parents=True, exist_ok=True)
 
 
 def _agent_record(box: Path) -> AgentRecord | None:

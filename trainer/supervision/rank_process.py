@@ -14,7 +14,9 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,16 +51,22 @@ def read_processes(box: Path) -> tuple[RankProcess, ...]:
 
 
 def main() -> NoReturn:
-    """Runs the rank and leaves as it left."""
+    """Runs the job's program and leaves as it left."""
     die_with_parent(int(sys.argv[1]))
-    box, rank = Path(os.environ["VASTRUN_BOX"]), int(os.environ["RANK"])
+    box = Path(os.environ["VASTRUN_BOX"])
     program = Job.read(box).program
+    run(box, int(os.environ["RANK"]), partial(_become, program))
+
+
+def run(box: Path, rank: int, become: Callable[[], NoReturn]) -> NoReturn:
+    """Runs `become`, which never returns, as the rank's program, and leaves as it left."""
     _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
     os.chdir(working_folder(box))
     watcher = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(program, parent=watcher)
+        die_with_parent(watcher)
+        become()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _leave_it_to_the_program)
     code = _watch(box, RankProcess(rank=rank, pid=pid, started_at=time.time()))
@@ -80,8 +88,7 @@ def _line(process: RankProcess) -> str:
     return f"{json.dumps(asdict(process)):<{_WIDTH}}\n"
 
 
-def _become(program: tuple[str, ...], *, parent: int) -> NoReturn:
-    die_with_parent(parent)
+def _become(program: tuple[str, ...]) -> NoReturn:
     for number in _DEFAULT_AGAIN:  # Python ignores these; a program expects them as they were
         signal.signal(number, signal.SIG_DFL)
     try:
