@@ -20,9 +20,10 @@ from trainer import data
 from trainer.config import TrainConfig
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
-from trainer.optim import adamw, learning_rate, set_learning_rate
+from trainer.optim import adamw, set_learning_rate
 from trainer.records import read_as
 from trainer.sampler import Space, picks
+from trainer.schedule import Schedule
 
 
 def main() -> None:
@@ -40,6 +41,7 @@ def main() -> None:
         UnrollLoss(operator), gradient_as_bucket_view=True, forward_sync_buffers=False
     )
     optimizer = adamw(model, config.optim)
+    schedule = Schedule(config.optim, config.steps)
     space = Space(trajectories=len(train), frames=train.frames, points=train.points, unroll=config.unroll)
     for step in range(config.steps):
         chosen = picks(config.seed, step, batch=config.batch, noise=config.noise, space=space)
@@ -47,7 +49,7 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         clip_grad_norm_(model.parameters(), config.optim.clip)
-        set_learning_rate(optimizer, learning_rate(step, config.steps, config.optim))
+        set_learning_rate(optimizer, schedule.rate(step))
         optimizer.step()
         done = step + 1
         if rank == 0 and (done == 1 or done % config.log_every == 0):

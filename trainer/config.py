@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
@@ -42,9 +42,16 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """AdamW with warm-up and cosine decay, both per step."""
+    """The optimiser, and its learning rate: a linear warm-up, then a course, both per step."""
 
+    name: Literal["adamw", "muon"] = "adamw"
+    """muon: for the matrices within the blocks; AdamW trains the rest."""
     lr: Positive = 3e-3
+    schedule: Literal["cosine", "linear", "plateau", "step", "constant"] = "cosine"
+    drop: Annotated[float, Gt(0), Lt(1)] = 0.5
+    """Share of the rate that is left after a drop: of `step`, and of `plateau`."""
+    drop_after: Count = 200
+    """Steps between two drops of `step`; steps without a better loss before one of `plateau`."""
     weight_decay: Annotated[float, Ge(0)] = 0.01
     betas: tuple[Annotated[float, Ge(0), Le(1)], Annotated[float, Ge(0), Le(1)]] = (0.9, 0.98)
     warmup: Annotated[float, Ge(0), Le(1)] = 0.05
@@ -65,6 +72,16 @@ class WandbConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fsdp2Config:
+    """How `fsdp2` trades memory for messages."""
+
+    reshard_after_forward: bool = True
+    """Weights are gathered once more for the backward pass; false keeps them."""
+    cpu_offload: bool = False
+    """Weights, gradients and optimiser lie in the machine's memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """One training."""
 
@@ -80,7 +97,19 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
-    strategy: Literal["ddp"] = "ddp"
+    strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"
+    """auto: single for one rank, ddp when a GPU holds the whole training state, else fsdp2."""
+    fsdp2: Fsdp2Config = field(default_factory=Fsdp2Config)
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    compile: Literal["off", "blocks", "whole"] = "off"
+    cuda_graphs: bool = False
+    """Needs `compile` and one GPU."""
+    activation_checkpointing: bool = False
+    """Compute a block's activations again in the backward pass instead of keeping them."""
+    micro_batch: Count | None = None
+    """Windows that a rank computes at once; None: its whole share of the batch."""
+    ema: Annotated[float, Gt(0), Lt(1)] | None = None
+    """Decay of the average of the weights; scores are the average's then."""
     log_every: Count = 10
     checkpoint_every: Count = 500
     keep_checkpoints: Annotated[int, Ge(2)] = 2
@@ -93,6 +122,17 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     faults = []
     if config.batch % world_size:
         faults.append(("batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"))
+    elif config.micro_batch and config.batch // world_size % config.micro_batch:
+        share = config.batch // world_size
+        faults.append(
+            ("micro_batch", f"expected a divisor of a rank's {share} windows, got {config.micro_batch}")
+        )
+    if config.strategy == "single" and world_size > 1:
+        faults.append(("strategy", f"expected one rank for single, got {world_size}"))
+    if config.cuda_graphs and config.compile == "off":
+        faults.append(("cuda_graphs", "expected compile to be blocks or whole, got off"))
+    if config.cuda_graphs and (world_size > 1 or config.strategy in ("ddp", "fsdp2")):
+        faults.append(("cuda_graphs", "expected the strategy single, with one rank"))
     if config.data.points % config.model.patch:
         faults.append(
             (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as torch_dist
@@ -56,6 +57,18 @@ class Ranks:
         votes = torch.tensor(values, dtype=torch.float64)
         torch_dist.all_reduce(votes, torch_dist.ReduceOp.MAX, group=self.control)
         return votes.tolist()
+
+    def told_by_first(self, value: Any) -> Any:
+        """The value of rank 0."""
+        values = [value]
+        torch_dist.broadcast_object_list(values, group=self.control, group_src=0)
+        return values[0]
+
+    def told_by_all(self, value: Any) -> list[Any]:
+        """The value of each rank."""
+        values = [None] * self.rank.world_size
+        torch_dist.all_gather_object(values, value, group=self.control)
+        return values
 
     def wait_for_all(self) -> None:
         """Returns when all ranks came here."""

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from trainer import layout
 from trainer.data.faults import DataError
+from trainer.errors import ConfigError
 from trainer.heartbeat import Heartbeat
 from trainer.outcome import Reason
 from trainer.rank import Rank
@@ -114,8 +115,10 @@ def _is_communication(error: BaseException) -> bool:
 
 
 def _tell(error: BaseException) -> None:
-    """On stderr. Wrong data are explained by their message; for anything else the traceback matters."""
-    if isinstance(error, DataError):
+    """On stderr. What the user can put right is told in a line; for anything else the traceback matters."""
+    if isinstance(error, ConfigError) and error.told_elsewhere:
+        return
+    if isinstance(error, (DataError, ConfigError)):
         print(_one_line(error), file=sys.stderr)
     else:
         traceback.print_exception(error)

@@ -48,13 +48,18 @@ def evaluate(operator: LatentOperator, test: Trajectories, ranks: Ranks, beat: C
     """The scores over all of `test`. Every rank rolls out its share; the sums meet on all of them."""
     operator.eval()
     sums = torch.zeros(_SUMS, len(test), test.frames - 1, dtype=torch.float64)
-    mine = torch.arange(ranks.rank.rank, len(test), ranks.rank.world_size)
-    for rows in mine.split(_CHUNK):
+    for rows in _share(len(test), ranks.rank.rank, ranks.rank.world_size).split(_CHUNK):
         beat()
         chosen = rows.to(test.fields.device)
         sums[:, rows] = _sums(operator, test.fields[chosen], test.conditions[chosen]).cpu()
     operator.train()
     return _scores(ranks.total(sums))
+
+
+def _share(rows: int, rank: int, world_size: int) -> Tensor:
+    """The rows of one rank. All have equally many, so that all take part in the same gathers of weights:
+    where there are not enough, the last row is computed twice and counted once."""
+    return torch.arange(rank, world_size * math.ceil(rows / world_size), world_size).clamp_max(rows - 1)
 
 
 @torch.no_grad()

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from trainer import layout
 from trainer.config import TrainConfig
-from trainer.dist import StopVote
+from trainer.data.trajectories import Windows
+from trainer.dist import StopVote, join
 from trainer.ending import exit_code_of
 from trainer.evaluate import evaluate
 from trainer.heartbeat import Heartbeat
 from trainer.metrics import Metrics, Point, Rate
-from trainer.optim import learning_rate, set_learning_rate
 from trainer.outcome import Reason
 from trainer.rank import Rank, TrainJob
 from trainer.records import write_json
 from trainer.sampler import picks
 from trainer.session import Session, set_up
 from trainer.signals import StopWish
+from trainer.step import take_step
 
 
 class DivergedError(Exception):
@@ -31,9 +33,9 @@ class DivergedError(Exception):
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopWish) -> Reason:
     """This rank's part of the training, from its set-up to its end. Only rank 0 writes."""
     if not rank.is_first:
-        return _train(set_up(rank, job, config), job, heart, stop, None)
+        return _train(set_up(join(rank, job), config), job, heart, stop, None)
     with Metrics(rank.box, job, config) as metrics:
-        return _train(set_up(rank, job, config), job, heart, stop, metrics)
+        return _train(set_up(join(rank, job), config), job, heart, stop, metrics)
 
 
 def _train(
@@ -45,7 +47,7 @@ def _train(
         metrics.begin_at(step)
     last = step >= config.steps
     while not last:
-        losses = _step(session, step, heart)
+        losses = take_step(session, step, _micro_batches(session, step, heart), heart)
         step += 1
         if step == session.start + 1:
             session.ranks.limit_waits(job.stall_s)
@@ -64,22 +66,15 @@ def _train(
     return "finished"
 
 
-def _step(session: Session, step: int, heart: Heartbeat) -> tuple[Tensor, Tensor]:
-    """One optimiser step: (loss on this rank's share, norm of the gradient), still on the device."""
-    config, rank = session.config, session.ranks.rank
+def _micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
+    """This rank's windows of one step, a micro-batch at a time."""
+    config, plan, rank = session.config, session.plan, session.ranks.rank
     heart.beat(step, "data")
     chosen = picks(config.seed, step, batch=config.batch, noise=config.noise, space=session.space)
-    windows = session.task.batch(step, chosen.share(rank.rank, rank.world_size))
-    heart.beat(step, "forward")
-    loss = session.model(windows)
-    heart.beat(step, "backward")
-    session.optimizer.zero_grad()
-    loss.backward()
-    heart.beat(step, "optimizer")
-    norm = clip_grad_norm_(session.model.parameters(), config.optim.clip)
-    set_learning_rate(session.optimizer, learning_rate(step, config.steps, config.optim))
-    session.optimizer.step()
-    return loss.detach(), norm
+    share = chosen.share(rank.rank, rank.world_size)
+    for number in range(plan.accumulation):
+        heart.beat(step, "data")
+        yield session.task.batch(step, share.share(number, plan.accumulation))
 
 
 def _report(
@@ -88,11 +83,12 @@ def _report(
     """The mean loss over all ranks, told to the world. The only place where the host waits for the device."""
     loss, grad_norm = session.ranks.mean_of(*losses)
     if metrics:
-        lr = learning_rate(step - 1, session.config.steps, session.config.optim)
+        lr = session.schedule.rate(step - 1)
         point = Point(step=step, loss=loss, lr=lr, grad_norm=grad_norm, samples_per_s=rate.at(step))
         metrics.add(point)
     if not math.isfinite(loss):
         raise DivergedError(f"the loss is {loss} at step {step}")
+    session.schedule.observe(step, loss)
     return loss
 
 
@@ -110,7 +106,10 @@ def _evaluate(
     session: Session, step: int, loss: float | None, heart: Heartbeat, metrics: Metrics | None
 ) -> None:
     """The scores, and the final record when all ranks are done."""
-    scores = evaluate(session.operator, session.task.test, session.ranks, lambda: heart.beat(step, "eval"))
+    with session.ema.in_use() if session.ema else nullcontext(), session.autocast():
+        scores = evaluate(
+            session.operator, session.task.test, session.ranks, lambda: heart.beat(step, "eval")
+        )
     session.ranks.wait_for_all()
     if metrics:
         print(scores, flush=True)

@@ -1,37 +1,51 @@
-"""AdamW, and a learning rate that is a pure function of the step."""
+"""Optimisers: AdamW, and Muon for the matrices within the blocks."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 from trainer.config import OptimConfig
+from trainer.models.latent_operator import LatentOperator
+from trainer.muon import Muon
 
-_LAST_SHARE = 0.01
+
+def make_optimizer(operator: LatentOperator, config: OptimConfig) -> torch.optim.Optimizer:
+    """The optimiser of a model that is already wrapped. Vectors and scalars are not decayed."""
+    return _MAKERS[config.name](operator, config)
 
 
 def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """The optimiser of a model that is already wrapped. Vectors and scalars are not decayed."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    groups = _groups(model.parameters(), config)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
-def learning_rate(step: int, steps: int, config: OptimConfig) -> float:
-    """The rate of `step`, counted from 0: linear warm-up, then a cosine down to a hundredth."""
-    warmup = round(config.warmup * steps)
-    if step < warmup:
-        return config.lr * (step + 1) / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
-    share = 0.5 * (1 + math.cos(math.pi * progress))
-    return config.lr * (_LAST_SHARE + (1 - _LAST_SHARE) * share)
+def muon(operator: LatentOperator, config: OptimConfig) -> Muon:
+    """AdamW trains what is no matrix, and the layers at the ends of the model."""
+    matrices = [p for p in operator.blocks.parameters() if p.ndim == 2]
+    chosen = set(matrices)
+    rest = _groups((p for p in operator.parameters() if p not in chosen), config)
+    hidden = {"params": matrices, "weight_decay": config.weight_decay, "orthogonal": True}
+    return Muon([hidden, *rest], lr=config.lr, betas=config.betas, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+def _groups(parameters: Iterable[nn.Parameter], config: OptimConfig) -> list[dict[str, Any]]:
+    parameters = list(parameters)
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+_MAKERS: dict[str, Callable[[LatentOperator, OptimConfig], torch.optim.Optimizer]] = {
+    "adamw": adamw,
+    "muon": muon,
+}

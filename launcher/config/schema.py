@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal
 
-from annotated_types import Ge, Gt, Le, MaxLen, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
 from launcher.job import JobSpec, NotifyUrl
 
@@ -110,9 +110,10 @@ def _bounds(limits: list[Any]) -> str:
     low = next((x.ge for x in limits if isinstance(x, Ge)), None)
     high = next((x.le for x in limits if isinstance(x, Le)), None)
     above = next((x.gt for x in limits if isinstance(x, Gt)), None)
+    below = next((x.lt for x in limits if isinstance(x, Lt)), None)
     length = next((x.max_length for x in limits if isinstance(x, MaxLen)), None)
     if above is not None:
-        return f" above {above}"
+        return f" above {above}" + (f" and below {below}" if below is not None else "")
     if high is not None:
         return f" from {low} to {high}"
     if low is not None:

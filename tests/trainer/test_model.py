@@ -14,8 +14,9 @@ from trainer.dist import Ranks
 from trainer.evaluate import evaluate
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
-from trainer.optim import adamw, learning_rate
+from trainer.optim import adamw
 from trainer.sampler import Space, picks
+from trainer.schedule import Schedule
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
 DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)
@@ -123,7 +124,8 @@ def test_scores_that_are_not_numbers_are_left_out_of_the_record(
 
 def test_the_learning_rate_warms_up_and_then_falls_along_a_cosine() -> None:
     config = OptimConfig(lr=1.0, warmup=0.1)
-    rates = [learning_rate(step, 100, config) for step in range(100)]
+    schedule = Schedule(config, 100)
+    rates = [schedule.rate(step) for step in range(100)]
     assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
     assert rates[10] == 1.0
     assert rates[55] == pytest.approx(0.505)
@@ -132,7 +134,7 @@ def test_the_learning_rate_warms_up_and_then_falls_along_a_cosine() -> None:
 
 
 def test_a_training_without_warm_up_begins_at_the_full_rate() -> None:
-    assert learning_rate(0, 1, OptimConfig(lr=1.0, warmup=0.0)) == 1.0
+    assert Schedule(OptimConfig(lr=1.0, warmup=0.0), 1).rate(0) == 1.0
 
 
 def test_vectors_are_not_decayed(operator: LatentOperator) -> None:

@@ -9,4 +9,4 @@ from trainer.strategies import STRATEGIES
 
 
 def test_every_strategy_of_the_job_file_is_in_the_registry() -> None:
-    assert set(get_args(get_type_hints(TrainConfig)["strategy"])) == set(STRATEGIES)
+    assert set(get_args(get_type_hints(TrainConfig)["strategy"])) == {"auto", *STRATEGIES}

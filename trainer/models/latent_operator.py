@@ -28,7 +28,7 @@ class LatentOperator(nn.Module):
         self.patch = config.patch
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("std", torch.ones(()))
-        self.register_buffer("position", _position_code(tokens))
+        self.register_buffer("position", torch.empty(tokens, 2 * _FREQUENCIES))
         self.encoder = nn.Linear(config.patch, config.dim)
         self.position_encoder = nn.Linear(2 * _FREQUENCIES, config.dim, bias=False)
         self.condition_encoder = nn.Sequential(
@@ -37,6 +37,13 @@ class LatentOperator(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim)
         self.decoder = nn.Linear(config.dim, config.patch)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As freshly made; the modules within have had their turn."""
+        nn.init.zeros_(self.mean)
+        nn.init.ones_(self.std)
+        self.position.copy_(_position_code(len(self.position)))
         nn.init.zeros_(self.decoder.weight)
         nn.init.zeros_(self.decoder.bias)
 
@@ -67,6 +74,10 @@ class Block(nn.Module):
         self.norm_mlp = nn.LayerNorm(config.dim, elementwise_affine=False)
         self.mlp = nn.Sequential(nn.Linear(config.dim, hidden), nn.GELU(), nn.Linear(hidden, config.dim))
         self.modulation = nn.Linear(config.dim, 6 * config.dim)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Changes nothing at first: the modulation is zero."""
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 

@@ -6,12 +6,21 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.config import TrainConfig
+from trainer.models.weights import materialise
+from trainer.objective import UnrollLoss
+from trainer.strategies.strategy import Strategy
 
-def replicate(model: nn.Module, device: torch.device) -> nn.Module:
+
+def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
+    materialise(objective)
     return DistributedDataParallel(
-        model,
+        objective.to(device),
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         # The buffers are constants: without this, each forward pass would send them once more.
         forward_sync_buffers=False,
     )
+
+
+DDP = Strategy(wrap=wrap, without_exchange=DistributedDataParallel.no_sync, sharded=False)

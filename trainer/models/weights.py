@@ -1,0 +1,29 @@
+"""First weights: the same for every strategy, every device and any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+from torch import nn
+
+
+def materialise(module: nn.Module, when_drawn: Callable[[nn.Module], None] = lambda _: None) -> None:
+    """Weights and buffers of a module that was built on the meta device are there, on the CPU.
+
+    They are drawn from torch's one stream of random numbers, children first, as if the module were built on
+    the CPU right away. `when_drawn` gets each module when all of it is there. Every module that owns tensors
+    must fill all of them, buffers too, in `reset_parameters`.
+    """
+    for child in module.children():
+        materialise(child, when_drawn)
+    if any(tensor.is_meta for tensor in _own(module)):
+        module.to_empty(device="cpu", recurse=False)
+        assert hasattr(module, "reset_parameters"), f"{type(module).__name__} cannot fill its own tensors"
+    if hasattr(module, "reset_parameters"):
+        module.reset_parameters()
+    when_drawn(module)
+
+
+def _own(module: nn.Module) -> chain:
+    return chain(module.parameters(recurse=False), module.buffers(recurse=False))

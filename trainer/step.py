@@ -1,0 +1,66 @@
+"""One optimiser step: its micro-batches, one exchange of gradients, the clip, the rate, the update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as torch_dist
+from torch import Tensor
+
+from trainer.data.trajectories import Windows
+from trainer.heartbeat import Heartbeat
+from trainer.optim import set_learning_rate
+from trainer.session import Session
+from trainer.shards import local
+
+
+def take_step(
+    session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat
+) -> tuple[Tensor, Tensor]:
+    """(loss on this rank's share, norm of the whole gradient), still on the device. `step` counts from 0."""
+    session.optimizer.zero_grad()
+    losses = [
+        _learn(session, step, windows, heart, last=number == session.plan.accumulation)
+        for number, windows in enumerate(micro_batches, start=1)
+    ]
+    heart.beat(step, "optimizer")
+    session.scaler.unscale_(session.optimizer)
+    norm = clip(session)
+    set_learning_rate(session.optimizer, session.schedule.rate(step))
+    session.scaler.step(session.optimizer)
+    session.scaler.update()
+    if session.ema:
+        session.ema.update()
+    return torch.stack(losses).mean(), norm
+
+
+def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, last: bool) -> Tensor:
+    """Adds the gradient of one micro-batch; the ranks exchange theirs after the last one only."""
+    heart.beat(step, "forward")
+    with nullcontext() if last else session.strategy.without_exchange(session.model):
+        with session.autocast():
+            loss = session.model(windows)
+        heart.beat(step, "backward")
+        # All micro-batches of all ranks are equally large, so the mean of means is the mean over the batch.
+        session.scaler.scale(loss / session.plan.accumulation).backward()
+    return loss.detach().clone()
+
+
+@torch.no_grad()
+def clip(session: Session) -> Tensor:
+    """The norm of the whole gradient, whose norm is then at most the configured one.
+
+    Squares are added up in float64: shards then give the same last digit as whole tensors. The host never
+    waits for the device.
+    """
+    gradients = local(p.grad for p in session.model.parameters() if p.grad is not None)
+    norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
+    square = torch.stack(norms).square().sum().to(session.ranks.device)
+    if session.strategy.sharded:
+        torch_dist.all_reduce(square)
+    norm = square.sqrt().float()
+    scale = (session.config.optim.clip / (norm + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, scale.to(gradients[0].device))
+    return norm

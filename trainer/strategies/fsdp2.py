@@ -1,0 +1,59 @@
+"""FSDP2: every rank holds a part of each parameter; a block is whole only while it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as torch_dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from trainer.config import TrainConfig
+from trainer.models.weights import materialise
+from trainer.objective import UnrollLoss
+from trainer.precision import DTYPES
+from trainer.strategies.strategy import Strategy
+
+
+def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:
+    """Sharded block by block, as soon as a block has its weights: no rank ever holds the whole model."""
+    operator = objective.operator
+    units = {*operator.blocks, operator}
+    mesh = init_device_mesh(device.type, (torch_dist.get_world_size(),))
+
+    def shard(module: nn.Module) -> None:
+        if module not in units:
+            return
+        fully_shard(
+            module,
+            mesh=mesh,
+            reshard_after_forward=config.fsdp2.reshard_after_forward,
+            mp_policy=_precision(config),
+            offload_policy=CPUOffloadPolicy() if config.fsdp2.cpu_offload else OffloadPolicy(),
+        )
+
+    materialise(objective, when_drawn=shard)
+    return objective
+
+
+def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
+    """Weights are sent and used in the small type, gradients added up in fp32; autocast casts the inputs."""
+    if config.precision == "fp32":
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=DTYPES[config.precision], reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+
+
+@contextmanager
+def without_exchange(model: nn.Module) -> Iterator[None]:
+    """Gradients stay whole on this rank until the last micro-batch."""
+    model.operator.set_requires_gradient_sync(False)
+    yield
+    model.operator.set_requires_gradient_sync(True)
+
+
+FSDP2 = Strategy(wrap=wrap, without_exchange=without_exchange, sharded=True)
