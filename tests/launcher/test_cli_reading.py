@@ -133,7 +133,11 @@ def test_cost_adds_up_what_runs_cost(terminal: Terminal) -> None:
     document = terminal.document("cost")
     assert document["usd"] == pytest.approx(terminal.market.bill_usd, rel=0.2)
     assert document["usd"] >= terminal.market.bill_usd
-    assert terminal.type("cost").stdout.splitlines()[-1].startswith("total")
+    parts = [run["gpu_usd"] + run["storage_usd"] + run["traffic_usd"] for run in document["runs"]]
+    assert sum(parts) == pytest.approx(document["usd"])
+    header, *_, total = terminal.type("cost").stdout.splitlines()
+    assert header.split() == ["RUN", "JOB", "HOURS", "GPU", "STORAGE", "TRAFFIC", "COST"]
+    assert total.startswith("total")
 
 
 def test_the_cost_of_a_run_that_goes_on_grows(terminal: Terminal) -> None:
@@ -142,7 +146,9 @@ def test_the_cost_of_a_run_that_goes_on_grows(terminal: Terminal) -> None:
     terminal.clock.sleep(100)
     after = terminal.document("cost", "last")["usd"]
     assert after - before == pytest.approx(0.1)
-    assert "so far" in terminal.type("cost").stdout
+    lines = terminal.type("cost").stdout.splitlines()
+    assert "so far" in lines[1]
+    assert max(map(len, lines)) <= 80
 
 
 def test_logs_of_a_run_that_nobody_drives_are_fetched(terminal: Terminal) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from launcher.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger import SqliteLedger
-from launcher.model import Cause, Driver, Event, Offer, Phase, Proof, Run, Wish
+from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
+from launcher.policy import cost_usd
 
 NOW = 1_000_000.0
 ME, OTHER = "desk:11:1.0", "desk:22:2.0"
@@ -41,12 +42,14 @@ FULL = replace(
         disk_gb=40.0,
         usd_per_hour=0.25,
         description="this computer",
+        extras=Extras(storage_usd_per_hour=0.01),
     ),
     instance_id="i1",
     host="h1",
     usd_per_hour=0.25,
     rented_at=NOW + 1,
     released_at=NOW + 3,
+    meter=Meter(extras=Extras(up_usd_per_gb=0.02), began_at=NOW + 2, idle_s=1.0, up_gb=0.5),
     ended_at=NOW + 4,
     cause=Cause.SIGNAL,
     detail="rank 1 died by SIGSEGV",
@@ -238,6 +241,19 @@ def _race(processes: list[subprocess.Popen[str]]) -> list[str]:
         process.stdin.write("go\n")
         process.stdin.flush()
     return [process.communicate(timeout=30)[0].strip() for process in processes]
+
+
+def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path: Path) -> None:
+    hands.open(path).add(FULL)
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE runs DROP COLUMN meter")
+        db.execute("UPDATE runs SET offer = json_remove(offer, '$.extras')")
+        db.execute("PRAGMA user_version = 2")
+
+    run = hands.open(path).get(RUN.id)
+
+    assert (run.meter, run.rented_at) == (Meter(), FULL.rented_at)
+    assert cost_usd(run, NOW + 9) == pytest.approx(2 / 3600 * 0.25)
 
 
 def test_a_ledger_of_a_newer_program_is_left_alone(hands: Hands, path: Path) -> None:

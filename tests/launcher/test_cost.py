@@ -1,0 +1,130 @@
+"""What a run cost, by what was seen of its machine: never less than is billed, and no more than is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher import policy
+from launcher.job import JobSpec, Limits
+from launcher.model import Cause, Extras, Instance, Meter, Offer, Phase, Run
+from tests.fakes import train_job
+
+RENTED = 1_800_000_000.0
+EXTRAS = Extras(storage_usd_per_hour=0.36, down_usd_per_gb=0.5, up_usd_per_gb=0.25)
+RUN = Run(
+    id="calm-heron-3f1a",
+    job="demo",
+    spec_json="{}",
+    provider="fake",
+    phase=Phase.TRAIN,
+    out_dir="/o",
+    created_at=RENTED,
+    phase_at=RENTED,
+    usd_per_hour=3.96,
+    rented_at=RENTED,
+    meter=Meter(extras=EXTRAS),
+)
+"""A tenth of a cent a second for the GPUs, a tenth of that for storage."""
+MACHINE = Instance(id="1", label=RUN.label, state="running", usd_per_hour=3.96, rented_at=RENTED)
+LOADS = replace(MACHINE, state="loading", idle=True)
+STOPPED = replace(MACHINE, state="exited", idle=True)
+
+
+def seen(*sightings: tuple[float, Instance]) -> Run:
+    """The run after its machine was seen so, each so many seconds after it was rented."""
+    run = RUN
+    for after_s, machine in sightings:
+        run = replace(run, meter=policy.metered(run, machine, RENTED + after_s))
+    return run
+
+
+def runs_for(seconds: float | None) -> Instance:
+    """A machine that runs for so long, says its provider."""
+    return replace(MACHINE, up_s=seconds)
+
+
+@pytest.mark.parametrize(
+    ("sightings", "ended_s", "gpu_s"),
+    [
+        pytest.param([], 100, 100, id="nothing was seen: all of it"),
+        pytest.param([(50, LOADS)], 80, 0, id="it loads, and did a moment ago"),
+        pytest.param([(50, LOADS)], 200, 150, id="it loaded, and then nobody looked"),
+        pytest.param([(900, LOADS)], 910, 0, id="it loads still, whoever looked before"),
+        pytest.param([(50, LOADS), (54, runs_for(3))], 100, 49, id="since when it runs, its provider says"),
+        pytest.param([(50, LOADS), (54, runs_for(None))], 100, 50, id="since it loaded, when nobody says"),
+        pytest.param([(50, LOADS), (54, runs_for(0))], 100, 46, id="no later than it was seen"),
+        pytest.param([(50, LOADS), (54, runs_for(900))], 100, 50, id="no earlier than it was seen to load"),
+        pytest.param([(50, LOADS), (154, runs_for(1))], 200, 150, id="nobody looked: its word is not enough"),
+        pytest.param(
+            [(4, runs_for(4)), (90, runs_for(1))], 100, 100, id="the word that changes is not heard"
+        ),
+        pytest.param([(4, MACHINE), (50, STOPPED), (90, STOPPED)], 100, 50, id="until it was seen stopped"),
+        pytest.param(
+            [(4, MACHINE), (50, STOPPED), (150, STOPPED)], 160, 150, id="it may have run in between"
+        ),
+        pytest.param([(4, MACHINE), (50, STOPPED), (60, MACHINE)], 100, 100, id="a word that was wrong"),
+    ],
+)
+def test_gpus_are_charged_unless_they_were_seen_to_be_free(
+    sightings: list[tuple[float, Instance]], ended_s: float, gpu_s: float
+) -> None:
+    run = replace(seen(*sightings), released_at=RENTED + ended_s)
+
+    assert policy.gpu_seconds(run, RENTED + 1e6) == pytest.approx(gpu_s)
+    cost = policy.cost_of(run, RENTED + 1e6)
+    assert cost.gpu_usd == pytest.approx(gpu_s * 0.001)
+    assert cost.storage_usd == pytest.approx(ended_s * 0.0001)
+    assert cost.traffic_usd == 0
+
+
+def test_traffic_is_charged_both_ways_as_it_was_last_counted() -> None:
+    run = seen((5, replace(MACHINE, down_gb=3.0, up_gb=1.0)), (9, replace(MACHINE, down_gb=4.0, up_gb=0.0)))
+
+    assert policy.cost_of(run, RENTED).traffic_usd == pytest.approx(4.0 * 0.5 + 1.0 * 0.25)
+
+
+def offer(extras: Extras) -> Offer:
+    return Offer(
+        id="o",
+        host="h",
+        gpu_name="RTX 4090",
+        gpus=1,
+        gpu_memory_gb=24.0,
+        disk_gb=100.0,
+        usd_per_hour=3.96,
+        description="1 x RTX 4090",
+        extras=extras,
+    )
+
+
+def job(usd: float) -> JobSpec:
+    return train_job(limits=Limits(hours=10, usd=usd))
+
+
+def test_the_lease_leaves_money_for_loading_and_for_the_usual_traffic() -> None:
+    spec, dear = job(20.0), offer(EXTRAS)
+
+    lease = policy.lease_of(spec, dear)
+    besides_usd = policy.BOOT_S * 0.0001 + policy.DOWN_GB * 0.5 + policy.UP_GB * 0.25
+
+    assert lease.life_cause is Cause.MONEY_LIMIT
+    assert lease.life_s * 0.0011 + besides_usd == pytest.approx(20.0)
+    assert policy.worst_case_usd(spec, dear) == pytest.approx(20.0)
+
+
+def test_most_of_a_small_sum_is_for_training() -> None:
+    assert policy.lease_of(job(0.5), offer(EXTRAS)).life_s * 0.0011 == pytest.approx(0.4)
+
+
+def test_traffic_beyond_the_usual_shortens_the_training() -> None:
+    spec = job(20.0)
+    lease = policy.lease_of(spec, offer(EXTRAS))
+    run = replace(RUN, offer=offer(EXTRAS))
+    flooded = replace(run, meter=replace(run.meter, down_gb=16.0))
+    left_s = lease.life_s - 12.0 / 0.0011 + lease.grace_s
+
+    assert not policy.is_spent(spec, run, lease.grace_s + 10)
+    assert not policy.is_spent(spec, flooded, left_s + 1)
+    assert policy.is_spent(spec, flooded, left_s - 1)
