@@ -101,6 +101,8 @@ class Checkpoints:
 
     push: str | None = None
     """A URL that fsspec knows; the box pushes to it by itself."""
+    start_from: str | None = None
+    """The URL of a run's pushed checkpoints; the box continues from the newest whole one."""
 
 
 @dataclass(frozen=True, kw_only=True)

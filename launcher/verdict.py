@@ -34,6 +34,7 @@ CAUSE_OF_STEP: Mapping[str, Cause] = {
     "20-check-comm": Cause.HOST,
     "30-unpack": Cause.SETUP,
     "40-data": Cause.DATA,
+    "45-fetch": Cause.DATA,
 }
 
 _SIGNALS = {128 + number: number.name for number in signal.Signals}

@@ -18,7 +18,7 @@ from launcher.errors import AuthError
 from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
 from launcher.ledger import SqliteLedger
-from launcher.model import Run, Wish
+from launcher.model import NOTHING, Origin, Run, Wish
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
@@ -40,8 +40,8 @@ class Wiring:
     """What trains on this computer."""
     ledger: Callable[[], Ledger]
     provider: Callable[[str], Provider]
-    packer: Callable[[Path | None], Packer]
-    """Packs what a box needs, with the checkpoints of that folder."""
+    packer: Callable[[Origin], Packer]
+    """Packs what a box needs to continue from there."""
     shelf: Callable[[], Shelf]
     screen: Callable[[float], StreamScreen]
     """Counts elapsed time from that moment."""
@@ -68,8 +68,8 @@ class Wiring:
         screen = self.screen(began)
         notifier = self.notifier(screen.note)
 
-        def tools_for(provider: str, checkpoints: Path | None) -> Tools:
-            return self.tools(provider, interrupts, screen, checkpoints, notifier)
+        def tools_for(provider: str, origin: Origin) -> Tools:
+            return self.tools(provider, interrupts, screen, origin, notifier)
 
         try:
             yield Attempts(tools_for=tools_for, new_id=self.new_id)
@@ -82,7 +82,7 @@ class Wiring:
         provider: str,
         interrupts: Interrupts,
         screen: Screen,
-        checkpoints: Path | None = None,
+        origin: Origin = NOTHING,
         notifier: Notifier | None = None,
     ) -> Tools:
         """What drives one run."""
@@ -90,7 +90,7 @@ class Wiring:
             provider=self.provider(provider),
             ledger=self.ledger(),
             clock=interrupts,
-            packer=self.packer(checkpoints),
+            packer=self.packer(origin),
             shelf=self.shelf(),
             screen=screen,
             wishes=interrupts,
@@ -114,10 +114,10 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         made = provider_class(name)
         return made(*_made_of(name, environ, state), clock=_interrupts(Wish.STOP, Wish.NONE, None))
 
-    def packer(checkpoints: Path | None) -> Packer:
+    def packer(origin: Origin) -> Packer:
         from launcher.bundle import Bundler
 
-        return Bundler(environ, resume_dir=checkpoints)
+        return Bundler(environ, origin=origin)
 
     def shelf() -> Shelf:
         from launcher.shelf import FolderShelf

@@ -1,9 +1,12 @@
-"""What a computer cannot run is skipped with a line that says so; in CI nothing is."""
+"""What a computer cannot run is skipped with a line that says so, in CI nothing is; and a bucket."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -20,3 +23,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(EMULATED) or any(part in item.nodeid for part in EMULATED_TOO):
             item.add_marker(skip)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An S3 server with one bucket, and a client of it."""
+    pytest.importorskip("s3fs")
+    server_module = pytest.importorskip("moto.server")
+    import boto3
+
+    server = server_module.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    # What it keeps outlives the server, for as long as the process.
+    urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
+    client = boto3.client("s3", region_name="us-east-1")
+    client.create_bucket(Bucket="models")
+    yield client
+    server.stop()

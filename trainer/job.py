@@ -67,6 +67,10 @@ class Job:
     nccl_debug: str = "WARN"
     push: str | None = None
     """The URL that finished checkpoints are pushed to."""
+    pushed: tuple[str, ...] = ()
+    """Where the runs that this one continues pushed theirs, the nearest first; there may be none."""
+    start_from: str | None = None
+    """The URL of the checkpoints to start from; there must be one."""
     nodes: int = 1
     """How many machines train together, each with as many ranks."""
     gpus: int = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from launcher.actions.following import follow
 from launcher.config import dump_job, read_job
@@ -12,7 +11,7 @@ from launcher.errors import HeldError, UsageError
 from launcher.flow import begin, drive
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec
-from launcher.model import Cause, Driver, Event, Phase, Run, Wish
+from launcher.model import NOTHING, Cause, Driver, Event, Origin, Phase, Run, Wish
 from launcher.outputs import Outputs
 from launcher.policy import HOLD_S, cost_usd, with_limit
 from launcher.ports import Ledger
@@ -21,8 +20,8 @@ OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
 _LEAST_USD = 0.01
 
-ToolsFor = Callable[[str, Path | None], Tools]
-"""Tools for the provider of that name, which ship the checkpoints of that folder."""
+ToolsFor = Callable[[str, Origin], Tools]
+"""Tools for the provider of that name, with which a run continues from there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +36,12 @@ class Attempts:
     ) -> Run:
         """A new run in phase `plan`. Raises UsageError when `parent` left no checkpoint to continue from."""
         if parent is not None and Outputs(parent).checkpoints is None:
-            raise UsageError(
-                f"{parent.id} left no checkpoint in {parent.out_dir}", hint=f"vastrun pull {parent.id}"
-            )
+            url = pushed_url(parent)
+            if url is None:
+                raise UsageError(
+                    f"{parent.id} left no checkpoint in {parent.out_dir}", hint=f"vastrun pull {parent.id}"
+                )
+            spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
         return self._begin(spec, provider=provider, run_id=run_id, out_dir=out_dir, parent=parent)
 
     def resume(self, run: Run, out_dir: str | None) -> Run:
@@ -47,7 +49,7 @@ class Attempts:
 
         `out_dir`: where the outputs are to come instead. Raises UsageError when there is nothing left to do.
         """
-        ledger = self.tools_for(run.provider, None).ledger
+        ledger = self.tools_for(run.provider, NOTHING).ledger
         run = ledger.get(run.id)
         if run.phase is not Phase.ENDED:
             return self.pursue(run if out_dir is None else self._move(run, out_dir))
@@ -61,7 +63,7 @@ class Attempts:
 
     def _move(self, run: Run, out_dir: str) -> Run:
         """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
-        tools = self.tools_for(run.provider, None)
+        tools = self.tools_for(run.provider, NOTHING)
         moved = replace(run, out_dir=out_dir)
         tools.shelf.check(moved)
         tools.ledger.hold(run.id, Driver(who=tools.who, until=tools.clock.now() + HOLD_S))
@@ -75,7 +77,7 @@ class Attempts:
             try:
                 return self.pursue(run)
             except HeldError as held:
-                tools = self.tools_for(run.provider, None)
+                tools = self.tools_for(run.provider, NOTHING)
                 _tell(tools, run, str(held))
                 run = follow(run, tools)
                 if run.phase is Phase.ENDED or tools.wishes.current() is Wish.DETACH:
@@ -86,7 +88,7 @@ class Attempts:
 
         A run that had ended before is left as it is: only who saw it end, or `resume`, tries again.
         """
-        tools = self.tools_for(run.provider, None)
+        tools = self.tools_for(run.provider, NOTHING)
         run = tools.ledger.get(run.id)
         if run.phase is Phase.ENDED:
             return run
@@ -102,7 +104,7 @@ class Attempts:
 
         Raises HeldError when another launcher is at it.
         """
-        tools = self.tools_for(former.provider, None)
+        tools = self.tools_for(former.provider, NOTHING)
         ledger, now = tools.ledger, tools.clock.now()
         wish = max(tools.wishes.current(), ledger.wish(former.id), key=lambda wish: wish.strength)
         ledger.hold(former.id, Driver(who=tools.who, until=now + HOLD_S))
@@ -122,13 +124,13 @@ class Attempts:
         return run
 
     def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
-        tools = self.tools_for(provider, None)
+        tools = self.tools_for(provider, NOTHING)
         parent_id = None if parent is None else parent.id
         return begin(spec, dump_job(spec), tools, run_id=run_id, out_dir=out_dir, parent=parent_id)
 
     def _drive(self, run: Run) -> Run:
-        ledger = self.tools_for(run.provider, None).ledger
-        tools = self.tools_for(run.provider, newest_checkpoints(ledger, run))
+        ledger = self.tools_for(run.provider, NOTHING).ledger
+        tools = self.tools_for(run.provider, origin_of(ledger, run))
         return drive(run, read_job(run.spec_json), tools)
 
 
@@ -178,14 +180,20 @@ def _tries(spec: JobSpec, last: Run) -> int:
     return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
 
 
-def newest_checkpoints(ledger: Ledger, run: Run) -> Path | None:
-    """The checkpoints to continue from: those of the nearest run before this one that left any."""
+def origin_of(ledger: Ledger, run: Run) -> Origin:
+    """What the runs before this one left to continue from: at home the nearest's, at URLs those of all."""
+    folder, urls = None, []
     while run.parent is not None:
         run = ledger.get(run.parent)
-        found = Outputs(run).checkpoints
-        if found is not None:
-            return found
-    return None
+        folder = folder or Outputs(run).checkpoints
+        urls.append(pushed_url(run))
+    return Origin(folder=folder, pushed=tuple(url for url in urls if url is not None))
+
+
+def pushed_url(run: Run) -> str | None:
+    """Where the run's box pushes its checkpoints; None when the job does not say."""
+    push = read_job(run.spec_json).checkpoints.push
+    return None if push is None else f"{push.rstrip('/')}/{run.id}"
 
 
 def _story(run: Run, now: float) -> str:

@@ -15,7 +15,7 @@ from launcher.bundle.archive import Archive
 from launcher.bundle.checkout import Worktree, inner_target, worktree
 from launcher.errors import StorageError, UsageError
 from launcher.job import JobSpec, Secret
-from launcher.model import Parcel, Run
+from launcher.model import NOTHING, Origin, Parcel, Run
 from launcher.shipped import onstart_dir, trainer_dir
 from trainer import layout
 
@@ -23,12 +23,12 @@ from trainer import layout
 class Bundler:
     """Packs bundles into a temporary folder that goes with it. `Packer` says what each verb promises.
 
-    `environment` is where secrets are looked up. `resume_dir` is the checkpoints folder to continue from.
+    `environment` is where secrets are looked up. `origin` is what the run continues from.
     """
 
-    def __init__(self, environment: Mapping[str, str], *, resume_dir: Path | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str], *, origin: Origin = NOTHING) -> None:
         self._environment = environment
-        self._resume_dir = resume_dir
+        self._origin = origin
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -67,15 +67,16 @@ class Bundler:
     def _write(self, path: Path, run: Run, spec: JobSpec) -> None:
         tree = None if spec.code is None else worktree(spec.code.path, spec.code.exclude)
         with Archive(path) as archive:
-            archive.add_bytes(layout.JOB, json.dumps(_job(run, spec, tree), indent=1).encode())
+            job = _job(run, spec, tree) | {"pushed": self._origin.pushed}
+            archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
             _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py", 0o644)
             if tree is not None:
                 code = path.with_suffix(".code")
                 _pack_code(code, tree)
                 archive.add_file(layout.CODE_ARCHIVE, code)
-            if self._resume_dir is not None:
-                _add_resume(archive, self._resume_dir)
+            if self._origin.folder is not None:
+                _add_resume(archive, self._origin.folder)
 
     def _value(self, secret: Secret) -> str:
         if secret.file is not None:
@@ -108,6 +109,7 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "outputs": spec.outputs,
         "nccl_debug": spec.nccl_debug,
         "push": spec.checkpoints.push,
+        "start_from": spec.checkpoints.start_from,
         "restarts": None if spec.restarts is None else dict(spec.restarts),
         "code": None if tree is None else {"commit": tree.commit, "dirty": tree.dirty},
     }

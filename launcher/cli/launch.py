@@ -37,6 +37,7 @@ from launcher.wiring import Wiring
 @provider_option
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
 @click.option("--from", "from_name", metavar="RUN", help="Continue from the checkpoint of that run.")
+@click.option("--from-url", metavar="URL", help="Continue from the checkpoints that were pushed there.")
 @click.option("-d", "--detach", is_flag=True, help="Return once it trains; the box ends itself by its lease.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and what it may cost. Costs nothing.")
 @yes_option
@@ -50,6 +51,7 @@ def command(
     provider: str,
     out: Path | None,
     from_name: str | None,
+    from_url: str | None,
     detach: bool,
     dry_run: bool,
     yes: bool,
@@ -61,6 +63,10 @@ def command(
     """
     wiring: Wiring = ctx.obj
     began = wiring.now()
+    if from_url is not None:
+        if from_name is not None:
+            raise click.UsageError("--from and --from-url exclude each other")
+        sets = (*sets, f"checkpoints.start_from={from_url}")
     click.echo(f"reading {job_file}", err=True)
     spec = read_job_file(job_file, sets, name)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen

@@ -45,7 +45,7 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
         _environment,
         _globs,
         _notify,
-        _push,
+        _urls,
     ):
         yield from rule(spec)
 
@@ -168,8 +168,9 @@ def _address(url: str, path: KeyPath) -> Iterator[Clash]:
         yield Clash(path, str(error))
 
 
-def _push(spec: JobSpec) -> Iterator[Clash]:
-    push = spec.checkpoints.push
-    if push is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@\s]+", push):
+def _urls(spec: JobSpec) -> Iterator[Clash]:
+    for key, url in (("push", spec.checkpoints.push), ("start_from", spec.checkpoints.start_from)):
+        if url is None or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@\s]+", url):
+            continue
         # Not shown: it may hold a key.
-        yield Clash(("checkpoints", "push"), "expected a URL without a key in it, such as s3://bucket/path")
+        yield Clash(("checkpoints", key), "expected a URL without a key in it, such as s3://bucket/path")

@@ -3,10 +3,12 @@
 from launcher.model.boxes import CheckpointCopy, Collected, Completed, Parcel, RankSighting, Sighting
 from launcher.model.endings import Cause, Phase, Verdict, Wish
 from launcher.model.market import Extras, Instance, Lease, Offer, Order, Standing
+from launcher.model.origins import NOTHING, Origin
 from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Run
 
 __all__ = [
     "LABEL_PREFIX",
+    "NOTHING",
     "Cause",
     "CheckpointCopy",
     "Collected",
@@ -21,6 +23,7 @@ __all__ = [
     "Meter",
     "Offer",
     "Order",
+    "Origin",
     "Parcel",
     "Phase",
     "Proof",

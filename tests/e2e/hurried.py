@@ -11,7 +11,7 @@ from launcher.bundle import Bundler
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec, Limits, Resources, Success
 from launcher.ledger import SqliteLedger
-from launcher.model import Run
+from launcher.model import Origin, Run
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.shelf import FolderShelf
@@ -85,14 +85,14 @@ class Hurried:
     def _new_id(self) -> str:
         return f"calm-heron-{next(self._numbers):04x}"
 
-    def _tools(self, provider: str, checkpoints: Path | None) -> Tools:
+    def _tools(self, provider: str, origin: Origin) -> Tools:
         assert provider == VastProvider.name
         account = Account(key=self.vast.account_key, server=self.vast.url)
         return Tools(
             provider=VastProvider(account, self._folder / "state", clock=self._clock),
             ledger=self.ledger,
             clock=self._clock,
-            packer=Bundler({}, resume_dir=checkpoints),
+            packer=Bundler({}, origin=origin),
             shelf=FolderShelf(),
             screen=self.screen,
             wishes=FakeWishes(self._clock),

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.actions.attempts import chain_of, newest_checkpoints, next_attempt
+from launcher.actions.attempts import chain_of, next_attempt, origin_of
 from launcher.config import dump_job
-from launcher.job import JobSpec, Limits
+from launcher.job import Checkpoints, JobSpec, Limits
 from launcher.ledger import SqliteLedger
-from launcher.model import Cause, Phase, Run
+from launcher.model import Cause, Origin, Phase, Run
 from tests.fakes import train_job
 
 NOW = 10_000.0
-JOB = train_job(retry={"host": 1, "signal": 2}, limits=Limits(hours=1.0, usd=3.0))
+PUSHES = Checkpoints(push="s3://models/demo/")
+JOB = train_job(retry={"host": 1, "signal": 2}, limits=Limits(hours=1.0, usd=3.0), checkpoints=PUSHES)
 RUN = Run(
     id="one",
     job="demo",
@@ -102,12 +103,14 @@ def test_a_chain_ends_where_a_user_not_a_retry_continued(ledger: SqliteLedger) -
     assert [run.id for run in chain_of(ledger, ledger.get("c"))] == ["b", "c"]
 
 
-def test_a_run_continues_from_the_nearest_run_that_left_a_checkpoint(
+def test_a_run_continues_from_what_came_home_of_the_nearest_run_and_from_what_each_pushed(
     ledger: SqliteLedger, tmp_path: Path
 ) -> None:
-    assert newest_checkpoints(ledger, ledger.get("c")) is None
+    pushed = ("s3://models/demo/b", "s3://models/demo/a")
+    assert origin_of(ledger, ledger.get("a")) == Origin()
+    assert origin_of(ledger, ledger.get("c")) == Origin(pushed=pushed)
     for run_id in ("a", "b"):
         folder = tmp_path / run_id / "checkpoints"
         folder.mkdir(parents=True)
         (folder / "latest.json").write_text("{}")
-        assert newest_checkpoints(ledger, ledger.get("c")) == folder
+        assert origin_of(ledger, ledger.get("c")) == Origin(folder=folder, pushed=pushed)

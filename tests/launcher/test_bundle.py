@@ -19,7 +19,7 @@ from launcher.bundle.checkout import LIMIT_BYTES
 from launcher.config import dump_job
 from launcher.errors import StorageError, UsageError
 from launcher.job import Code, JobSpec, Limits, Secret, Success
-from launcher.model import Phase, Run
+from launcher.model import NOTHING, Origin, Phase, Run
 from launcher.shelf import FolderShelf
 from trainer import layout
 from trainer.config import TrainConfig
@@ -60,11 +60,9 @@ def members(content: bytes) -> dict[str, tarfile.TarInfo]:
         return {entry.name: entry for entry in tar}
 
 
-def packed(
-    spec: JobSpec, *, out_dir: str = "/nowhere", resume_dir: Path | None = None
-) -> Mapping[str, bytes]:
+def packed(spec: JobSpec, *, out_dir: str = "/nowhere", origin: Origin = NOTHING) -> Mapping[str, bytes]:
     """Every file of the bundle."""
-    with Bundler({}, resume_dir=resume_dir) as bundler:
+    with Bundler({}, origin=origin) as bundler:
         parcel = bundler.pack(run_of(spec), spec)
         with tarfile.open(parcel.path) as tar:
             return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry))}
@@ -287,11 +285,12 @@ def test_a_run_that_continues_another_gets_its_checkpoints(tmp_path: Path) -> No
     (checkpoints / "step-000010").mkdir(parents=True)
     (checkpoints / "step-000010" / "model.pt").write_bytes(b"weights")
     (checkpoints / "latest.json").write_text("{}")
-    files = packed(SPEC, resume_dir=checkpoints)
+    files = packed(SPEC, origin=Origin(folder=checkpoints, pushed=("s3://models/one",)))
     assert files["resume/step-000010/model.pt"] == b"weights"
     assert "resume/latest.json" in files
+    assert json.loads(files[layout.JOB])["pushed"] == ["s3://models/one"]
     with pytest.raises(UsageError, match="no checkpoint in"):
-        packed(SPEC, resume_dir=tmp_path / "none")
+        packed(SPEC, origin=Origin(folder=tmp_path / "none"))
 
 
 @pytest.mark.parametrize("value", ["plain", "it's", "two\nlines", '$HOME `id` "\\', "grün", "'"])

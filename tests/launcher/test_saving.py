@@ -14,7 +14,7 @@ from launcher.actions.attempts import Attempts
 from launcher.bundle import Bundler
 from launcher.flow.saving import SLICE_S, Saving, next_limit
 from launcher.flow.trip import Tools
-from launcher.model import CheckpointCopy, Run, Wish
+from launcher.model import CheckpointCopy, Origin, Run, Wish
 from launcher.phases import VERDICT_OF
 from launcher.ports import Remote
 from launcher.shelf import FolderShelf
@@ -134,11 +134,11 @@ class Desk:
         attempts.pursue(run)
         return sorted(self.world.ledger.runs(), key=lambda run: run.id)
 
-    def _tools_for(self, provider: str, checkpoints: Path | None) -> Tools:
-        if checkpoints is not None:
-            self.shipped.append(json.loads((checkpoints / "latest.json").read_text())["path"])
+    def _tools_for(self, provider: str, origin: Origin) -> Tools:
+        if origin.folder is not None:
+            self.shipped.append(json.loads((origin.folder / "latest.json").read_text())["path"])
         tools = self.world.tools("desk:1:0")
-        return replace(tools, shelf=FolderShelf(), packer=Bundler({}, resume_dir=checkpoints))
+        return replace(tools, shelf=FolderShelf(), packer=Bundler({}, origin=origin))
 
 
 LOST = (Fault(verb="remote.run", nth=18, moment="before", trouble="vanish"),)

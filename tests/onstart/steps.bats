@@ -1,10 +1,10 @@
-# The five steps of a run, each with stubs for what it calls.
+# The six steps of a run, each with stubs for what it calls.
 bats_require_minimum_version 1.5.0
 load test_helper
 
 setup() {
   make_box
-  export VASTRUN_KIND=train VASTRUN_RANKS=2 VASTRUN_GPUS=0 VASTRUN_SETUP=0 PYTHONPATH=$VASTRUN_BOX/pkg
+  export VASTRUN_KIND=train VASTRUN_RANKS=2 VASTRUN_GPUS=0 VASTRUN_SETUP=0 VASTRUN_FETCH=0 PYTHONPATH=$VASTRUN_BOX/pkg
 }
 
 step() { run bash "onstart/steps.d/$1.sh"; }
@@ -114,6 +114,18 @@ stub_gpus() {
 @test "40-data: a command brings its own data" {
   VASTRUN_KIND=command step 40-data
   ((status == 0))
+}
+
+@test "45-fetch: a job that names no URL has nothing to fetch" {
+  stub_module fetch 'raise SystemExit(1)'
+  step 45-fetch
+  ((status == 0))
+}
+
+@test "45-fetch: without the checkpoint that it needs a job does not train" {
+  stub_module fetch 'raise SystemExit(1)'
+  VASTRUN_FETCH=1 step 45-fetch
+  ((status == 1))
 }
 
 @test "50-train: the supervisor's exit code is the step's" {

@@ -34,9 +34,16 @@ def test_values_of_any_kind_arrive_whole(tmp_path: Path) -> None:
     ("job", "kind"), [({"train": {}}, "train"), ({"train": None, "command": ["x"]}, "command")]
 )
 def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any], kind: str) -> None:
-    variables = said(tmp_path, "variables", {"ranks": 3, "gpus": 2, "setup": ["a", "b"], **job})
-    expected = {"VASTRUN_RANKS=3", "VASTRUN_GPUS=2", "VASTRUN_SETUP=2", f"VASTRUN_KIND={kind}"}
-    assert set(variables) == expected
+    job |= {
+        "ranks": 3,
+        "gpus": 2,
+        "setup": ["a", "b"],
+        "pushed": ["s3://a", "s3://b"],
+        "start_from": "s3://c",
+    }
+    variables = said(tmp_path, "variables", job)
+    expected = {"VASTRUN_RANKS=3", "VASTRUN_GPUS=2", "VASTRUN_SETUP=2", "VASTRUN_FETCH=3"}
+    assert set(variables) == {*expected, f"VASTRUN_KIND={kind}"}
 
 
 def test_set_up_commands_come_in_order(tmp_path: Path) -> None:

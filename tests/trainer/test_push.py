@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,25 +128,6 @@ def eventually_latest(there: Path, step: int) -> None:
     while not ((there / RUN_ID / "latest.json").exists() and latest(there)["step"] == step):
         assert time.monotonic() < deadline, f"step {step} was not pushed"
         time.sleep(0.05)
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An S3 server with one bucket, and a client of it."""
-    pytest.importorskip("s3fs")
-    server_module = pytest.importorskip("moto.server")
-    import boto3
-
-    server = server_module.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    client = boto3.client("s3", region_name="us-east-1")
-    client.create_bucket(Bucket="models")
-    yield client
-    server.stop()
 
 
 def test_a_bucket_gets_the_last_two_and_the_name_of_the_newest(bucket: Any, tmp_path: Path) -> None:

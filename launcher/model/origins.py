@@ -1,0 +1,20 @@
+"""What a run continues from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Checkpoints of the runs before this one. The newest whole one counts, wherever it lies."""
+
+    folder: Path | None = None
+    """Those that came home."""
+    pushed: tuple[str, ...] = ()
+    """URLs that those runs pushed to by themselves, the nearest run's first."""
+
+
+NOTHING = Origin()
+"""Of a run that begins with its first step."""

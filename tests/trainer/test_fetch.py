@@ -1,0 +1,134 @@
+"""The checkpoint to continue from is fetched from where earlier runs pushed it, if it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import layout
+
+
+def save(folder: Path, step: int) -> Path:
+    """A whole checkpoint."""
+    checkpoint = folder / f"step-{step:06d}"
+    (checkpoint / "shards").mkdir(parents=True)
+    files = {"state.pt": b"weights after %d" % step, "shards/1": b"more"}
+    for name, content in files.items():
+        (checkpoint / name).write_bytes(content)
+    sums = [
+        {"path": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in files.items()
+    ]
+    (checkpoint / "manifest.json").write_text(json.dumps({"step": step, "files": sums}))
+    return checkpoint
+
+
+class FetchingBox:
+    """A box of a job that continues others."""
+
+    def __init__(self, folder: Path, *, pushed: Sequence[str] = (), start_from: str | None = None) -> None:
+        self.folder = folder
+        self.resume = folder / layout.RESUME
+        self.resume.mkdir(parents=True)
+        job = {"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60}
+        (folder / layout.JOB).write_text(json.dumps({**job, "pushed": pushed, "start_from": start_from}))
+
+    def fetch(self) -> tuple[int, str]:
+        """Exit code, and what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "trainer.fetch"],
+            env={**os.environ, "VASTRUN_BOX": str(self.folder)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stderr == ""
+        return done.returncode, done.stdout
+
+    @property
+    def held(self) -> list[str]:
+        return sorted(path.name for path in self.resume.iterdir())
+
+
+def test_the_newest_of_the_nearest_run_that_pushed_any_is_fetched(tmp_path: Path) -> None:
+    save(tmp_path / "older", 90)
+    for step in (20, 40):
+        save(tmp_path / "near", step)
+    urls = [f"file://{tmp_path / name}" for name in ("none", "near", "older")]
+    box = FetchingBox(tmp_path / "box", pushed=urls, start_from="file:///nowhere")
+    assert box.fetch() == (0, f"checkpoint step-000040 fetched from {urls[1]}, 0.0 MB\n")
+    assert box.held == ["latest.json", "step-000040"]
+    assert (box.resume / "step-000040/state.pt").read_bytes() == b"weights after 40"
+    assert json.loads((box.resume / "latest.json").read_text()) == {"step": 40, "path": "step-000040"}
+
+
+def test_what_came_with_the_bundle_stays_when_it_is_newer(tmp_path: Path) -> None:
+    save(tmp_path / "there", 40)
+    box = FetchingBox(tmp_path / "box", pushed=[f"file://{tmp_path / 'there'}"], start_from="file:///nowhere")
+    save(box.resume, 60)
+    assert box.fetch() == (0, "")
+    assert box.held == ["step-000060"]
+
+
+def cut_short(checkpoint: Path) -> None:
+    (checkpoint / "state.pt").write_bytes(b"weights")
+
+
+def not_all_there_yet(checkpoint: Path) -> None:
+    (checkpoint / "state.pt").unlink()
+
+
+def without_manifest(checkpoint: Path) -> None:
+    (checkpoint / "manifest.json").unlink()
+
+
+def leading_elsewhere(checkpoint: Path) -> None:
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    manifest["files"][0]["path"] = "../../../escaped"
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("damage", [cut_short, not_all_there_yet, without_manifest, leading_elsewhere])
+def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Any, tmp_path: Path) -> None:
+    for step in (20, 40):
+        newest = save(tmp_path / "there", step)
+    damage(newest)
+    box = FetchingBox(tmp_path / "box", start_from=f"file://{tmp_path / 'there'}")
+    code, out = box.fetch()
+    assert code == 0
+    assert "step-000040" in out.splitlines()[0]
+    assert "is not whole" in out.splitlines()[0]
+    assert box.held == ["latest.json", "step-000020"]
+
+
+def test_without_the_checkpoint_that_it_must_start_from_a_job_does_not_begin(tmp_path: Path) -> None:
+    box = FetchingBox(tmp_path / "box", pushed=["nowhere://x"], start_from=f"file://{tmp_path / 'none'}")
+    code, out = box.fetch()
+    assert code == 1
+    assert "no checkpoint is fetched from nowhere://x" in out
+    assert "there is no whole checkpoint at" in out.splitlines()[-1]
+
+
+def test_a_run_that_pushed_nothing_is_continued_from_nothing(tmp_path: Path) -> None:
+    assert FetchingBox(tmp_path / "box", pushed=[f"file://{tmp_path / 'none'}"]).fetch() == (0, "")
+
+
+def test_a_checkpoint_comes_back_from_a_bucket(bucket: Any, tmp_path: Path) -> None:
+    for path in save(tmp_path / "saved", 60).rglob("*"):
+        if path.is_file():
+            key = f"demo/otter/{path.relative_to(tmp_path / 'saved')}"
+            bucket.put_object(Bucket="models", Key=key, Body=path.read_bytes())
+    bucket.put_object(Bucket="models", Key="demo/otter/step-000080/manifest.json", Body=b"{}")
+    box = FetchingBox(tmp_path / "box", pushed=["s3://models/demo/otter"])
+    code, out = box.fetch()
+    assert (code, len(out.splitlines())) == (0, 2), out
+    assert box.held == ["latest.json", "step-000060"]
+    assert (box.resume / "step-000060/shards/1").read_bytes() == b"more"
