@@ -43,6 +43,10 @@ class Place:
         """The rendezvous, as torch writes it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    def ranks(self, each: int) -> range:
+        """The ranks of this node when every node has `each`: numbered from the first node to the last."""
+        return range(self.node * each, (self.node + 1) * each)
+
 
 def place_of(nodes: int, environ: Mapping[str, str]) -> Place:
     """What VASTRUN_NODE and VASTRUN_RENDEZVOUS say. Raises ValueError; OSError when the host is unknown."""
@@ -54,11 +58,6 @@ def place_of(nodes: int, environ: Mapping[str, str]) -> Place:
     return Place(
         node=node, nodes=nodes, host=host, port=port, address=address, interface=_interface_of(address)
     )
-
-
-def local_ranks(job: Job, place: Place) -> range:
-    """The ranks of this node: they are numbered from the first node to the last."""
-    return range(place.node * job.ranks, (place.node + 1) * job.ranks)
 
 
 def network_environment(place: Place) -> dict[str, str]:

@@ -48,6 +48,10 @@ class Hang:
     """The innermost frame of its main thread: `file:line function`."""
     stacks: tuple[str, ...]
     """Files with the stacks of all ranks, relative to the box's folder."""
+    waits: tuple[str, ...] = ()
+    """Who waits for others, and in what: `rank 0 in backward`."""
+    in_collective: bool = False
+    """It stood in a collective itself: the rank it waited for is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,18 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from trainer import layout
 from trainer.job import Job
+from trainer.nodes import Place, place_of
 from trainer.records import write_json
 from trainer.supervision.processes import die_with_parent
 
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
 _RENDEZVOUS_S = 60
-_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,31 +51,19 @@ def main() -> NoReturn:
     die_with_parent(supervisor)
     logging.disable(logging.ERROR)  # torch tells each end in three lines, the supervisor in one
     box = Path(os.environ["VASTRUN_BOX"])
-    failures = _run_ranks(Job.read(box).run_id, world_size, box)
+    failures = _run_ranks(Job.read(box), world_size, box)
     record = AgentRecord(at=time.time(), world_size=world_size, failures=failures)
     write_json(box / layout.AGENT, asdict(record))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
 
 
-def _run_ranks(run_id: str, world_size: int, box: Path) -> tuple[AgentFailure, ...]:
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.launcher.api import elastic_launch
 
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=world_size,
-        run_id=run_id,
-        role="rank",
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",  # the kernel picks the port while it is being bound: no race
-        rdzv_configs={"timeout": _RENDEZVOUS_S},
-        local_addr=_LOOPBACK,
-        max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
-        logs_specs=DefaultLogsSpecs(log_dir=str(box / layout.RANKS / "elastic")),
-    )
+    place = place_of(job.nodes, os.environ)
+    config = launch_config(job, place, count, log_dir=str(box / layout.RANKS / "elastic"))
     program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
     try:
         elastic_launch(config, sys.executable)(*program)
@@ -84,6 +75,28 @@ def _run_ranks(run_id: str, world_size: int, box: Path) -> tuple[AgentFailure, .
             for rank, f in sorted(error.failures.items())
         )
     return ()
+
+
+def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> LaunchConfig:
+    """How torch's launcher starts `count` ranks here, and as many on every other node."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.launcher.api import LaunchConfig
+
+    from trainer.rendezvous import IN_ORDER
+
+    return LaunchConfig(
+        min_nodes=place.nodes,
+        max_nodes=place.nodes,
+        nproc_per_node=count,
+        run_id=job.run_id,
+        role="rank",
+        rdzv_backend="c10d" if place.nodes == 1 else IN_ORDER,
+        rdzv_endpoint=place.endpoint,  # of one node port 0: the kernel picks one while binding it, so no race
+        rdzv_configs={"join_timeout": _RENDEZVOUS_S, "is_host": place.is_host, "node": place.node},
+        local_addr=place.address,
+        max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
+        logs_specs=DefaultLogsSpecs(log_dir=log_dir),
+    )
 
 
 if __name__ == "__main__":

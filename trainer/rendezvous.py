@@ -13,7 +13,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
-BACKEND = "c10d-in-order"
+IN_ORDER = "c10d-in-order"
 
 
 class InOrder(RendezvousHandler):
@@ -26,7 +26,7 @@ class InOrder(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         met = self._c10d.next_rendezvous()
-        where = RendezvousStoreInfo.build(self._node, PrefixStore(BACKEND, met.store), self._address)
+        where = RendezvousStoreInfo.build(self._node, PrefixStore(IN_ORDER, met.store), self._address)
         return RendezvousInfo(met.store, self._node, met.world_size, where)
 
     def num_nodes_waiting(self) -> int:
@@ -34,7 +34,7 @@ class InOrder(RendezvousHandler):
         return 0
 
     def get_backend(self) -> str:
-        return BACKEND
+        return IN_ORDER
 
     @property
     def use_agent_store(self) -> bool:
@@ -62,6 +62,4 @@ def create(parameters: RendezvousParameters) -> RendezvousHandler:
     return InOrder(met, node, parameters.local_addr)
 
 
-def register() -> None:
-    """A LaunchConfig may name BACKEND from now on."""
-    rendezvous_handler_registry.register(BACKEND, create)
+rendezvous_handler_registry.register(IN_ORDER, create)

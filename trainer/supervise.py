@@ -16,12 +16,14 @@ from pathlib import Path
 
 from trainer import layout
 from trainer.job import Job
+from trainer.nodes import place_of, torchrun_line
 from trainer.outcome import Attempt, Outcome, Reason
 from trainer.records import write_atomically
 from trainer.supervision.attempt import DRAIN_S, RESERVE, Begin, put_aside, run_attempt
 from trainer.supervision.conclude import attempt_of, conclude, nothing_started, stopped_between
 from trainer.supervision.gpus import healthy_gpus
 from trainer.supervision.launch import Launch
+from trainer.supervision.link import Link
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
@@ -54,7 +56,8 @@ def main(begin: Begin = Launch.begin) -> int:
     reserve = _reserve(box)
     try:
         job = Job.read(box)
-        outcome = _supervise(box, job, stop, begin)
+        with Link(place=place_of(job.nodes, os.environ), run_id=job.run_id) as link:
+            outcome = _supervise(box, job, stop, begin, link)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)
@@ -73,13 +76,15 @@ def _reserve(box: Path) -> Path:
     return path
 
 
-def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin) -> Outcome:
+def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link) -> Outcome:
     """Attempt after attempt, until one is the last."""
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {shlex.join(job.command or ('trainer.train',))} on {job.ranks} rank(s)")
+    log.say(f"as {torchrun_line(job, link.place)}")
+    link.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = Start(world_size=job.ranks), list[Attempt]()
     while True:
-        watched = run_attempt(box, job, start, begin, stop, log)
+        watched = run_attempt(box, job, start, begin, stop, log, link)
         history.append(attempt_of(box, watched))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         following = next_start(job, history, start, _healthy(job, history[-1]))

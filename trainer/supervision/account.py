@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainer.nodes import Place
 from trainer.outcome import Hang, RankEnd, Reason
 from trainer.ranks import AgentRecord
 from trainer.supervision.launch import AGENT_LOG
@@ -39,6 +40,11 @@ class Watched:
     """The kernel killed something for want of memory meanwhile."""
     disk_full: bool = False
     """There was no room left when the ranks had ended."""
+    place: Place = field(default_factory=Place)
+    elsewhere: tuple[DatedEnd, ...] = ()
+    """How the ranks of the other nodes ended."""
+    lost: tuple[int, ...] = ()
+    """Nodes that could not be reached any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +59,22 @@ class Account:
 
 def account_of(box: Path, watched: Watched) -> Account:
     """What happened, and to which rank."""
-    ends = read_ends(box, watched.world_size, watched.processes, watched.agent, training=watched.training)
+    ends = (*ends_here(box, watched), *watched.elsewhere)
     first = first_failure(ends, watched.killed)
     blamed = first if first is not None and _blamed(first, watched) else None
     reason, detail = _reason(box, ends, first, watched)
     return Account(
         reason=reason,
         detail=detail,
-        ranks=told(ends, blamed, watched.killed),
+        ranks=tuple(sorted(told(ends, blamed, watched.killed), key=lambda end: end.rank)),
         first_failure=blamed.end if blamed else None,
     )
+
+
+def ends_here(box: Path, watched: Watched) -> tuple[DatedEnd, ...]:
+    """How the ranks of this node ended."""
+    ranks = watched.place.ranks(watched.world_size // watched.place.nodes)
+    return read_ends(box, ranks, watched.processes, watched.agent, training=watched.training)
 
 
 def _blamed(first: DatedEnd, watched: Watched) -> bool:
@@ -76,10 +88,12 @@ def _reason(
     box: Path, ends: Sequence[DatedEnd], first: DatedEnd | None, watched: Watched
 ) -> tuple[Reason, str]:
     """The class of what happened, and one line about it."""
-    if first is None:
-        return "finished", f"all {len(ends)} ranks exited 0"
     if watched.hang is not None:
         return "hang", _hang_line(watched.hang)
+    if watched.lost and (first is None or reason_of_end(first.end) == "communication"):
+        return "communication", f"node {', '.join(map(str, watched.lost))} cannot be reached any more"
+    if first is None:
+        return "finished", f"all {len(ends)} ranks exited 0"
     if _blamed(first, watched):
         reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
         if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
@@ -93,7 +107,10 @@ def _reason(
 def _hang_line(hang: Hang) -> str:
     where = _where(hang.step, hang.phase)
     frame = f", in {hang.frame}" if hang.frame else ""
-    return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}"
+    # When all wait, what they wait in is where it went wrong.
+    all_wait = hang.in_collective and len(hang.waits) > 1
+    apart = f"; waiting: {', '.join(hang.waits)}" if all_wait else ""
+    return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}{apart}"
 
 
 def _failure_line(end: RankEnd, reason: Reason) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from trainer import layout
 from trainer.job import Job
+from trainer.nodes import network_environment
 from trainer.supervision.account import Watched
 from trainer.supervision.environment import rank_environment
+from trainer.supervision.joint import joint
 from trainer.supervision.launch import AGENT_LOG, Launch
+from trainer.supervision.link import Link
 from trainer.supervision.processes import memory_kills
 from trainer.supervision.progress import Progress
 from trainer.supervision.pushing import PUSH_LOG, begin_pushing
@@ -44,21 +47,23 @@ _OF_ONE_ATTEMPT = (
 
 
 def run_attempt(
-    box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog
+    box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, link: Link
 ) -> Watched:
     """Starts the ranks and returns when none of them, nor anything that they started, is left."""
-    started_at, memory_kills_before = time.time(), memory_kills()
-    launch = begin(box, start.world_size, rank_environment(job, start, box, os.environ))
+    started_at, memory_kills_before, place = time.time(), memory_kills(), link.place
+    inherited = {**os.environ, **network_environment(place)}
+    launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
     begin_pushing(box, job)
-    log.follow(_tails(box, start.world_size))
-    watch = Watch(box=box, job=job, launch=launch, log=log, stop=stop, progress=Progress(box=box))
+    log.follow(_tails(box, place.ranks(start.world_size)))
+    watch = Watch(box=box, job=job, launch=launch, log=log, stop=stop, link=link, progress=Progress(box=box))
     watch.until_over()
     agent = launch.end(within_s=_AGENT_S)
     log.drain(within_s=DRAIN_S)
     watch.report()
-    return Watched(
+    watched = Watched(
         started_at=started_at,
-        world_size=start.world_size,
+        place=place,
+        world_size=start.world_size * place.nodes,
         training=job.train is not None,
         processes=launch.processes(),
         agent=agent,
@@ -70,6 +75,7 @@ def run_attempt(
         memory_killed=memory_kills() > memory_kills_before,
         disk_full=shutil.disk_usage(box).free < RESERVE,
     )
+    return joint(box, watched, link)
 
 
 def put_aside(box: Path, attempt: int) -> None:
@@ -81,12 +87,9 @@ def put_aside(box: Path, attempt: int) -> None:
             (box / name).rename(folder / Path(name).name)
 
 
-def _tails(box: Path, world_size: int) -> tuple[Tail, ...]:
+def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
     """Whose output becomes the log of the run."""
-    ranks = [
-        Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}")
-        for rank in range(world_size)
-    ]
+    ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
     agent = Tail(path=box / AGENT_LOG, source=SUPERVISOR)
     push = Tail(path=box / PUSH_LOG, source="push")
     return (agent, push, *ranks)

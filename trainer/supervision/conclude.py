@@ -14,6 +14,7 @@ from trainer.job import Job
 from trainer.outcome import Attempt, Outcome
 from trainer.supervision.account import Account, Watched, account_of
 from trainer.supervision.evidence import read_checkpoint, read_final, read_wandb, run_checks
+from trainer.supervision.link import LinkError
 from trainer.supervision.progress import last_loss
 
 
@@ -57,7 +58,8 @@ def conclude(box: Path, job: Job, watched: Watched, attempts: Sequence[Attempt] 
         checkpoint=read_checkpoint(box),
         scores=final.scores if final else None,
         wandb=read_wandb(box),
-        checks=run_checks(job.success, box, account.ranks),
+        # What a program proves lies on the first node.
+        checks=run_checks(job.success if watched.place.is_host else None, box, account.ranks),
         attempts=tuple(attempts),
     )
 
@@ -72,7 +74,7 @@ def nothing_started(error: BaseException, job: Job | None, started_at: float) ->
     """The evidence when the supervisor itself could not do its work."""
     return Outcome(
         kind="train" if job and job.train else "command",
-        reason="error",
+        reason="communication" if isinstance(error, LinkError) else "error",
         detail=f"the supervisor failed: {type(error).__name__}: {error}",
         started_at=started_at,
         ended_at=time.time(),

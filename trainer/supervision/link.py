@@ -42,6 +42,8 @@ class Word:
     node: int
     stop_cause: str | None = None
     """It was asked to stop."""
+    stopped_at: float | None = None
+    """When it asked its ranks to stop; epoch seconds."""
     failing: bool = False
     """A rank of its has failed."""
     stalled: bool = False
@@ -124,8 +126,8 @@ class Link:
 
     @property
     def failing(self) -> bool:
-        """The ranks of another node fail: those of this one cannot go on."""
-        return bool(self.lost) or any(word.failing or word.stalled for word in self.others.values())
+        """A rank of another node has failed, or nobody knows: those of this one cannot go on."""
+        return bool(self.lost) or any(word.failing for word in self.others.values())
 
     @property
     def stalled(self) -> bool:
@@ -168,13 +170,11 @@ class Link:
 
     def wait_until_ended(self) -> None:
         """Every other node's ranks have ended. Not much is waited for once some rank has failed."""
-        deadline = None
-        while not self.ended:
+        deadline = float("inf")
+        while not self.ended and time.monotonic() < deadline:
             self.listen()
-            if deadline is None and (self.failing or self.word.failing or self.word.stop_cause):
-                deadline = time.monotonic() + ENDING_S
-            if deadline is not None and time.monotonic() > deadline:
-                return
+            if self.failing or self.stalled or self.word.failing or self.word.stop_cause:
+                deadline = min(deadline, time.monotonic() + ENDING_S)
             time.sleep(_LOOK_EVERY_S)
         self._say()
 
@@ -218,8 +218,7 @@ class Link:
         self.lost.update(node for node in word.lost if node != self.place.node)
 
     def _drop(self, line: _Line) -> None:
-        """Whoever was behind that line is lost, unless nothing more is to be heard; before all are here it may
-        come again."""
+        """Whoever was behind it is lost, unless its ranks have ended; before all are here it may return."""
         line.socket.close()
         self._lines.remove(line)
         if line.node is None:

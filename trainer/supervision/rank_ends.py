@@ -32,7 +32,7 @@ class DatedEnd:
     end: RankEnd
     at: float
     early: bool = False
-    """It exited 0 and had not finished."""
+    """It exited 0, had not finished, and others were still there."""
 
     @property
     def failed(self) -> bool:
@@ -52,7 +52,7 @@ class OwnRecord:
 
 def read_ends(
     box: Path,
-    world_size: int,
+    ranks: Iterable[int],
     processes: Iterable[RankProcess],
     agent: AgentRecord | None,
     *,
@@ -63,8 +63,9 @@ def read_ends(
     `training`: the ranks are of the onboard trainer, which says when it has finished.
     """
     started = {process.rank: process for process in processes}
-    ends = [_read_end(box, rank, started.get(rank), agent) for rank in range(world_size)]
-    return tuple(replace(dated, early=training and _is_early(dated.end)) for dated in ends)
+    ends = [_read_end(box, rank, started.get(rank), agent) for rank in ranks]
+    torn = training and any(dated.end.exit_code != 0 for dated in ends)
+    return tuple(replace(dated, early=torn and _is_early(dated.end)) for dated in ends)
 
 
 def left_early(box: Path, process: RankProcess) -> bool:

@@ -32,6 +32,10 @@ class Frame:
         """`file:line function`, the path as short as it is clear."""
         return f"{_short(self.file, box)}:{self.line} {self.function}"
 
+    def is_library(self) -> bool:
+        """False for the user's own code, and for ours."""
+        return self.file.startswith("<") or _LIBRARY.search(self.file) is not None
+
 
 def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple[str, ...]:
     """Stacks of the ranks, each by the pid of its program, in `run/stacks`: the files, relative to the box.
@@ -66,7 +70,7 @@ def main_thread(text: str) -> tuple[Frame, ...]:
 def top_frame(frames: Iterable[Frame]) -> Frame | None:
     """The innermost frame of the user's own code; of any code when there is none of theirs."""
     frames = tuple(frames)
-    return next((f for f in frames if not _is_library(f.file)), next(iter(frames), None))
+    return next((f for f in frames if not f.is_library()), next(iter(frames), None))
 
 
 def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
@@ -118,10 +122,6 @@ def _copy_dump(log: Path, offset: int, target: Path) -> None:
     if start >= 0:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text[start:], encoding="utf-8")
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith("<") or _LIBRARY.search(file) is not None
 
 
 def _short(file: str, box: Path) -> str:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from trainer.job import Job
+from trainer.outcome import Hang
+from trainer.supervision.stacks import Frame
 
 STARTING = ("", "start")
-_WAITING = ("torch/distributed/", "torch/autograd/", "torch/nn/parallel/")
-_SLOW = ("eval", "checkpoint")
-_ORDER = ("", "start", "data", "forward", "step", "backward", "optimizer", "eval", "checkpoint", "done")
+_SLOW = ("compile", "eval", "checkpoint")
+_ORDER = (
+    *STARTING,
+    *("data", "compile", "forward", "step", "backward", "optimizer", "eval", "checkpoint", "done"),
+)
+_BACKWARD = "torch/autograd/"
+_COLLECTIVES = "torch/distributed/distributed_c10d.py"
+_WAITING = (_BACKWARD, "torch/distributed/", "torch/nn/parallel/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,12 +28,22 @@ class Limits:
 
     stall_s: float
     start_s: float
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Of the slow stages that have one of their own."""
+
+    @classmethod
+    def of_job(cls, job: Job) -> Limits:
+        """What the job says."""
+        own = asdict(job.train.limits) if job.train else {}
+        stages = {name.removesuffix("_s"): seconds for name, seconds in own.items() if seconds is not None}
+        return cls(stall_s=job.stall_s, start_s=job.start_s, stages=stages)
 
     def of(self, stage: str) -> float:
         """Seconds a rank may stand still in this stage."""
         if stage in STARTING:
             return self.start_s
-        return max(self.stall_s, self.start_s) if stage in _SLOW else self.stall_s
+        usual = max(self.stall_s, self.start_s) if stage in _SLOW else self.stall_s
+        return self.stages.get(stage, usual)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +56,8 @@ class Standing:
     """Empty: it never beat."""
     still_s: float
     """Seconds since it last moved."""
-    frames: tuple[str, ...] = ()
-    """Files of its main thread's stack, innermost first; known once it was dumped."""
+    frames: tuple[Frame, ...] = ()
+    """Its main thread's stack, innermost first; known once it was dumped."""
 
 
 def stalled(standings: Iterable[Standing], limits: Limits) -> bool:
@@ -57,16 +78,42 @@ def comparable(standings: Sequence[Standing], silent_s: float | None) -> tuple[S
 
 
 def stuck(standings: Sequence[Standing]) -> Standing:
-    """The rank the others wait for: the furthest behind; of equals, the one that waits for nobody."""
-    if all(s.stage for s in standings):
-        return min(standings, key=lambda s: (s.step, _order(s.stage), waits_for_others(s), s.rank))
-    return min(standings, key=lambda s: (waits_for_others(s), s.step, s.rank))
+    """The rank the others wait for.
+
+    One that waits for nobody comes before those that wait in a collective. When all wait, it is the one whose
+    collective differs from that of the most. Of equals it is the furthest behind.
+    """
+    count = Counter(collective_of(s) for s in standings)
+
+    def rank_of(s: Standing) -> tuple[bool, int, int, int, bool, int]:
+        waits_in = collective_of(s)
+        step, stage = (s.step, _order(s.stage)) if s.stage else (0, 0)
+        return waits_in is not None, count[waits_in], step, stage, not _by_hand(s), s.rank
+
+    return min(standings, key=rank_of)
 
 
-def waits_for_others(standing: Standing) -> bool:
-    """True when the innermost frame is a collective, or a backward pass, which runs collectives."""
-    innermost = standing.frames[0] if standing.frames else ""
-    return any(place in innermost for place in _WAITING)
+def first_stuck(hangs: Sequence[Hang]) -> Hang:
+    """Of the ranks that are stuck on several nodes, the one that the others wait for."""
+    if all(hang.phase for hang in hangs):
+        return min(hangs, key=lambda h: (h.step, _order(h.phase), h.in_collective, h.rank))
+    return min(hangs, key=lambda h: (h.in_collective, h.step, h.rank))
+
+
+def collective_of(standing: Standing) -> str | None:
+    """What it waits for others in: a collective's name, or `backward`, which runs some; None: in nothing."""
+    for frame in itertools.takewhile(Frame.is_library, standing.frames):
+        if _BACKWARD in frame.file:
+            return "backward"
+        if any(place in frame.file for place in _WAITING):
+            return frame.function
+    return None
+
+
+def _by_hand(standing: Standing) -> bool:
+    """True when it called the collective itself; others come from the strategy, on all ranks alike."""
+    torchs = [f.file for f in itertools.takewhile(Frame.is_library, standing.frames)]
+    return any(_COLLECTIVES in file for file in torchs) and not any(_BACKWARD in file for file in torchs)
 
 
 def _order(stage: str) -> int:

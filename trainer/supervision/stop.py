@@ -11,9 +11,11 @@ _CAUSES = ("stopped", "time_limit", "money_limit")
 
 @dataclass(kw_only=True)
 class StopRequest:
-    """Comes as a file, or as SIGTERM or SIGINT to the supervisor."""
+    """Comes as a file, as SIGTERM or SIGINT to the supervisor, or from the supervisor of another node."""
 
     path: Path
+    heard: str | None = None
+    """The cause that another node was told."""
     _signalled: bool = False
 
     @classmethod
@@ -30,7 +32,7 @@ class StopRequest:
         try:
             said = self.path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            return _CAUSES[0] if self._signalled else None
+            return _CAUSES[0] if self._signalled else self.heard
         return said if said in _CAUSES else _CAUSES[0]
 
     def _note(self, _number: int, _frame: object) -> None:

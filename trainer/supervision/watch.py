@@ -10,13 +10,14 @@ from trainer import layout
 from trainer.job import Job
 from trainer.outcome import Hang
 from trainer.supervision.launch import Launch
+from trainer.supervision.link import Link
 from trainer.supervision.processes import reap_orphans
 from trainer.supervision.progress import Progress, write_status
 from trainer.supervision.rank_ends import left_early, signal_name
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.stacks import Frame, main_thread, top_frame
-from trainer.supervision.stall import Limits, Standing, comparable, stalled, stuck
+from trainer.supervision.stall import Limits, Standing, collective_of, comparable, stalled, stuck
 from trainer.supervision.stop import StopRequest
 
 _LOOK_EVERY_S = 0.1
@@ -42,6 +43,7 @@ class Watch:
     launch: Launch
     log: MergedLog
     stop: StopRequest
+    link: Link
     progress: Progress
     hang: Hang | None = None
     stopped_at: float | None = None
@@ -54,6 +56,7 @@ class Watch:
         reported = 0.0
         while self.launch.agent.poll() is None:
             self.log.pump()
+            self._talk()
             if time.monotonic() - reported >= _REPORT_EVERY_S:
                 reported = time.monotonic()
                 self.report()
@@ -76,15 +79,25 @@ class Watch:
         if self.stop.cause is not None:
             return self._stop(standings)
         if self._failed(processes):
+            self.link.tell(failing=True)
             return self._lasted("failed", FAILED_GRACE_S) and self._kill()
+        if self.link.failing:
+            return not standings or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not standings:
             return self._without_ranks(processes)
-        return self._hangs(standings)
+        return self._stalled(standings) and self._hangs(standings)
+
+    def _talk(self) -> None:
+        """The other nodes know when this one is asked to stop, and it knows when they are."""
+        self.link.listen()
+        self.stop.heard = self.link.stop_cause
+        self.link.tell(stop_cause=self.stop.cause)
 
     def _stop(self, standings: tuple[Standing, ...]) -> bool:
         if self.stopped_at is None:
             self.stopped_at = time.time()
             self.log.say(f"asked to stop: {self.stop.cause}")
+            self.link.tell(stopped_at=self.stopped_at)
         self.launch.ask_to_stop()
         saving = any(standing.stage == "checkpoint" for standing in standings)
         late = self._lasted("stop", SAVING_GRACE_S if saving else STOP_GRACE_S)
@@ -99,19 +112,23 @@ class Watch:
 
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
         """The agent lives and no rank does: it has not started them yet, or it should have left."""
+        if processes and not self.link.ended:
+            return False  # it waits for those of the other nodes
         name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
         return self._lasted(name, limit_s)
 
-    def _hangs(self, standings: tuple[Standing, ...]) -> bool:
-        limits = Limits(stall_s=self.job.stall_s, start_s=self.job.start_s)
+    def _stalled(self, standings: tuple[Standing, ...]) -> bool:
         telling = comparable(standings, self.log.silent_s)
-        if not stalled(telling, limits):
-            return False
+        return self.link.stalled or stalled(telling, Limits.of_job(self.job))
+
+    def _hangs(self, standings: tuple[Standing, ...]) -> bool:
+        self.link.tell(stalled=True)
+        telling = comparable(standings, self.log.silent_s)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=DUMP_S)
-        stacks = {standing.rank: self._stack(standing.rank) for standing in telling}
-        culprit = stuck([replace(s, frames=tuple(f.file for f in stacks[s.rank])) for s in telling])
-        frame = top_frame(stacks[culprit.rank])
+        dumped = [replace(standing, frames=self._stack(standing.rank)) for standing in telling]
+        culprit = stuck(dumped)
+        frame = top_frame(culprit.frames)
         self.hang = Hang(
             rank=culprit.rank,
             step=culprit.step,
@@ -119,6 +136,8 @@ class Watch:
             stalled_s=round(culprit.still_s, 1),
             frame=frame.text(self.box) if frame else "",
             stacks=files,
+            in_collective=collective_of(culprit) is not None,
+            waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := collective_of(s))),
         )
         return self._kill()
 

@@ -4,26 +4,78 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.supervision.stall import Limits, Standing, comparable, stalled, stuck
+from tests.trainer.supervision.launches import job_of
+from trainer.job import Job
+from trainer.records import read_as
+from trainer.supervision.stacks import Frame
+from trainer.supervision.stall import Limits, Standing, collective_of, comparable, stalled, stuck
 
 LIMITS = Limits(stall_s=10, start_s=60)
-COLLECTIVE = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
-BACKWARD = "/venv/lib/python3.11/site-packages/torch/autograd/graph.py"
+TORCH = "/venv/lib/python3.11/site-packages/torch"
+USER = Frame(file="/box/code/train.py", line="12", function="main")
+
+
+def call(place: str, function: str) -> Frame:
+    return Frame(file=f"{TORCH}/{place}", line="1", function=function)
+
+
+def collective(name: str) -> tuple[Frame, ...]:
+    return (
+        call("distributed/distributed_c10d.py", name),
+        call("distributed/c10d_logger.py", "wrapper"),
+        USER,
+    )
+
+
+COLLECTIVE = collective("all_reduce")
+BACKWARD = (call("autograd/graph.py", "_engine_run_backward"), call("_tensor.py", "backward"), USER)
+GATHER = (
+    call("_ops.py", "__call__"),
+    call("distributed/fsdp/_fully_shard/_fsdp_param_group.py", "wait_for_unshard"),
+    call("nn/modules/module.py", "_call_impl"),
+    USER,
+)
+SLEEP = (Frame(file="/usr/lib/python3.11/threading.py", line="331", function="wait"), USER)
 
 
 def at(
-    rank: int = 0, step: int = 5, stage: str = "forward", still_s: float = 0.0, frame: str = "train.py"
+    rank: int = 0,
+    step: int = 5,
+    stage: str = "forward",
+    still_s: float = 0.0,
+    frames: tuple[Frame, ...] = (USER,),
 ) -> Standing:
-    return Standing(rank=rank, step=step, stage=stage, still_s=still_s, frames=(frame,))
+    return Standing(rank=rank, step=step, stage=stage, still_s=still_s, frames=frames)
 
 
 @pytest.mark.parametrize(
     ("stage", "limit_s"),
-    [("forward", 10), ("step", 10), ("done", 10), ("start", 60), ("", 60), ("eval", 60), ("checkpoint", 60)],
+    [
+        ("forward", 10),
+        ("step", 10),
+        ("done", 10),
+        ("start", 60),
+        ("", 60),
+        ("compile", 60),
+        ("eval", 60),
+        ("checkpoint", 60),
+    ],
 )
 def test_each_stage_has_its_limit(stage: str, limit_s: float) -> None:
     assert not stalled([at(stage=stage, still_s=limit_s - 0.1)], LIMITS)
     assert stalled([at(stage=stage, still_s=limit_s + 0.1)], LIMITS)
+
+
+def test_a_job_may_give_a_slow_stage_a_limit_of_its_own() -> None:
+    train = {"steps": 5, "limits": {"compile_s": 100, "checkpoint_s": 3}}
+    limits = Limits.of_job(read_as(Job, job_of(train=train, stall_s=10, start_s=60)))
+    assert [limits.of(stage) for stage in ("start", "compile", "forward", "eval", "checkpoint")] == [
+        60,
+        100,
+        10,
+        60,
+        3,
+    ]
 
 
 def test_one_rank_that_stands_still_is_enough() -> None:
@@ -38,9 +90,27 @@ def test_within_a_step_the_earlier_stage_is_behind() -> None:
     assert stuck([at(rank=0, stage="backward"), at(rank=1, stage="data")]).rank == 1
 
 
-@pytest.mark.parametrize("waiting", [COLLECTIVE, BACKWARD])
-def test_of_ranks_at_the_same_place_the_one_that_waits_for_nobody_is_stuck(waiting: str) -> None:
-    assert stuck([at(rank=0, frame=waiting), at(rank=1, frame="code/model.py")]).rank == 1
+@pytest.mark.parametrize("waiting", [COLLECTIVE, BACKWARD, GATHER])
+def test_the_rank_that_waits_for_nobody_is_stuck_wherever_it_stands(waiting: tuple[Frame, ...]) -> None:
+    assert stuck([at(rank=0, frames=waiting), at(rank=1, frames=SLEEP)]).rank == 1
+    assert stuck([at(rank=0, frames=waiting), at(rank=1, stage="backward", frames=SLEEP)]).rank == 1
+
+
+def test_of_ranks_that_all_wait_the_one_in_another_collective_is_stuck() -> None:
+    most = [at(rank=rank, stage="backward", frames=BACKWARD) for rank in (0, 2, 3)]
+    assert stuck([*most, at(rank=1, stage="backward", frames=collective("broadcast"))]).rank == 1
+
+
+@pytest.mark.parametrize("others", [BACKWARD, GATHER])
+def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(others: tuple[Frame, ...]) -> None:
+    apart = at(rank=1, frames=collective("broadcast"))
+    assert stuck([at(rank=0, frames=others), apart]).rank == 1
+
+
+def test_a_hook_of_the_users_own_in_a_backward_pass_waits_for_nobody() -> None:
+    assert collective_of(at(frames=(USER, *BACKWARD))) is None
+    assert collective_of(at(frames=BACKWARD)) == "backward"
+    assert collective_of(at(frames=GATHER)) == "wait_for_unshard"
 
 
 def test_a_stage_of_the_users_own_is_compared_like_a_step() -> None:
@@ -64,5 +134,5 @@ def test_without_heartbeats_and_before_the_first_line_the_start_limit_holds() ->
 
 
 def test_without_heartbeats_the_rank_that_waits_for_nobody_is_stuck() -> None:
-    silent = [at(rank=0, stage="", frame=COLLECTIVE), at(rank=1, stage="", frame="code/model.py")]
+    silent = [at(rank=0, stage="", frames=COLLECTIVE), at(rank=1, stage="")]
     assert stuck(comparable(silent, silent_s=99)).rank == 1
