@@ -1,0 +1,69 @@
+"""GPUs under watch, with an NVML that answers as NVIDIA's does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import eventually
+from trainer.telemetry.gpus import GpuFigures, GpuWatch, Sample, figures_of
+
+NVML = """
+from types import SimpleNamespace
+
+NVML_TEMPERATURE_GPU = 0
+
+
+class NVMLError(Exception):
+    pass
+
+
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByUUID(uuid): return {"GPU-a": 0, "GPU-b": 1}[uuid]
+def nvmlDeviceGetUtilizationRates(gpu): return SimpleNamespace(gpu=(90, 70)[gpu])
+def nvmlDeviceGetMemoryInfo(gpu): return SimpleNamespace(used=(1 << 30, 3 << 30)[gpu])
+def nvmlDeviceGetTemperature(gpu, sensor): return (61, 88)[gpu]
+def nvmlDeviceGetCurrentClocksEventReasons(gpu): return (0x4, 0x20)[gpu]
+
+
+def nvmlDeviceGetPowerUsage(gpu):
+    raise NVMLError("Not Supported")
+"""
+
+
+def test_what_the_gpus_do_is_told_and_a_hot_one_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pynvml.py").write_text(NVML)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    watch, seen = GpuWatch(["GPU-a", "GPU-b"]), []
+    eventually(lambda: seen.append(watch.look()) or seen[-1] is not None, within_s=10)
+    watch.end()
+    assert seen[-1] == GpuFigures(
+        gpu_load=pytest.approx(0.8),
+        gpu_memory_mib=3072,
+        gpu_power_w=None,
+        gpu_temperature_c=88,
+        gpu_slowed=1.0,
+    )
+    assert capsys.readouterr().out == "GPU 1 is slowed down by heat\n"
+
+
+def test_without_nvml_it_is_said_once_and_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pynvml.py").write_text(NVML + "\ndef nvmlInit(): raise NVMLError('Driver Not Loaded')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    watch = GpuWatch(["GPU-a"])
+    watch.end()
+    assert watch.look() is None
+    assert capsys.readouterr().out == "GPUs are not watched: Driver Not Loaded\n"
+
+
+def test_power_is_of_all_gpus_together() -> None:
+    sample = Sample(load=0.5, memory_mib=1.0, power_w=300.0, temperature_c=50.0)
+    assert figures_of([[sample, sample], [sample, sample]]).gpu_power_w == 600.0

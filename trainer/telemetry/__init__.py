@@ -1,0 +1,1 @@
+"""Telemetry: what a training tells of itself, at no cost that can be measured."""

@@ -1,0 +1,128 @@
+"""GPUs while they train: load, memory, power, heat and slow clocks, read from NVML in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+_EVERY_S = 1.0
+_MIB = 1 << 20
+_SLOWED_BY = {0x20: "heat", 0x40: "heat", 0x80: "its power supply", 0x08: "its hardware"}
+"""NVML's `ClocksEventReason`s that tell of a fault; a GPU at its power limit has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFigures:
+    """Of all GPUs of the job, since the last look. None: this kind of GPU does not say."""
+
+    gpu_load: float | None
+    """The share of the time in which any kernel ran, in the mean."""
+    gpu_memory_mib: float | None
+    """Of the fullest."""
+    gpu_power_w: float | None
+    """Of all together."""
+    gpu_temperature_c: float | None
+    """Of the hottest."""
+    gpu_slowed: float | None
+    """The share of the time in which a fault slowed at least one of them down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One GPU, once."""
+
+    load: float | None
+    memory_mib: float | None
+    power_w: float | None
+    temperature_c: float | None
+    slowed_by: str | None = None
+
+
+class GpuWatch:
+    """Looks at GPUs once a second from its begin on. Without NVML it says so once, and knows nothing."""
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self._uuids = uuids
+        self._rounds: list[list[Sample]] = []
+        self._told: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="nvml", daemon=True)
+        self._thread.start()
+
+    def look(self) -> GpuFigures | None:
+        """What was seen since the last look; None: nothing."""
+        rounds, self._rounds = self._rounds, []
+        return figures_of(rounds) if rounds else None
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            import pynvml
+        except ImportError:
+            print("GPUs are not watched: the package nvidia-ml-py is not installed", flush=True)
+            return
+        try:
+            pynvml.nvmlInit()
+            handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids]
+        except pynvml.NVMLError as error:
+            print(f"GPUs are not watched: {error}", flush=True)
+            return
+        while True:
+            self._rounds.append([self._sample(pynvml, number, gpu) for number, gpu in enumerate(handles)])
+            if self._over.wait(_EVERY_S):
+                return
+
+    def _sample(self, nvml: ModuleType, number: int, gpu: Any) -> Sample:
+        sample = read_sample(nvml, gpu)
+        if sample.slowed_by:
+            text = f"GPU {number} is slowed down by {sample.slowed_by}"
+            if text not in self._told:
+                print(text, flush=True)
+            self._told.add(text)
+        return sample
+
+
+def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
+    """One GPU now."""
+
+    def read(name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(nvml, name)(gpu, *arguments)
+        except nvml.NVMLError:
+            return None
+
+    load = read("nvmlDeviceGetUtilizationRates")
+    memory = read("nvmlDeviceGetMemoryInfo")
+    power_mw = read("nvmlDeviceGetPowerUsage")
+    reasons = read("nvmlDeviceGetCurrentClocksEventReasons") or 0
+    return Sample(
+        load=None if load is None else load.gpu / 100,
+        memory_mib=None if memory is None else memory.used / _MIB,
+        power_w=None if power_mw is None else power_mw / 1000,
+        temperature_c=read("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        slowed_by=next((name for bit, name in _SLOWED_BY.items() if reasons & bit), None),
+    )
+
+
+def figures_of(rounds: Sequence[Sequence[Sample]]) -> GpuFigures:
+    """Each round is a look at all GPUs."""
+    samples = [sample for looked in rounds for sample in looked]
+
+    def known(name: str) -> list[float]:
+        return [value for sample in samples if (value := getattr(sample, name)) is not None]
+
+    loads, memories, powers = known("load"), known("memory_mib"), known("power_w")
+    return GpuFigures(
+        gpu_load=fmean(loads) if loads else None,
+        gpu_memory_mib=max(memories, default=None),
+        gpu_power_w=sum(powers) / len(rounds) if powers else None,
+        gpu_temperature_c=max(known("temperature_c"), default=None),
+        gpu_slowed=fmean(any(sample.slowed_by for sample in looked) for looked in rounds),
+    )
