@@ -20,8 +20,8 @@ from trainer.outcome import Hang
 from trainer.records import read_as
 from trainer.supervision.rank_ends import DatedEnd
 
-SILENT_S = 15.0
-"""A node that says nothing for so long is lost."""
+SILENT_S = 30.0
+"""A node that says nothing for so long is lost. Its supervisor may be busy for 20 s, ending its ranks."""
 ENDING_S = 30.0
 """How long a node may take to end its ranks when those of another have failed."""
 _REPEAT_S = 1.0

@@ -40,7 +40,7 @@ def join(port: int) -> Iterator[Join]:
     """Makes a node's side of the link."""
     with ExitStack() as stack:
 
-        def side(node: int, nodes: int = 3, *, run_id: str = "calm-heron", silent_s: float = 15.0) -> Link:
+        def side(node: int, nodes: int = 3, *, run_id: str = "calm-heron", silent_s: float = 30.0) -> Link:
             place = Place(node=node, nodes=nodes, host="127.0.0.1", port=port)
             return stack.enter_context(Link(place=place, run_id=run_id, silent_s=silent_s))
 
