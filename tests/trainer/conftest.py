@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {
 _START_S = 90.0
 
 # Imported once, in the server that ranks are forked from: a rank then starts in milliseconds.
-_PRELOADED = [
+PRELOADED = [
     "torch",
     "torch.distributed.fsdp",
     "torch.distributed.checkpoint.state_dict",
@@ -72,7 +72,7 @@ def together(
     fails fails the test with its traceback; at the deadline all are killed, and stderr says where they stood.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context.set_forkserver_preload(PRELOADED)
     pipes, processes = [], []
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from trainer.job import Job
 from trainer.outcome import Hang
@@ -18,7 +19,8 @@ _ORDER = (
     *("data", "compile", "forward", "step", "backward", "optimizer", "eval", "checkpoint", "done"),
 )
 _BACKWARD = "torch/autograd/"
-_COLLECTIVES = "torch/distributed/distributed_c10d.py"
+_STRATEGY = (_BACKWARD, "torch/distributed/fsdp/", "torch/nn/")
+_OURS = f"{Path(__file__).parents[1]}/"
 _WAITING = (_BACKWARD, "torch/distributed/", "torch/nn/parallel/")
 
 
@@ -85,12 +87,12 @@ def stuck(standings: Sequence[Standing]) -> Standing:
     """
     count = Counter(collective_of(s) for s in standings)
 
-    def rank_of(s: Standing) -> tuple[bool, int, int, int, bool, int]:
+    def order_of(s: Standing) -> tuple[bool, int, bool, int, int, int]:
         waits_in = collective_of(s)
         step, stage = (s.step, _order(s.stage)) if s.stage else (0, 0)
-        return waits_in is not None, count[waits_in], step, stage, not _by_hand(s), s.rank
+        return waits_in is not None, count[waits_in], not _by_hand(s), step, stage, s.rank
 
-    return min(standings, key=rank_of)
+    return min(standings, key=order_of)
 
 
 def first_stuck(hangs: Sequence[Hang]) -> Hang:
@@ -111,9 +113,11 @@ def collective_of(standing: Standing) -> str | None:
 
 
 def _by_hand(standing: Standing) -> bool:
-    """True when it called the collective itself; others come from the strategy, on all ranks alike."""
-    torchs = [f.file for f in itertools.takewhile(Frame.is_library, standing.frames)]
-    return any(_COLLECTIVES in file for file in torchs) and not any(_BACKWARD in file for file in torchs)
+    """True when the user's own code called the collective; those of the trainer are alike on all ranks."""
+    library = list(itertools.takewhile(Frame.is_library, standing.frames))
+    caller = standing.frames[len(library) : len(library) + 1]
+    strategy = any(place in frame.file for frame in library for place in _STRATEGY)
+    return bool(library and caller) and not strategy and not caller[0].file.startswith(_OURS)
 
 
 def _order(stage: str) -> int:

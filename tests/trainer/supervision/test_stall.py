@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import trainer
 from tests.trainer.supervision.launches import job_of
 from trainer.job import Job
 from trainer.records import read_as
@@ -105,6 +108,12 @@ def test_of_ranks_that_all_wait_the_one_in_another_collective_is_stuck() -> None
 def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(others: tuple[Frame, ...]) -> None:
     apart = at(rank=1, frames=collective("broadcast"))
     assert stuck([at(rank=0, frames=others), apart]).rank == 1
+
+
+def test_of_two_ranks_the_one_whose_collective_is_not_the_trainers_is_stuck() -> None:
+    ours = Frame(file=str(Path(trainer.__file__).with_name("dist.py")), line="1", function="highest")
+    vote = at(rank=0, frames=(*COLLECTIVE[:-1], ours, USER))
+    assert stuck([vote, at(rank=1, frames=collective("broadcast"))]).rank == 1
 
 
 def test_a_hook_of_the_users_own_in_a_backward_pass_waits_for_nobody() -> None:

@@ -1,0 +1,135 @@
+"""A task that goes wrong on one rank, at one step, in one place: what, the variable FAULT says as JSON.
+
+It reaches into the passes through torch's own global hooks, so that the trainer is the one that is shipped.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from trainer.config import DataConfig
+from trainer.data import advection
+from trainer.data.trajectories import TrajectoryTask, Windows
+from trainer.sampler import Picks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What happens, and where."""
+
+    what: str
+    where: str
+    rank: int = 1
+    step: int = 3
+    attempts: int = 1
+    """It happens in so many attempts, from the first on."""
+    above: int = 0
+    """It happens to larger micro-batches only."""
+
+    @property
+    def is_mine(self) -> bool:
+        """True on the rank, and in the attempts, that it is meant for."""
+        mine = int(os.environ["RANK"]) == self.rank
+        return mine and int(os.environ["VASTRUN_ATTEMPT"]) < self.attempts
+
+    def happen(self) -> None:
+        FAULTS[self.what]()
+
+
+def _raise() -> None:
+    raise ValueError("injected")
+
+
+def _run_out_of_memory() -> None:
+    raise torch.OutOfMemoryError("injected")
+
+
+def _fill_the_disk() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _forbid_files() -> None:
+    """What is written to files from now on fails as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def _ask_the_others() -> None:
+    """As a handler of an error that only one rank has: the others never come here."""
+    torch_dist.broadcast(torch.zeros(1), src=0)
+
+
+FAULTS: Mapping[str, Callable[[], Any]] = {
+    "exception": _raise,
+    "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "out of memory": _run_out_of_memory,
+    "sleep": lambda: threading.Event().wait(),
+    "one-sided broadcast": _ask_the_others,
+    "exit 0": lambda: os._exit(0),
+    "disk full": _fill_the_disk,
+    "no room for files": _forbid_files,
+}
+
+
+class Faulty(TrajectoryTask):
+    """Arms the fault when its step is asked for; its place is then reached by the trainer itself."""
+
+    fault: Fault
+    armed = False
+    """The step has begun, and the place has not been reached."""
+
+    def batch(self, step: int, picks: Picks) -> Windows:
+        windows = super().batch(step, picks)
+        if self.fault.is_mine and step == self.fault.step and len(windows.fields) > self.fault.above:
+            self.armed = True
+            self._at("batch")
+        return windows
+
+    def place(self, device: torch.device) -> None:
+        super().place(device)
+        register_module_forward_hook(self._on_forward)
+        register_optimizer_step_pre_hook(lambda *_: self._at("optimizer"))
+
+    def _on_forward(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        """Of every module: the first one that computes something is in the midst of the pass."""
+        if not torch.is_grad_enabled():
+            self.armed |= self.fault.where == "eval" and self.fault.is_mine
+            self._at("eval")
+        elif self.armed:
+            self._at("forward")
+            module.register_state_dict_pre_hook(lambda *_: self._at("checkpoint"))
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.register_hook(lambda _gradient: self._at("backward"))
+
+    def _at(self, where: str) -> None:
+        if self.armed and where == self.fault.where:
+            self.armed = False
+            self.fault.happen()
+
+
+def make(config: DataConfig, folder: Path) -> Faulty:
+    """The advection task, with the fault in it."""
+    fault = Fault(**json.loads(os.environ["FAULT"]))
+    if fault.where == "setup" and fault.is_mine:
+        fault.happen()
+    task = Faulty(*advection.load(config, folder))
+    task.fault = fault
+    return task
+
+
+generate = advection.generate

@@ -1,0 +1,98 @@
+"""What goes wrong in a training has its verdict, wherever it happens, and nothing waits for a time-out.
+
+Of all products of faults, moments and strategies these are a covering part: every fault and every moment
+under every strategy; which moment a fault meets is shifted from one strategy to the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import SMALL
+from tests.trainer.supervision.forked import Supervised
+from trainer.outcome import Reason
+
+pytestmark = pytest.mark.torch
+
+Train = Callable[..., Supervised]
+
+STRATEGIES = ("single", "ddp", "fsdp2")
+VERDICTS: dict[str, tuple[Reason, str]] = {
+    "exception": ("error", "ValueError: injected"),
+    "SIGSEGV": ("signal", "was ended by SIGSEGV"),
+    "SIGKILL": ("signal", "was ended by SIGKILL"),
+    "out of memory": ("oom", "OutOfMemoryError: injected"),
+    "sleep": ("hang", "faulty.py"),
+    "one-sided broadcast": ("hang", "_ask_the_others"),
+    "exit 0": ("error", "left with exit code 0"),
+    "disk full": ("disk", "No space left on device"),
+}
+MOMENTS: dict[str, dict[str, Any]] = {
+    "setup": {"where": "setup"},
+    "first step": {"where": "forward", "step": 0},
+    "forward": {"where": "forward"},
+    "backward": {"where": "backward"},
+    "optimizer": {"where": "optimizer"},
+    "checkpoint": {"where": "checkpoint", "step": 4, "rank": 0},
+    "eval": {"where": "eval"},
+}
+STALL_S = 3.0
+WITHIN_S = 15.0
+"""From the first process to the outcome."""
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Iterator[Train]:
+    """Starts supervised trainings; what is left of them at the end is killed."""
+    started: list[Supervised] = []
+
+    def start(fault: dict[str, Any], *, train: dict[str, Any], **job: Any) -> Supervised:
+        data = {**SMALL["data"], "task": "tests.trainer.supervision.faulty:make"}
+        box = tmp_path / f"box-{len(started)}"
+        env = {"FAULT": json.dumps(fault)}
+        started.append(Supervised(box, env=env, train={"steps": 6, **train, "data": data}, **job))
+        return started[-1]
+
+    yield start
+    for run in started:
+        run.end()
+
+
+def cases() -> Iterator[Any]:
+    for shift, strategy in enumerate(STRATEGIES):
+        for number, what in enumerate(VERDICTS):
+            moment = list(MOMENTS)[(number + 2 * shift) % len(MOMENTS)]
+            if strategy != "single" or what != "one-sided broadcast":  # one rank alone waits for nobody
+                yield pytest.param(what, moment, strategy, id=f"{what}-{moment}-{strategy}")
+
+
+@pytest.mark.parametrize(("what", "moment", "strategy"), list(cases()))
+def test_every_fault_has_its_verdict_wherever_it_happens(
+    what: str, moment: str, strategy: str, train: Train
+) -> None:
+    ranks = 1 if strategy == "single" else 2
+    fault = {"what": what, "rank": ranks - 1, **MOMENTS[moment]}
+    fault["rank"] = min(fault["rank"], ranks - 1)
+    hangs = VERDICTS[what][0] == "hang"
+    limits = {"eval_s": STALL_S, "checkpoint_s": STALL_S} if hangs else {}
+    run = train(
+        fault,
+        train={"strategy": strategy, "checkpoint_every": 5, "limits": limits},
+        ranks=ranks,
+        restarts={},
+        **({"stall_s": STALL_S, "start_s": STALL_S} if hangs else {}),
+    )
+
+    outcome = run.outcome()
+    reason, text = VERDICTS[what]
+    if what == "exit 0" and strategy == "single":  # it says that it is done; that nothing proves it, is seen
+        assert (outcome.reason, outcome.final_record) == ("finished", False)
+    else:
+        assert (outcome.reason, text in outcome.detail) == (reason, True), outcome.detail
+        assert outcome.detail.startswith(f"rank {fault['rank']} ")
+    assert outcome.ended_at - outcome.started_at < WITHIN_S + (STALL_S if hangs else 0), run.log()
