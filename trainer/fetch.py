@@ -30,7 +30,7 @@ def main() -> int:
             return 0
     if job.start_from is None or newest_step(target) >= 0:
         return 0
-    if bring(job.start_from, target):
+    if job.start_from not in job.pushed and bring(job.start_from, target):
         return 0
     print(f"there is no whole checkpoint at {job.start_from} to start from", flush=True)
     return 1

@@ -1,9 +1,13 @@
-"""A box that pushes its checkpoints by itself."""
+"""A box that pushes its checkpoints by itself, and one that continues from them."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +23,7 @@ def test_the_last_checkpoint_is_at_the_url_when_the_run_is_over(terminal: Termin
     assert done.exit_code == 0, done.err
     (run,) = there.iterdir()
     assert json.loads((run / "latest.json").read_text())["step"] == 30
-    state = Path("step-000030", "state.pt")
+    state = Path("step-000030", "__0_0.distcp")
     assert (run / state).read_bytes() == (terminal.outputs() / "checkpoints" / state).read_bytes()
     assert "push checkpoint step-000030 pushed" in (terminal.outputs() / "run.log").read_text()
     assert terminal.leftovers() == []
@@ -30,3 +34,26 @@ def test_a_url_that_does_not_work_hurts_nothing(terminal: Terminal) -> None:
 
     assert done.exit_code == 0, done.err
     assert "push checkpoints are not pushed" in (terminal.outputs() / "run.log").read_text()
+
+
+SECRETS = "secrets=[{name: AWS_ACCESS_KEY_ID}, {name: AWS_SECRET_ACCESS_KEY}]"
+
+
+def test_a_training_continues_from_a_bucket_when_nothing_came_home(terminal: Terminal, bucket: Any) -> None:
+    terminal.variables |= {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    launch = ("launch", str(JOBS / "learn.yaml"), "--set", "checkpoints.push=s3://models/demo")
+    launch += ("--set", SECRETS, "--set", f"env={{AWS_ENDPOINT_URL: '{bucket.meta.endpoint_url}'}}")
+    first = terminal.type(*launch)
+    assert first.exit_code == 0, first.err
+    run_id = terminal.status()["run"]["id"]
+    shutil.rmtree(terminal.outputs() / "checkpoints")
+    half = {"Bucket": "models", "Key": f"demo/{run_id}/step-000090/manifest.json"}
+    bucket.copy_object(CopySource=f"models/demo/{run_id}/step-000030/manifest.json", **half)
+
+    second = terminal.type(*launch, "--from", run_id, "--set", "train.steps=40")
+
+    assert second.exit_code == 0, second.err
+    log = (terminal.outputs() / "run.log").read_text()
+    assert re.search("checkpoint step-000090 at .* is not whole", log)
+    assert "resumes after step 30:" in log
+    assert terminal.leftovers() == []
