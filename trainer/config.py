@@ -22,6 +22,8 @@ class DataConfig:
     """Advection speeds; each is a file of its own."""
     train: Count = 256
     """Initial conditions to train on, per speed."""
+    keep: Literal["device", "host", "disk"] = "device"
+    """Where those lie while training: on the GPU, in memory that the ranks share, or in their files."""
     test: Count = 64
     points: Annotated[int, Ge(16)] = 64
     frames: Annotated[int, Ge(2)] = 21
@@ -82,6 +84,31 @@ class Fsdp2Config:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageLimits:
+    """How long a rank may stand still where that is no step; None: as long as at the start."""
+
+    compile_s: Positive | None = None
+    eval_s: Positive | None = None
+    checkpoint_s: Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderConfig:
+    """How micro-batches come to the device when the trajectories do not lie there."""
+
+    workers: Count = 2
+    """Processes of each rank that read from files."""
+    start_method: Literal["forkserver", "spawn"] = "forkserver"
+    """No `fork`: a copy of a rank has its sockets, and locks that its threads held."""
+    prefetch: Count = 2
+    """Micro-batches that the thread, or each worker, reads ahead."""
+    pin: bool = True
+    """GPU only: they are copied from pinned memory, which the training does not wait for."""
+    persistent: bool = True
+    """Workers live as long as the training; false: as long as an epoch, which frees what they gathered."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """One training."""
 
@@ -106,6 +133,11 @@ class TrainConfig:
     """Needs `compile` and one GPU."""
     activation_checkpointing: bool = False
     """Compute a block's activations again in the backward pass instead of keeping them."""
+    remainder: Literal["carry", "drop", "pad"] = "carry"
+    """What becomes of the trajectories that do not fill an epoch's last batch (see sampling/epochs.py)."""
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
+    check_every: Count = 100
+    """Steps between two looks at whether all ranks hold the same numbers."""
     micro_batch: Count | None = None
     """Windows that a rank computes at once; None: its whole share of the batch."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
@@ -113,8 +145,11 @@ class TrainConfig:
     log_every: Count = 10
     checkpoint_every: Count = 500
     keep_checkpoints: Annotated[int, Ge(2)] = 2
+    keep_best: bool = True
+    """The checkpoint with the lowest loss stays, too."""
     threads: Count = 1
     """CPU threads a rank may use."""
+    limits: StageLimits = field(default_factory=StageLimits)
 
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:

@@ -12,7 +12,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-_ORDER_STREAM, _WINDOW_STREAM = 0, 1
+from trainer.sampling.epochs import Remainder, batch_of
+
+_WINDOW_STREAM = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,25 +48,56 @@ class Picks:
         return Picks(**{field.name: getattr(self, field.name)[mine] for field in fields(self)})
 
 
-def picks(seed: int, step: int, *, batch: int, noise: float, space: Space) -> Picks:
+def picks(
+    seed: int, step: int, *, batch: int, noise: float, space: Space, remainder: Remainder = "carry"
+) -> Picks:
     """The global batch of `step`, counted from 0. Every trajectory is seen once before one is seen twice."""
     rng = np.random.default_rng([seed, _WINDOW_STREAM, step])
     start = rng.integers(0, space.frames - space.unroll, size=batch)
     shift = rng.integers(0, space.points, size=batch)
     return Picks(
-        trajectory=_trajectories(seed, step * batch, batch, space.trajectories),
+        trajectory=batch_of(seed, step, batch=batch, total=space.trajectories, remainder=remainder),
         frames=start[:, None] + np.arange(space.unroll + 1),
         columns=(np.arange(space.points) - shift[:, None]) % space.points,
         noise=rng.standard_normal((batch, space.points), dtype=np.float32) * np.float32(noise),
     )
 
 
-def _trajectories(seed: int, first: int, batch: int, total: int) -> NDArray[np.int64]:
-    epochs, places = np.divmod(np.arange(first, first + batch), total)
-    orders = {epoch: _order(seed, int(epoch), total) for epoch in np.unique(epochs)}
-    return np.array([orders[epoch][place] for epoch, place in zip(epochs, places, strict=True)])
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What one rank reads, step by step and in each step micro-batch by micro-batch."""
+
+    seed: int
+    batch: int
+    """Windows of a step, over all ranks."""
+    noise: float
+    space: Space
+    remainder: Remainder = "carry"
+    rank: int
+    world_size: int
+    accumulation: int
+    """Micro-batches of a step."""
+
+    def batch_of(self, step: int) -> Picks:
+        """What all ranks together read."""
+        return _batch_of(self, step)
+
+    def share_of(self, step: int) -> Picks:
+        """What this rank reads of it."""
+        return self.batch_of(step).share(self.rank, self.world_size)
+
+    def micro_batch_of(self, step: int, number: int) -> Picks:
+        """What this rank reads at once."""
+        return self.share_of(step).share(number, self.accumulation)
 
 
-@lru_cache(maxsize=4)
-def _order(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
-    return np.random.default_rng([seed, _ORDER_STREAM, epoch]).permutation(total)
+@lru_cache(maxsize=2)
+def _batch_of(order: Order, step: int) -> Picks:
+    return picks(
+        order.seed,
+        step,
+        batch=order.batch,
+        noise=order.noise,
+        space=order.space,
+        remainder=order.remainder,
+    )

@@ -37,6 +37,7 @@ from trainer.data.faults import DataError
 if TYPE_CHECKING:
     import torch
 
+    from trainer.data.stored import StoredTrajectories
     from trainer.data.trajectories import Trajectories, Windows
     from trainer.sampler import Picks
 
@@ -46,15 +47,21 @@ TASKS = {"advection": "trainer.data.advection:make"}
 class Task(Protocol):
     """Trajectories to learn from, and the batches that the loop asks for."""
 
-    train: Trajectories
-    test: Trajectories
+    @property
+    def train(self) -> Trajectories | StoredTrajectories: ...
+
+    @property
+    def test(self) -> Trajectories: ...
 
     def place(self, device: torch.device) -> None:
-        """The trajectories are on `device` from now on."""
+        """The trajectories are on `device` from now on, as far as they are to lie there."""
         ...
 
     def batch(self, step: int, picks: Picks) -> Windows:
-        """The windows that `picks` names, a pure function of it. `step`, from 0, is for information."""
+        """The windows that `picks` names, a pure function of it. `step`, from 0, is for information.
+
+        Where trajectories lie in memory or on disk (`data.keep`), a thread or other processes call this.
+        """
         ...
 
 

@@ -17,6 +17,7 @@ from trainer.data.initial import InitialConditions, draw
 from trainer.data.pdebench import Grid
 
 if TYPE_CHECKING:
+    from trainer.data.stored import StoredTask, StoredTrajectories
     from trainer.data.trajectories import Trajectories, TrajectoryTask
 
 GENERATOR = "vastrun advection 1"
@@ -52,21 +53,31 @@ def load(config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
     All files begin from the same initial conditions: no test shape is seen in training at another speed.
     Raises DataError.
     """
-    from trainer.data.trajectories import Trajectories
-
-    grid = _grid(config)
-    files = [(beta, _read(config, path_of(folder, beta), beta, grid)) for beta in config.betas]
-    dt = log10(config.dt)
-    train = [((log10(beta), dt), fields[: config.train]) for beta, fields in files]
-    test = [((log10(beta), dt), fields[len(fields) - config.test :]) for beta, fields in files]
-    return Trajectories.of(train), Trajectories.of(test)
+    return _read(config, folder, slice(config.train)), _read(config, folder, slice(-config.test, None))
 
 
-def make(config: DataConfig, folder: Path) -> TrajectoryTask:
+def store(config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
+    """As `load`, but what to train on stays where `config.keep` says. Raises DataError."""
+    from trainer.data.stored import Part, StoredTrajectories
+
+    parts = [
+        Part(path=_checked(config, folder, beta), count=config.train, conditions=_conditions(config, beta))
+        for beta in config.betas
+    ]
+    train = StoredTrajectories(
+        parts, frames=config.frames, points=config.points, mapped=config.keep == "host"
+    )
+    return train, _read(config, folder, slice(-config.test, None))
+
+
+def make(config: DataConfig, folder: Path) -> TrajectoryTask | StoredTask:
     """The task. Raises DataError."""
+    from trainer.data.stored import StoredTask
     from trainer.data.trajectories import TrajectoryTask
 
-    return TrajectoryTask(*load(config, folder))
+    if config.keep == "device":
+        return TrajectoryTask(*load(config, folder))
+    return StoredTask(*store(config, folder))
 
 
 def path_of(folder: Path, beta: float) -> Path:
@@ -74,12 +85,29 @@ def path_of(folder: Path, beta: float) -> Path:
     return folder / f"1D_Advection_Sols_beta{float(beta)}.hdf5"
 
 
-def _read(config: DataConfig, path: Path, beta: float, grid: Grid) -> pdebench.Fields:
-    present = pdebench.attributes(path) or {}
-    found = present.get("beta", beta)
+def _read(config: DataConfig, folder: Path, rows: slice) -> Trajectories:
+    from trainer.data.trajectories import Trajectories
+
+    return Trajectories.of(
+        [
+            (_conditions(config, beta), pdebench.read(_checked(config, folder, beta), rows))
+            for beta in config.betas
+        ]
+    )
+
+
+def _checked(config: DataConfig, folder: Path, beta: float) -> Path:
+    """The file of one speed, which has its layout."""
+    path = path_of(folder, beta)
+    found = (pdebench.attributes(path) or {}).get("beta", beta)
     if found != beta:
         raise DataError(f"{path}: expected the attribute beta to be {beta}, got {found}")
-    return pdebench.read(path, grid=grid, at_least=config.train + config.test)
+    pdebench.check(path, grid=_grid(config), at_least=config.train + config.test)
+    return path
+
+
+def _conditions(config: DataConfig, beta: float) -> tuple[float, ...]:
+    return log10(beta), log10(config.dt)
 
 
 def _chunks(config: DataConfig, beta: float, grid: Grid) -> Iterator[NDArray[np.float64]]:

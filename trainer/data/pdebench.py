@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -69,20 +70,52 @@ def attributes(path: Path) -> dict[str, Attribute] | None:
         raise DataError(f"{path}: expected an HDF5 file: {error}") from error
 
 
-def read(path: Path, *, grid: Grid, at_least: int) -> Fields:
-    """All trajectories of the file, (N, T, X). Raises DataError unless `at_least` fit `grid`."""
+def check(path: Path, *, grid: Grid, at_least: int) -> None:
+    """Raises DataError unless at least so many trajectories of the file fit `grid`."""
+    with _opened(path) as file:
+        _check_layout(path, file, grid, at_least)
+
+
+def read(path: Path, rows: slice = slice(None)) -> Fields:
+    """The trajectories of the file in `rows`, (N, T, X). Raises DataError."""
+    with _opened(path) as file:
+        first, end, _ = rows.indices(len(file["tensor"]))
+        fields: Fields = file["tensor"][first:end]
+    check_finite(path, fields, first)
+    return fields
+
+
+def view(path: Path, *, mapped: bool) -> Fields:
+    """All trajectories of the file, (N, T, X); what is indexed is read. The file stays open.
+
+    When `mapped`, they lie in the machine's memory once for all processes; when chunks or compression forbid
+    that, once for each.
+    """
+    tensor = h5py.File(path, "r")["tensor"]
+    if not mapped:
+        return tensor
+    offset = tensor.id.get_offset()
+    return tensor[:] if offset is None else np.memmap(path, tensor.dtype, "r", offset, tensor.shape)
+
+
+def check_finite(path: Path, fields: Fields, first: int) -> None:
+    """Raises DataError when a value is not finite; `first` is the number of the first trajectory."""
+    bad = np.flatnonzero(~np.isfinite(fields).all(axis=(1, 2)))
+    if len(bad):
+        raise DataError(
+            f"{path}: {len(bad)} trajectories hold NaN or infinity, the first is number {first + bad[0]}"
+        )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r") as file:
-            _check_layout(path, file, grid, at_least)
-            fields: Fields = file["tensor"][:]
+            yield file
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; `python -m trainer.data generate` makes it") from error
     except OSError as error:
         raise DataError(f"{path}: expected an HDF5 file: {error}") from error
-    bad = np.flatnonzero(~np.isfinite(fields).all(axis=(1, 2)))
-    if len(bad):
-        raise DataError(f"{path}: {len(bad)} trajectories hold NaN or infinity, the first is number {bad[0]}")
-    return fields
 
 
 def _check_layout(path: Path, file: h5py.File, grid: Grid, at_least: int) -> None:

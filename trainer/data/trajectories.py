@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.sampler import Picks
+
+_CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,10 @@ class Trajectories:
     def points(self) -> int:
         return self.fields.shape[2]
 
+    def moments(self) -> tuple[float, float]:
+        """The mean and the standard deviation of all values."""
+        return moments_of(self.fields.split(_CHUNK))
+
     def to(self, device: torch.device) -> Trajectories:
         return Trajectories(fields=self.fields.to(device), conditions=self.conditions.to(device))
 
@@ -53,6 +60,10 @@ class Windows:
     """(B, X): added to the first frame, in units of the data's standard deviation."""
     conditions: Tensor
     """(B, C)"""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Windows:
+        """The same windows with each tensor changed."""
+        return Windows(**{name: change(tensor) for name, tensor in vars(self).items()})
 
 
 class TrajectoryTask:
@@ -75,6 +86,18 @@ class TrajectoryTask:
             noise=_on(device, picks.noise),
             conditions=self.train.conditions[trajectory],
         )
+
+
+def moments_of(chunks: Iterable[Tensor]) -> tuple[float, float]:
+    """The mean and the standard deviation of all values of all chunks, in float64."""
+    count, total, squares = 0, 0.0, 0.0
+    for chunk in chunks:
+        values = chunk.double()
+        count += values.numel()
+        total += values.sum().item()
+        squares += values.square().sum().item()
+    mean = total / count
+    return mean, sqrt((squares - count * mean**2) / (count - 1))
 
 
 def _on(device: torch.device, array: NDArray) -> Tensor:

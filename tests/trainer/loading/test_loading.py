@@ -1,0 +1,167 @@
+"""Loaders: the same micro-batches from the device, from memory and from files; faults are told by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.config import DataConfig, LoaderConfig, TrainConfig
+from trainer.data import Task, advection
+from trainer.data.faults import DataError
+from trainer.data.stored import StoredTask
+from trainer.data.trajectories import Windows
+from trainer.loading import Loader, make_loader
+from trainer.sampler import Order, Picks, Space
+
+DATA = DataConfig(betas=(0.5, 1.0), train=6, test=4, points=32, frames=9)
+ORDER = Order(
+    seed=1,
+    batch=8,
+    noise=0.1,
+    space=Space(trajectories=12, frames=9, points=32, unroll=3),
+    rank=1,
+    world_size=2,
+    accumulation=2,
+)
+CPU = torch.device("cpu")
+
+Open = Callable[..., Loader]
+
+
+class Sabotaged(StoredTask):
+    """A task whose reading goes wrong at step 3."""
+
+    how = ""
+
+    def batch(self, step: int, picks: Picks) -> Windows:
+        if step == 3 and self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == 3 and self.how == "wrong":
+            raise DataError("trajectory 7 is damaged")
+        if step == 3 and self.how == "shape":
+            return super().batch(step, picks.share(0, 2))
+        return super().batch(step, picks)
+
+
+class Witness(StoredTask):
+    """A task that tells who reads: its process, and what that has of the rank's."""
+
+    def __init__(self, task: StoredTask, server: socket.socket) -> None:
+        vars(self).update(vars(task))
+        self.inode = os.fstat(server.fileno()).st_ino
+
+    def batch(self, step: int, picks: Picks) -> Windows:
+        files = [path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()]
+        told = [os.getpid(), self.inode in files, os.environ.get("CUDA_VISIBLE_DEVICES") == ""]
+        return replace(super().batch(step, picks), conditions=torch.tensor(told))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    advection.generate(DATA, folder)
+    return folder
+
+
+@pytest.fixture
+def open_loader() -> Iterator[Open]:
+    opened: list[Loader] = []
+
+    def make(task: Task, keep: str, **loader: Any) -> Loader:
+        config = TrainConfig(
+            steps=6,
+            data=replace(DATA, keep=keep),
+            loader=LoaderConfig(**loader),  # type: ignore[arg-type]
+        )
+        task.place(CPU)
+        opened.append(make_loader(task, ORDER, config, CPU))
+        return opened[-1]
+
+    yield make
+    for loader in opened:
+        loader.close()
+
+
+def task_of(folder: Path, keep: str) -> Task:
+    return advection.make(replace(DATA, keep=keep), folder)  # type: ignore[arg-type]
+
+
+def micro_batches(loader: Loader, first: int = 0) -> list[Windows]:
+    return [loader.read(step, number) for step in range(first, 6) for number in range(2)]
+
+
+def assert_same(found: list[Windows], expected: list[Windows]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        for name, tensor in vars(other).items():
+            torch.testing.assert_close(getattr(one, name), tensor, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("keep", "loader"),
+    [("host", {}), ("host", {"prefetch": 5}), ("disk", {"workers": 3, "prefetch": 1})],
+)
+def test_micro_batches_are_the_same_wherever_the_trajectories_lie(
+    folder: Path, open_loader: Open, keep: str, loader: dict[str, int]
+) -> None:
+    expected = micro_batches(open_loader(task_of(folder, "device"), "device"))
+    ahead = open_loader(task_of(folder, keep), keep, **loader)
+    assert_same(micro_batches(ahead), expected)
+    assert_same(micro_batches(ahead, 4), expected[8:])
+    assert_same([ahead.read(4, 0), ahead.read(1, 1)], [expected[8], expected[3]])
+    moments = [torch.tensor(task_of(folder, where).train.moments()) for where in (keep, "device")]
+    assert torch.equal(*moments)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("killed", r"^loader worker [01] \(pid \d+\) was ended by SIGKILL while it read step 3$"),
+        ("wrong", r"^loader worker [01]: trajectory 7 is damaged$"),
+        ("shape", r"^loader worker [01]: all batches must be shaped alike: "),
+    ],
+)
+def test_a_worker_that_dies_or_fails_is_a_data_error_with_its_name(
+    folder: Path, open_loader: Open, how: str, told: str
+) -> None:
+    task = Sabotaged(*advection.store(replace(DATA, keep="disk"), folder))
+    task.how = how
+    loader = open_loader(task, "disk")
+    assert len([loader.read(step, number) for step in range(3) for number in range(2)]) == 6
+    began = time.monotonic()
+    with pytest.raises(DataError, match=told):
+        loader.read(3, 0)
+    assert time.monotonic() - began < 30
+
+
+def test_an_error_of_the_reading_thread_reaches_the_loop(folder: Path, open_loader: Open) -> None:
+    task = Sabotaged(*advection.store(replace(DATA, keep="host"), folder))
+    task.how = "wrong"
+    loader = open_loader(task, "host")
+    assert loader.read(2, 1).fields.shape == (2, 4, 32)
+    with pytest.raises(DataError, match="trajectory 7 is damaged"):
+        loader.read(3, 0)
+
+
+@pytest.mark.parametrize(("persistent", "fleets"), [(True, 1), (False, 4)])
+def test_workers_have_nothing_of_the_rank_and_are_renewed_each_epoch_if_asked(
+    folder: Path, open_loader: Open, persistent: bool, fleets: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.set_inheritable(True)
+        task = Witness(task_of(folder, "disk"), server)  # type: ignore[arg-type]
+        loader = open_loader(task, "disk", persistent=persistent)
+        told = [tuple(batch.conditions.tolist()) for batch in micro_batches(loader)]
+    assert {(socket_is_open, no_gpu) for _, socket_is_open, no_gpu in told} == {(0, 1)}
+    pids = [pid for pid, _, _ in told]
+    assert len(set(pids)) == 2 * fleets
+    loader.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids[-2:])

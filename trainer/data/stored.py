@@ -1,0 +1,112 @@
+"""Stored trajectories: read from their files window by window, so that they need not fit in memory.
+
+host    the files are mapped: one copy in the machine's memory serves all ranks, as far as there is room
+disk    each process that reads opens the files itself, whatever their chunks or compression
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.data import pdebench
+from trainer.data.trajectories import Trajectories, Windows, moments_of
+from trainer.sampler import Picks
+
+_CHUNK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The first `count` trajectories of one file."""
+
+    path: Path
+    count: int
+    conditions: tuple[float, ...]
+
+
+class StoredTrajectories:
+    """All parts one after the other."""
+
+    def __init__(self, parts: Sequence[Part], *, frames: int, points: int, mapped: bool) -> None:
+        self.frames = frames
+        self.points = points
+        self.conditions = torch.tensor([part.conditions for part in parts for _ in range(part.count)])
+        self._parts = parts
+        self._ends = list(accumulate(part.count for part in parts))
+        self._mapped = mapped
+        self._open: dict[Path, Any] = {}
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def moments(self) -> tuple[float, float]:
+        """The mean and the standard deviation of all values. Raises DataError when one is not finite."""
+        return moments_of(self._chunks())
+
+    def read(self, picks: Picks, *, pin: bool) -> Tensor:
+        """(B, U + 1, X): the windows, in the machine's memory, pinned if asked."""
+        shape = (*picks.frames.shape, self.points)
+        fields = torch.empty(shape, pin_memory=pin)
+        shifts = -picks.columns[:, 0] % self.points
+        windows = zip(fields.numpy(), picks.trajectory, picks.frames, shifts, strict=True)
+        for window, trajectory, frames, shift in windows:
+            part = bisect_right(self._ends, trajectory)
+            row = trajectory - (self._ends[part] - self._parts[part].count)
+            block = self._fields(self._parts[part].path)[row, frames[0] : frames[-1] + 1]
+            window[:, shift:] = block[:, : self.points - shift]
+            window[:, :shift] = block[:, self.points - shift :]
+        return fields
+
+    def _chunks(self) -> Iterator[Tensor]:
+        for part in self._parts:
+            fields = self._fields(part.path)
+            for first in range(0, part.count, _CHUNK):
+                chunk = fields[first : min(first + _CHUNK, part.count)]
+                pdebench.check_finite(part.path, chunk, first)
+                yield torch.tensor(chunk)
+
+    def _fields(self, path: Path) -> pdebench.Fields:
+        if path not in self._open:
+            self._open[path] = pdebench.view(path, mapped=self._mapped)
+        return self._open[path]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: it opens the files itself, and no tensor goes there through `/dev/shm`."""
+        return vars(self) | {"_open": {}, "conditions": self.conditions.numpy()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.conditions = torch.from_numpy(self.conditions)
+
+
+class StoredTask:
+    """A task whose trajectories stay in memory or on disk; only those to test on go to the device."""
+
+    def __init__(self, train: StoredTrajectories, test: Trajectories) -> None:
+        self.train = train
+        self.test = test
+        self._pin = False
+
+    def place(self, device: torch.device) -> None:
+        self.test = self.test.to(device)
+        self._pin = device.type == "cuda"
+
+    def batch(self, step: int, picks: Picks) -> Windows:  # noqa: ARG002 - for tasks that extend this one
+        """The windows, in the machine's memory."""
+        return Windows(
+            fields=self.train.read(picks, pin=self._pin),
+            noise=torch.from_numpy(picks.noise),
+            conditions=self.train.conditions[picks.trajectory],
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker, which reads to train and pins nothing."""
+        return {name: value for name, value in vars(self).items() if name != "test"} | {"_pin": False}

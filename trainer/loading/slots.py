@@ -1,0 +1,93 @@
+"""Slots: memory that two processes see, for batches on their way from one to the other.
+
+It is anonymous memory (memfd), taken whole at the start: no file in `/dev/shm`, which containers often keep
+too small, and no SIGBUS in the middle of a training.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from math import prod
+from multiprocessing.reduction import DupFd
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+import torch
+
+from trainer.data.faults import DataError
+from trainer.data.trajectories import Windows
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Where one tensor of a batch lies in a slot."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class Slots:
+    """Room for `count` batches shaped like `example`; a process that is started with it shares it."""
+
+    def __init__(self, example: Windows, count: int) -> None:
+        self.count = count
+        self._fields = _layout(example)
+        self._size = _aligned(self._fields[-1].end)
+        fd = os.memfd_create("batches")
+        os.posix_fallocate(fd, 0, self._size * count)
+        self._map(fd)
+
+    def write(self, slot: int, batch: Windows) -> None:
+        """Raises DataError when the batch is not shaped like the first one."""
+        found = _layout(batch)
+        if found != self._fields:
+            raise DataError(f"all batches must be shaped alike: expected {self._fields}, got {found}")
+        for name, there in self._arrays(slot).items():
+            there[...] = getattr(batch, name).numpy()
+
+    def read(self, slot: int) -> Windows:
+        """The batch in the slot, not a copy of it."""
+        return Windows(**{name: torch.from_numpy(array) for name, array in self._arrays(slot).items()})
+
+    def _arrays(self, slot: int) -> dict[str, np.ndarray]:
+        begin = slot * self._size
+        return {
+            field.name: np.ndarray(field.shape, field.dtype, self._memory, begin + field.offset)
+            for field in self._fields
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"count": self.count, "fields": self._fields, "size": self._size, "fd": DupFd(self._fd)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.count, self._fields, self._size = state["count"], state["fields"], state["size"]
+        self._map(state["fd"].detach())
+
+    def _map(self, fd: int) -> None:
+        self._fd = fd
+        self._memory = mmap.mmap(fd, 0)
+        finalize(self, os.close, fd)
+
+
+def _layout(batch: Windows) -> list[Field]:
+    fields: list[Field] = []
+    for name, tensor in vars(batch).items():
+        array = tensor.numpy()
+        offset = _aligned(fields[-1].end) if fields else 0
+        fields.append(Field(name=name, dtype=array.dtype.str, shape=array.shape, offset=offset))
+    return fields
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT

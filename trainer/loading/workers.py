@@ -1,0 +1,83 @@
+"""Workers: processes that read micro-batches, each in its turn."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+
+from trainer.config import LoaderConfig
+from trainer.data import Task
+from trainer.data.trajectories import Windows
+from trainer.loading.turn import Turn
+from trainer.loading.worker import Worker
+from trainer.sampler import Order
+
+# What the forkserver imports once, for all workers that it forks.
+_PRELOADED = ["trainer.loading.worker", "h5py"]
+
+
+class Workers:
+    """Micro-batches that processes read ahead. The task is sent to them, so it must be one to pickle."""
+
+    def __init__(self, task: Task, order: Order, config: LoaderConfig, steps: int) -> None:
+        self._task = task
+        self._order = order
+        self._config = config
+        self._end = Turn(steps, 0)
+        self._next = Turn(0, 0)
+        self._fleet: deque[Worker] = deque()
+        self._coming: deque[tuple[Turn, Worker]] = deque()
+
+    def read(self, step: int, number: int) -> Windows:
+        """The micro-batch, in shared memory that is written anew after the next call.
+
+        Raises DataError when a worker could not read it, or died.
+        """
+        turn = Turn(step, number)
+        if self._coming and self._coming[0][0] == turn:
+            self._ask()
+        else:
+            self._begin_at(turn)
+        _, worker = self._coming.popleft()
+        return worker.answer()
+
+    def close(self) -> None:
+        """No worker is left."""
+        for worker in {*self._fleet, *(worker for _, worker in self._coming)}:
+            worker.close()
+        self._fleet.clear()
+        self._coming.clear()
+
+    def _begin_at(self, turn: Turn) -> None:
+        self.close()
+        self._next = turn
+        for _ in range(self._config.workers * self._config.prefetch):
+            self._ask()
+
+    def _ask(self) -> None:
+        """The worker that comes next has one more to read; its oldest answer is given back."""
+        turn = self._next
+        if turn >= self._end:
+            return
+        if not self._fleet or (not self._config.persistent and self._opens_an_epoch(turn)):
+            self._renew(turn)
+        worker = self._fleet[0]
+        self._fleet.rotate(-1)
+        worker.ask(turn)
+        self._coming.append((turn, worker))
+        self._next = turn.after(1, accumulation=self._order.accumulation)
+
+    def _renew(self, turn: Turn) -> None:
+        for worker in self._fleet:
+            worker.leave()
+        context = multiprocessing.get_context(self._config.start_method)
+        context.set_forkserver_preload(_PRELOADED)
+        example = self._task.batch(turn.step, self._order.micro_batch_of(turn.step, turn.number))
+        self._fleet = deque(
+            Worker(context, number, self._task, self._order, example, self._config.prefetch)
+            for number in range(self._config.workers)
+        )
+
+    def _opens_an_epoch(self, turn: Turn) -> bool:
+        batch, total = self._order.batch, self._order.space.trajectories
+        return turn.number == 0 and turn.step * batch // total != (turn.step - 1) * batch // total
