@@ -148,8 +148,9 @@ def unlimited(spec: JobSpec, offer: Offer) -> bool:
 
 
 def ours(run: Run, instances: Sequence[Instance]) -> list[Instance]:
-    """The machines of this run: by label, or by the id that was noted."""
-    return [i for i in instances if i.label == run.label or i.id == run.instance_id]
+    """The machines of this run, by label or id; the one whose id was noted comes first."""
+    found = [i for i in instances if i.label == run.label or i.id == run.instance_id]
+    return sorted(found, key=lambda i: i.id != run.instance_id)
 
 
 def rented_at(run: Run, machine: Instance, now: float) -> float:

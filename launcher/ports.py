@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from launcher.job import JobSpec
@@ -70,6 +70,16 @@ class Identified(Protocol):
     @property
     def identity(self) -> str:
         """In words, once the machine was reached."""
+        ...
+
+
+@runtime_checkable
+class Noisy(Protocol):
+    """A remote whose machine prints lines that mean nothing."""
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many were not shown in this run so far, by kind."""
         ...
 
 

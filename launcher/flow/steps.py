@@ -13,6 +13,7 @@ from launcher.flow.trip import End, Trip
 from launcher.flow.watch import watch
 from launcher.model import Cause, Meter, Phase, Wish
 from launcher.phases import Result
+from launcher.ports import Noisy
 from launcher.verdict import Evidence, judge
 from trainer import layout
 
@@ -100,6 +101,7 @@ def collect(trip: Trip) -> End:
     judgement = judge(evidence, trip.spec)
     trip.save(proofs=judgement.proofs)
     trip.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
+    _tell_noise(trip)
     result = Result.FAILED if collected.damaged else Result.OK
     return End(result=result, cause=judgement.cause, detail=judgement.detail)
 
@@ -131,6 +133,13 @@ STEPS: Mapping[Phase, Callable[[Trip], End | None]] = {
     Phase.COLLECT: collect,
     Phase.DESTROY: destroy,
 }
+
+
+def _tell_noise(trip: Trip) -> None:
+    remote = trip.remote()
+    if isinstance(remote, Noisy) and remote.left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in remote.left_out.items())
+        trip.tell(f"lines of the machine that mean nothing were not shown: {kinds}")
 
 
 def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:

@@ -55,6 +55,11 @@ class SshRemote:
         """How the machine is known to be ours, in words; empty before it was reached."""
         return self._connection.identity
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """Lines of known noise that were not shown, by kind."""
+        return self._noise.counts
+
     def run(self, command: str, *, timeout_s: float) -> Completed:
         """The finished command. What is left of it after `timeout_s` is killed."""
         limit = str(math.ceil(timeout_s) + 1)

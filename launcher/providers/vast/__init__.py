@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class VastProvider:
         self._logged = LoggedKeys(self._api, clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._opened: set[str] = set()
+        self._noise: defaultdict[str, Noise] = defaultdict(Noise)
+        """Of each run, however often it was connected to."""
         self._run_of: dict[str, str] = {}
         """The run of each machine that was listed."""
         self._offline_since: dict[str, float] = {}
@@ -116,7 +119,7 @@ class VastProvider:
             root=BOX,
             env={},
             is_gone=lambda: self._row(row.id) is None,
-            noise=Noise(),
+            noise=self._noise[run_id],
         )
 
     def _let_in(self, instance_id: str, public_key: str) -> None:

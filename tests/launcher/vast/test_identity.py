@@ -9,7 +9,7 @@ import pytest
 
 from launcher.errors import HostKeyError, UnreachableError
 from launcher.model import Instance
-from launcher.ports import Identified, Remote
+from launcher.ports import Identified, Noisy, Remote
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -73,3 +73,20 @@ def silence_of(provider: VastProvider, machine: Instance) -> str:
     with pytest.raises(UnreachableError) as caught:
         provider.connect(machine).read("lease.log")
     return str(caught.value)
+
+
+def test_known_noise_is_counted_over_all_connections_of_a_run(vast: VastEmulator, tmp_path: Path) -> None:
+    provider = open_market(vast, tmp_path)
+    remote = first_answer(provider)
+    (machine,) = provider.instances()
+    (vast.instances.get(int(machine.id)).box.root / "root/.bashrc").write_text("echo Have fun!\n")
+    counts = []
+    for _ in range(2):
+        remote.close()
+        remote = provider.connect(machine)
+        assert remote.run("echo hello", timeout_s=10).stdout == "hello\n"
+        assert isinstance(remote, Noisy)
+        counts.append(remote.left_out["welcome"])
+    remote.close()
+    assert counts[0] > 0
+    assert counts[1] == 2 * counts[0]
