@@ -1,13 +1,14 @@
 """The environment of the ranks: every variable we set, once, with its reason. Standard library only.
 
-Written for torch 2.13. In layers, the later one wins: what the box's processes inherit, our defaults, what the
-preflight found, the job's `env:`, and last the names that are ours, without which the supervisor could not
-keep its promises.
+Written for torch 2.13. In layers, the later one wins: what the box's processes inherit, our defaults, what
+the preflight found, the job's `env:`, and last the names that are ours, without which the supervisor could
+not keep its promises.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -17,12 +18,15 @@ from trainer import layout
 from trainer.job import Job
 from trainer.supervision.restarts import Start
 
+_AFTER_US_S = 60
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of the launch agent and of the ranks below it."""
     asked = {**inherited, **defaults(job, start), **_found_to_work(box), **job.env}
+    if asked.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
+        asked["TORCH_DISTRIBUTED_DEBUG"] = "INFO"  # with DETAIL, DDP on gloo ends in a segmentation fault
     return {**asked, **ours(box), **_start(start), **_paths(job, box, asked)}
 
 
@@ -34,6 +38,9 @@ def defaults(job: Job, start: Start) -> dict[str, str]:
         "NCCL_DEBUG": job.nccl_debug,
         # How many collectives the flight recorder remembers per rank.
         "TORCH_FR_BUFFER_SIZE": "2000",
+        # How long NCCL's watchdog may stand still before it aborts the rank. The supervisor comes first: it
+        # knows what the rank was about, and that compiling and saving take longer than a step.
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + _AFTER_US_S),
     }
 
 
@@ -62,6 +69,8 @@ def ours(box: Path) -> dict[str, str]:
         # When a collective times out, say which one on which rank; torchfrtrace reads the files.
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_FR_DUMP_TEMP_FILE": str(box / layout.FLIGHT_RECORDER / "rank-"),
+        # Each rank's watchdog reads a pipe of its own there: a byte makes it write the file above now.
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(box / layout.RECORDER_PIPES / "rank-"),
         # Ranks meet in a store of their own: the agent, and any store in it, is frozen while they stop.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }

@@ -16,6 +16,7 @@ from typing import Protocol, cast
 from trainer import layout
 from trainer.ranks import AgentRecord
 from trainer.records import read_as
+from trainer.supervision.flight_recorder import dump_recorders
 from trainer.supervision.processes import kill_descendants, send
 from trainer.supervision.progress import pid_of
 from trainer.supervision.rank_process import RankProcess, read_processes
@@ -104,9 +105,13 @@ class Launch:
             send(process.pid, signal.SIGKILL)
 
     def dump_stacks(self, *, within_s: float) -> tuple[str, ...]:
-        """Stacks of all ranks, as files relative to the box. Some ranks do not survive it."""
+        """Stacks of all ranks, as files relative to the box. Some ranks do not survive it.
+
+        With NCCL, each has told before which collectives it was in.
+        """
         self.freeze()
         programs = self.programs()
+        dump_recorders(self.box, programs, within_s=within_s)
         self.killed.update(programs)
         return dump_stacks(self.box, programs, within_s=within_s)
 
@@ -125,7 +130,8 @@ class Launch:
 
 def make_folders(box: Path) -> None:
     """What ranks write into is there."""
-    for folder in (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.OUTPUTS, layout.FLIGHT_RECORDER):
+    own = (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.FLIGHT_RECORDER, layout.RECORDER_PIPES)
+    for folder in (*own, layout.OUTPUTS):
         (box / folder).mkdir(parents=True, exist_ok=True)
 
 

@@ -44,6 +44,25 @@ def test_what_the_supervisor_lives_by_cannot_be_changed(name: str) -> None:
     assert rank_environment(job(env={name: "0"}), START, BOX, {})[name] != "0"
 
 
+def test_the_watchdog_of_nccl_comes_after_the_supervisor() -> None:
+    env = rank_environment(job(stall_s=100, start_s=300.5), START, BOX, {})
+    assert env["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"] == "361"
+
+
+def test_a_debug_level_that_kills_the_ranks_becomes_the_next_one() -> None:
+    env = rank_environment(job(env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}), START, BOX, {})
+    assert env["TORCH_DISTRIBUTED_DEBUG"] == "INFO"
+
+
+def test_a_start_says_which_it_is_what_fits_and_which_gpus_are_left() -> None:
+    first, later = START, Start(attempt=2, world_size=1, micro_batch=4, gpus=("GPU-a", "GPU-c"))
+    assert rank_environment(job(), first, BOX, {})["VASTRUN_ATTEMPT"] == "0"
+    assert "VASTRUN_MICRO_BATCH" not in rank_environment(job(), first, BOX, {})
+    env = rank_environment(job(env={"VASTRUN_ATTEMPT": "7"}), later, BOX, {"CUDA_VISIBLE_DEVICES": "0,1,2"})
+    names = ("VASTRUN_ATTEMPT", "VASTRUN_MICRO_BATCH", "CUDA_VISIBLE_DEVICES")
+    assert [env[name] for name in names] == ["2", "4", "GPU-a,GPU-c"]
+
+
 def test_python_is_the_one_that_trains_and_finds_the_trainer_first() -> None:
     inherited = {"PATH": "/usr/bin", "PYTHONPATH": "/mine"}
     env = rank_environment(job(), START, BOX, inherited)
