@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -27,6 +27,8 @@ from trainer.supervision.launch import AGENT_LOG, Launch, make_folders
 from trainer.supervision.processes import die_with_parent
 
 _END_S = 60.0
+
+Train = Callable[..., "Supervised"]
 
 
 class Supervised:
@@ -65,12 +67,28 @@ class Supervised:
         return {point["step"]: point["loss"] for point in map(json.loads, lines)}
 
     def log(self) -> str:
-        return (self.box / layout.LOG).read_text()
+        path = self.box / layout.LOG
+        return path.read_text() if path.exists() else ""
 
     def end(self) -> None:
         """Nothing of it is left."""
         self.process.kill()
         self.process.join()
+
+
+def starting(folder: Path) -> Iterator[Train]:
+    """Starts trainings that go wrong as `faulty.py` is told; what is left of them at the end is killed."""
+    started: list[Supervised] = []
+
+    def start(fault: Mapping[str, Any], *, train: Mapping[str, Any] | None = None, **job: Any) -> Supervised:
+        data = {**SMALL["data"], "task": "tests.trainer.supervision.faulty:make"}
+        box, env = folder / f"box-{len(started)}", {"FAULT": json.dumps(fault)}
+        started.append(Supervised(box, env=env, train={**(train or {}), "data": data}, **job))
+        return started[-1]
+
+    yield start
+    for run in started:
+        run.end()
 
 
 def _start(box: Path) -> BaseProcess:

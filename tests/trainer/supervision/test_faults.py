@@ -6,20 +6,16 @@ under every strategy; which moment a fault meets is shifted from one strategy to
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.trainer.conftest import SMALL
-from tests.trainer.supervision.forked import Supervised
+from tests.trainer.supervision.forked import Train, starting
 from trainer.outcome import Reason
 
 pytestmark = pytest.mark.torch
-
-Train = Callable[..., Supervised]
 
 STRATEGIES = ("single", "ddp", "fsdp2")
 VERDICTS: dict[str, tuple[Reason, str]] = {
@@ -48,19 +44,7 @@ WITHIN_S = 15.0
 
 @pytest.fixture
 def train(tmp_path: Path) -> Iterator[Train]:
-    """Starts supervised trainings; what is left of them at the end is killed."""
-    started: list[Supervised] = []
-
-    def start(fault: dict[str, Any], *, train: dict[str, Any], **job: Any) -> Supervised:
-        data = {**SMALL["data"], "task": "tests.trainer.supervision.faulty:make"}
-        box = tmp_path / f"box-{len(started)}"
-        env = {"FAULT": json.dumps(fault)}
-        started.append(Supervised(box, env=env, train={"steps": 6, **train, "data": data}, **job))
-        return started[-1]
-
-    yield start
-    for run in started:
-        run.end()
+    yield from starting(tmp_path)
 
 
 def cases() -> Iterator[Any]:
@@ -82,7 +66,7 @@ def test_every_fault_has_its_verdict_wherever_it_happens(
     limits = {"eval_s": STALL_S, "checkpoint_s": STALL_S} if hangs else {}
     run = train(
         fault,
-        train={"strategy": strategy, "checkpoint_every": 5, "limits": limits},
+        train={"steps": 6, "strategy": strategy, "checkpoint_every": 5, "limits": limits},
         ranks=ranks,
         restarts={},
         **({"stall_s": STALL_S, "start_s": STALL_S} if hangs else {}),
