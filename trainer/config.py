@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -10,6 +11,9 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Ge(0)]
+
+_Check = tuple[bool, str, str]
+"""Whether it is a fault, its key, its text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +146,8 @@ class TrainConfig:
     """Windows that a rank computes at once; None: its whole share of the batch."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
     """Decay of the average of the weights; scores are the average's then."""
+    tensorboard: bool = False
+    """Figures as TensorBoard's files, too; needs its package."""
     log_every: Count = 10
     checkpoint_every: Count = 500
     keep_checkpoints: Annotated[int, Ge(2)] = 2
@@ -154,33 +160,72 @@ class TrainConfig:
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     """What is wrong between fields: (key, fault) pairs, keys relative to `train`."""
-    faults = []
-    if config.batch % world_size:
-        faults.append(("batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"))
-    elif config.micro_batch and config.batch // world_size % config.micro_batch:
-        share = config.batch // world_size
-        faults.append(
-            ("micro_batch", f"expected a divisor of a rank's {share} windows, got {config.micro_batch}")
-        )
-    if config.strategy == "single" and world_size > 1:
-        faults.append(("strategy", f"expected one rank for single, got {world_size}"))
-    if config.cuda_graphs and config.compile == "off":
-        faults.append(("cuda_graphs", "expected compile to be blocks or whole, got off"))
-    if config.cuda_graphs and (world_size > 1 or config.strategy in ("ddp", "fsdp2")):
-        faults.append(("cuda_graphs", "expected the strategy single, with one rank"))
-    if config.data.points % config.model.patch:
-        faults.append(
-            (
-                "model.patch",
-                f"expected a divisor of data.points ({config.data.points}), got {config.model.patch}",
-            )
-        )
-    if config.model.dim % config.model.heads:
-        faults.append(
-            ("model.heads", f"expected a divisor of model.dim ({config.model.dim}), got {config.model.heads}")
-        )
-    if config.unroll >= config.data.frames:
-        faults.append(
-            ("unroll", f"expected less than data.frames ({config.data.frames}), got {config.unroll}")
-        )
-    return faults
+    checks = [*_batch_checks(config, world_size), *_engine_checks(config, world_size), *_model_checks(config)]
+    return [(key, fault) for wrong, key, fault in checks if wrong]
+
+
+def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
+    share, rest = divmod(config.batch, world_size)
+    size = config.micro_batch or 1
+    # Of our own set the job alone says how large it is.
+    trajectories = (
+        config.data.train * len(config.data.betas) if config.data.task == "advection" else sys.maxsize
+    )
+    windows = trajectories * max(1, config.data.frames - config.unroll)
+    return [
+        (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"),
+        (
+            config.batch > windows,
+            "batch",
+            f"expected at most the {windows} windows of the set, got {config.batch}",
+        ),
+        (
+            rest == 0 and share % size > 0,
+            "micro_batch",
+            f"expected a divisor of a rank's {share} windows, got {size}",
+        ),
+        (
+            config.remainder == "drop" and config.batch > trajectories,
+            "remainder",
+            f"drop leaves nothing of {trajectories} trajectories: a batch is more",
+        ),
+    ]
+
+
+def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
+    alone = world_size == 1 and config.strategy in ("auto", "single")
+    graphs = config.cuda_graphs
+    return [
+        (
+            config.strategy == "single" and world_size > 1,
+            "strategy",
+            f"expected one rank for single, got {world_size}",
+        ),
+        (
+            graphs and config.compile == "off",
+            "cuda_graphs",
+            "expected compile to be blocks or whole, got off",
+        ),
+        (graphs and not alone, "cuda_graphs", "expected the strategy single, with one rank"),
+    ]
+
+
+def _model_checks(config: TrainConfig) -> list[_Check]:
+    data, model = config.data, config.model
+    return [
+        (
+            data.points % model.patch > 0,
+            "model.patch",
+            f"expected a divisor of data.points ({data.points}), got {model.patch}",
+        ),
+        (
+            model.dim % model.heads > 0,
+            "model.heads",
+            f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
+        ),
+        (
+            config.unroll >= data.frames,
+            "unroll",
+            f"expected less than data.frames ({data.frames}), got {config.unroll}",
+        ),
+    ]

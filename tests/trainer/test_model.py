@@ -16,7 +16,6 @@ from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw
 from trainer.sampler import Space, picks
-from trainer.schedule import Schedule
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
 DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)
@@ -32,7 +31,7 @@ def task(tmp_path: Path) -> TrajectoryTask:
 def operator(task: TrajectoryTask) -> LatentOperator:
     torch.manual_seed(0)
     operator = LatentOperator(CONFIG, points=32, conditions=2)
-    operator.normalise_by(task.train.fields)
+    operator.normalise_by(*task.train.moments())
     return operator
 
 
@@ -120,21 +119,6 @@ def test_scores_that_are_not_numbers_are_left_out_of_the_record(
     torch.nn.init.constant_(operator.decoder.bias, float("inf"))
     scores = evaluate(operator, task.test, alone, lambda: None).finite()
     assert set(scores) == {"persistence_nrmse"}
-
-
-def test_the_learning_rate_warms_up_and_then_falls_along_a_cosine() -> None:
-    config = OptimConfig(lr=1.0, warmup=0.1)
-    schedule = Schedule(config, 100)
-    rates = [schedule.rate(step) for step in range(100)]
-    assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
-    assert rates[10] == 1.0
-    assert rates[55] == pytest.approx(0.505)
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert 0 < rates[-1] < 0.02
-
-
-def test_a_training_without_warm_up_begins_at_the_full_rate() -> None:
-    assert Schedule(OptimConfig(lr=1.0, warmup=0.0), 1).rate(0) == 1.0
 
 
 def test_vectors_are_not_decayed(operator: LatentOperator) -> None:

@@ -1,0 +1,67 @@
+"""The learning rate of each step."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.config import OptimConfig
+from trainer.schedule import Schedule
+
+
+def rates(steps: int, **options: object) -> list[float]:
+    schedule = Schedule(OptimConfig(lr=1.0, **options), steps)  # type: ignore[arg-type]
+    return [schedule.rate(step) for step in range(steps)]
+
+
+def test_a_cosine_falls_after_a_linear_warm_up() -> None:
+    found = rates(100, warmup=0.1)
+    assert found[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert found[10] == 1.0
+    assert found[55] == pytest.approx(0.505)
+    assert found[10:] == sorted(found[10:], reverse=True)
+    assert 0 < found[-1] < 0.02
+
+
+def test_a_training_without_warm_up_begins_at_the_full_rate() -> None:
+    assert rates(1, warmup=0.0) == [1.0]
+
+
+def test_a_line_falls_by_the_same_each_step() -> None:
+    found = rates(10, warmup=0.0, schedule="linear")
+    assert found == pytest.approx([1 - 0.099 * step for step in range(10)])
+
+
+def test_steps_drop_at_fixed_distances_after_the_warm_up() -> None:
+    found = rates(10, warmup=0.2, schedule="step", drop=0.5, drop_after=3)
+    assert found == pytest.approx([0.5, 1, 1, 1, 1, 0.505, 0.505, 0.505, 0.2575, 0.2575])
+
+
+def test_a_constant_rate_stays() -> None:
+    assert rates(5, warmup=0.0, schedule="constant") == [1.0] * 5
+
+
+def test_a_plateau_drops_when_the_loss_stays_and_remembers_it() -> None:
+    config = OptimConfig(lr=1.0, warmup=0.0, schedule="plateau", drop=0.5, drop_after=3)
+    schedule = Schedule(config, 100)
+    for step, loss in enumerate([3.0, 2.0, 2.0, 1.9999, 1.0, 1.0, 1.0], start=1):
+        schedule.observe(step, loss)
+    assert schedule.rate(7) == 1.0
+    schedule.observe(8, 1.5)
+    assert schedule.rate(8) == pytest.approx(0.505)
+
+    resumed = Schedule(config, 100)
+    resumed.load_state_dict(schedule.state_dict())
+    for one in (schedule, resumed):
+        one.observe(10, 1.0)
+        assert one.rate(10) == pytest.approx(0.505)
+        one.observe(11, 1.0)
+        assert one.rate(11) == pytest.approx(0.2575)
+
+
+def test_a_plateau_waits_for_the_warm_up() -> None:
+    schedule = Schedule(OptimConfig(lr=1.0, warmup=0.5, schedule="plateau", drop_after=10), 100)
+    for step in range(1, 60):
+        schedule.observe(step, 1.0)
+    assert schedule.rate(59) == 1.0
+    schedule.observe(60, 1.0)
+    assert schedule.rate(60) < 1.0
