@@ -56,5 +56,5 @@ $(STAMPS)/trainer: pyproject.toml constraints.txt | $(BIN)/python
 
 $(STAMPS)/dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, the trainer and what checks them (once)'
-	@$(PIP) --editable '.[trainer,dev]'
+	@$(PIP) --editable '.[trainer,dev,bench]'
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@

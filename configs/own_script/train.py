@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.heartbeat import Heartbeat
+from trainer.heartbeat import beat
 
 
 def main() -> None:
@@ -19,8 +19,7 @@ def main() -> None:
     steps = parser.parse_args().steps
 
     device, rank = join_group()
-    heart = Heartbeat.of_this_rank()
-    loss = train(steps, device, rank, heart)
+    loss = train(steps, device, rank)
     if rank == 0:
         print(f"final loss {loss:.5f}", flush=True)
     dist.destroy_process_group()
@@ -40,7 +39,7 @@ def join_group() -> tuple[torch.device, int]:
     return device, dist.get_rank()
 
 
-def train(steps: int, device: torch.device, rank: int, heart: Heartbeat) -> float:
+def train(steps: int, device: torch.device, rank: int) -> float:
     """The last loss, averaged over the ranks; rank 0 leaves the model in results/."""
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 1)).to(device))
@@ -53,7 +52,7 @@ def train(steps: int, device: torch.device, rank: int, heart: Heartbeat) -> floa
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        heart.beat(step)
+        beat(step)
         if rank == 0 and step % 50 == 0:
             print(f"step {step} loss {loss.item():.5f}", flush=True)
     save(model.module, rank)

@@ -1,0 +1,25 @@
+"""A Lightning program under the supervisor: the example that is shipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.shipped import configs_dir
+from tests.e2e.terminal import Terminal
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_lightning_program_trains_and_is_proven_by_heartbeats_log_and_file(terminal: Terminal) -> None:
+    # The set-up command would ask an index for what is installed here.
+    job = str(configs_dir() / "lightning.yaml")
+    done = terminal.type("launch", job, "--set", "setup=[]", "--json")
+
+    assert done.exit_code == 0, done.err
+    outcome = terminal.outcome()
+    assert {check["name"]: check["holds"] for check in outcome["checks"]} == dict.fromkeys(
+        ("files", "log", "steps"), True
+    )
+    assert [(rank["rank"], rank["step"]) for rank in outcome["ranks"]] == [(0, 200), (1, 200)]
+    assert list(terminal.outputs().rglob("model.ckpt"))
+    assert terminal.leftovers() == []
