@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from trainer import layout
 from trainer.data.faults import DataError
+from trainer.devices import FAILED_DEVICE, DeviceError
 from trainer.errors import ConfigError
 from trainer.heartbeat import Heartbeat
 from trainer.outcome import Reason
@@ -21,6 +22,7 @@ from trainer.records import write_json
 
 _EXIT_CODES: dict[Reason, int] = {"finished": 0, "stopped": 143, "oom": 76}
 _EXIT_FAILED = 1
+_NO_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -82,6 +84,8 @@ def reason_of(error: BaseException) -> Reason:
             return "data"
         if isinstance(link, OSError) and link.errno in _FULL:
             return "disk"
+        if _is_failed_device(link):
+            return "device"
         if _is_out_of_memory(link):
             return "oom"
         if _is_communication(link):
@@ -96,12 +100,17 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
+def _is_failed_device(error: BaseException) -> bool:
+    failed = isinstance(error, RuntimeError) and FAILED_DEVICE.search(str(error))
+    return isinstance(error, DeviceError) or bool(failed)
+
+
 def _is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
-    # The CPU's allocator has no error type of its own.
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+    # Neither the CPU's allocator nor what CUDA allocates itself has an error type of its own.
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
 
 
 def _is_communication(error: BaseException) -> bool:

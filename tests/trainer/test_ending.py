@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.trainer.conftest import Box, eventually
+from trainer.devices import DeviceError
 from trainer.ending import reason_of
 
 RANK = """
@@ -100,6 +101,10 @@ def test_errors_of_torch_have_their_reasons() -> None:
         reason_of(RuntimeError("[/pytorch/gloo/transport/tcp/pair.cc:547] Connection closed"))
         == "communication"
     )
+    assert reason_of(torch.AcceleratorError("CUDA error: out of memory")) == "oom"
+    assert reason_of(torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered")) == "device"
+    assert reason_of(torch.AcceleratorError("CUDA error: device-side assert triggered")) == "error"
+    assert reason_of(DeviceError("GPU 3 is needed, but torch sees 2 of them")) == "device"
     assert reason_of(RuntimeError("shapes do not fit")) == "error"
 
 

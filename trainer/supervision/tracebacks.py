@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.devices import FAILED_DEVICE
 from trainer.outcome import Reason
 
 _TAIL = 1 << 16
@@ -14,7 +15,10 @@ _HEADER = "Traceback (most recent call last):"
 _BARE_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)(: .*)?$")
 
 _REASONS: Mapping[Reason, re.Pattern[str]] = {
-    "oom": re.compile(r"\bOutOfMemoryError\b|^MemoryError\b|CUDA out of memory|can't allocate memory"),
+    "device": FAILED_DEVICE,
+    "oom": re.compile(
+        r"\bOutOfMemoryError\b|^MemoryError\b|CUDA (error: )?out of memory|can't allocate memory"
+    ),
     "disk": re.compile(r"\[Errno 28\]|No space left on device|Disk quota exceeded"),
     "communication": re.compile(r"\bDist(Backend|Network|Store)Error\b|\bgloo\b|\bNCCL\b|\bnccl[A-Z]\w+"),
 }
