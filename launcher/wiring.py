@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from launcher.actions.attempts import Attempts
 from launcher.errors import AuthError
+from launcher.experience import experience_of
 from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
 from launcher.ledger import SqliteLedger
@@ -112,7 +113,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         from launcher.providers import provider_class
 
         made = provider_class(name)
-        return made(*_made_of(name, environ, state), clock=_interrupts(Wish.STOP, Wish.NONE, None))
+        return made(*_made_of(name, environ, state, ledger), clock=_interrupts(Wish.STOP, Wish.NONE, None))
 
     def packer(origin: Origin) -> Packer:
         from launcher.bundle import Bundler
@@ -155,10 +156,12 @@ def _state_folder(environ: Mapping[str, str]) -> Path:
     return root / "vastrun"
 
 
-def _made_of(name: str, environ: Mapping[str, str], state: Path) -> tuple[object, ...]:
+def _made_of(
+    name: str, environ: Mapping[str, str], state: Path, ledger: Callable[[], Ledger]
+) -> tuple[object, ...]:
     """What a provider needs besides a clock."""
     if name == "vast":
-        return _vast_account(environ), state
+        return _vast_account(environ), state, lambda spec: experience_of(ledger().runs(), name, spec)
     return state / "boxes", _python(environ)
 
 

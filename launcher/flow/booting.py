@@ -36,6 +36,8 @@ class Patience:
     """Why who answers is not believed to be the machine."""
     blind: bool = False
     """The provider cannot be asked: that is no fault of the host."""
+    watched: bool = False
+    """It was seen while it was not ready yet."""
     told: str = ""
     told_at: float = -math.inf
 
@@ -99,6 +101,7 @@ def boot(trip: Trip) -> End:
         try:
             lease = _lease_state(trip)
             if lease == "armed":
+                _note_time(trip, patience)
                 return _accepted(trip)
             patience.answers(lease, trip.now())
         except (UnreachableError, GoneError) as error:
@@ -111,9 +114,16 @@ def boot(trip: Trip) -> End:
                 patience.unseen(trip.now())
             else:
                 _tell_progress(trip, patience)
+        patience.watched = True
         trip.wait(_PAUSE_S)
     cause = Cause.PROVIDER if patience.blind else Cause.HOST
     return End(result=Result.FAILED, cause=cause, detail=late)
+
+
+def _note_time(trip: Trip, patience: Patience) -> None:
+    """How long the machine took is known only to whoever saw it become ready."""
+    if patience.watched and trip.run.rented_at is not None:
+        trip.save(boot_s=max(0.0, trip.now() - trip.run.rented_at))
 
 
 def unlike_its_offer(trip: Trip, machine: Instance) -> End | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from launcher import policy
 from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.flow.pace import Pace
 from launcher.flow.saving import Saving, save_some
 from launcher.flow.sight import look
 from launcher.flow.trip import End, Trip
@@ -44,6 +45,7 @@ class Memory:
     saved_at: float = 0.0
     onstart_step: str = ""
     saving: Saving = field(default_factory=Saving)
+    pace: Pace = field(default_factory=Pace)
 
 
 def watch(trip: Trip) -> End | None:
@@ -117,9 +119,11 @@ def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
     if sighting.onstart_step != memory.onstart_step:
         memory.onstart_step = sighting.onstart_step
         trip.tell(sighting.onstart_step)
+    memory.pace.saw(sighting)
     if sighting.step != trip.run.step and now - memory.saved_at >= _SAVE_S:
         memory.saved_at = now
-        trip.save(step=sighting.step, steps=sighting.steps)
+        steps_per_s = memory.pace.steps_per_s or trip.run.steps_per_s
+        trip.save(step=sighting.step, steps=sighting.steps, steps_per_s=steps_per_s)
 
 
 def _start(trip: Trip, memory: Memory, remote: Remote) -> End | None:

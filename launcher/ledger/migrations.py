@@ -79,7 +79,12 @@ def _meter(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN meter TEXT NOT NULL DEFAULT '{}'")
 
 
-MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter)
+def _speeds(db: sqlite3.Connection) -> None:
+    db.execute("ALTER TABLE runs ADD COLUMN boot_s REAL")
+    db.execute("ALTER TABLE runs ADD COLUMN steps_per_s REAL")
+
+
+MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter, _speeds)
 
 
 def schema_of(db: sqlite3.Connection) -> int:

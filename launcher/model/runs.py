@@ -94,6 +94,10 @@ class Run:
     destroy_tries: int = 0
     step: int = 0
     steps: int = 0
+    boot_s: float | None = None
+    """From rent to the armed lease; None: it was not seen."""
+    steps_per_s: float | None = None
+    """Of its training, as far as it was seen."""
 
     @property
     def label(self) -> str:

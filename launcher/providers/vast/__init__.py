@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.experience import Experience
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order, Standing
 from launcher.ports import Clock, Remote
@@ -27,6 +28,12 @@ from launcher.ssh.noise import Noise
 from launcher.ssh.remote import SshRemote
 from launcher.survey import Survey
 
+Recall = Callable[[JobSpec], Experience]
+
+
+def _nothing(_: JobSpec) -> Experience:
+    return Experience()
+
 
 class VastProvider:
     """The market of Vast.ai, for one account. `Provider` says what each verb promises."""
@@ -35,8 +42,9 @@ class VastProvider:
     free = False
     most_nodes = 1
 
-    def __init__(self, account: Account, state: Path, *, clock: Clock) -> None:
-        """`state`: a folder that all launchers of this user share."""
+    def __init__(self, account: Account, state: Path, recall: Recall = _nothing, *, clock: Clock) -> None:
+        """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown."""
+        self._recall = recall
         self._clock = clock
         self._api = VastApi(account, Limiter(state / "vast-calls.json", clock), clock)
         self._keys = KeyRing(state / "keys")
@@ -51,11 +59,11 @@ class VastProvider:
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
-        return market.fitting(self._api, spec, self._clock.now())
+        return market.fitting(self._api, spec, self._recall(spec), self._clock.now())
 
     def survey(self, spec: JobSpec) -> Survey:
         """The market as the job sees it: what each limit removes, and what the rest would cost."""
-        return market.survey(self._api, spec, self._clock.now())
+        return market.survey(self._api, spec, self._recall(spec), self._clock.now())
 
     def rent(self, order: Order) -> Instance:
         """A machine, to be checked against its offer. Asks once."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from launcher.errors import NoOfferError
+from launcher.experience import Experience
 from launcher.job import JobSpec
 from launcher.model import Offer
 from launcher.providers.vast.api import VastApi
@@ -21,25 +22,25 @@ _PAGE = 64
 _PAGES = 4
 
 
-def fitting(api: VastApi, spec: JobSpec, now: float) -> list[Offer]:
+def fitting(api: VastApi, spec: JobSpec, known: Experience, now: float) -> list[Offer]:
     """Offers that pass every hard limit, the cheapest to finish first.
 
     Raises NoOfferError, which says what each limit removed.
     """
     rows = _search(api, spec, query(spec), _order(spec))
-    found = _offers(ranked(funnel(rows, spec, now).left, spec), spec)
+    found = _offers(ranked(funnel(rows, spec, now).left, spec, known), spec)
     if found:
         return found
     # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.
     seen = funnel(_market(api, spec), spec, now)
-    found = _offers(ranked(seen.left, spec), spec)
+    found = _offers(ranked(seen.left, spec, known), spec)
     if found:
         return found
     relax = " or ".join(hurdle.name for hurdle, _ in seen.relaxed[:2]) or "resources:"
     raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
 
 
-def survey(api: VastApi, spec: JobSpec, now: float) -> Survey:
+def survey(api: VastApi, spec: JobSpec, known: Experience, now: float) -> Survey:
     """What the job's limits leave of the market, and what each offer would cost to finish."""
     best = _search(api, spec, query(spec), _order(spec))
     rows = {row.get("id"): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
@@ -51,7 +52,7 @@ def survey(api: VastApi, spec: JobSpec, now: float) -> Survey:
         relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
         quotes=tuple(
             Quote(offer=offer, terms=estimate.terms)
-            for estimate in ranked(seen.left, spec)
+            for estimate in ranked(seen.left, spec, known)
             if (offer := offer_of(estimate.row, spec)) is not None
         ),
     )

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from launcher.experience import Experience, Speed
 from launcher.job import JobSpec, Resources
 from launcher.providers.vast.ranking import Estimate, ranked
 from tests.fakes import train_job
 from tests.launcher.vast.rows import offer_row
+from trainer.config import TrainConfig
+
+NEW = Experience()
+"""Of somebody who never trained anything."""
 
 
-def best(*changes: dict[str, Any], spec: JobSpec | None = None) -> str:
+def best(*changes: dict[str, Any], spec: JobSpec | None = None, known: Experience = NEW) -> str:
     """The machine that is ranked first of offers that differ by these changes."""
     rows = [offer_row(machine_id=number, id=number, **change) for number, change in enumerate(changes, 1)]
-    return ranked(rows, spec or job())[0].row.machine_id
+    return ranked(rows, spec or job(), known)[0].row.machine_id
 
 
 def job(**resources: Any) -> JobSpec:
@@ -72,9 +78,42 @@ def test_an_estimate_explains_itself_term_by_term() -> None:
     assert [term.name for term in estimate.terms] == ["GPU", "disk", "fetch", "traffic", "risk"]
     assert estimate.usd == pytest.approx(sum(term.usd for term in estimate.terms))
     text = " ".join(term.text for term in estimate.terms)
-    for part in ("dlperf 98", "Mbit/s", "reliability 99.7%"):
+    for part in ("dlperf 98", "Mbit/s", "failure 0.3%"):
         assert part in text
 
 
-def only(spec: JobSpec) -> Estimate:
-    return ranked([offer_row()], spec)[0]
+def test_what_was_learned_on_a_kind_of_machine_counts_instead_of_its_score() -> None:
+    boasts = {"gpu_name": "RTX 5090", "dlperf": 200.0}
+    trains = {"gpu_name": "RTX 4090", "dlperf": 100.0}
+    known = Experience(
+        speeds={
+            ("RTX 5090", 1): Speed(steps_per_s=10.0, runs=2),
+            ("RTX 4090", 1): Speed(steps_per_s=20.0, runs=1),
+        }
+    )
+    assert best(boasts, trains) == "1"
+    assert best(boasts, trains, known=known) == "2"
+
+
+def test_an_estimate_says_from_how_many_runs_it_was_learned_and_where_a_score_stands_in() -> None:
+    rows = [offer_row(dlperf=98.0), offer_row(machine_id=7, gpu_name="RTX 3090", dlperf=49.0)]
+    known = Experience(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
+    spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
+    learned, scored = ranked(rows, spec, known)
+    assert learned.terms[0].text == "1.0 h at 2 steps/s, learned from 3 runs"
+    assert scored.terms[0].text == "2.0 h at 1 steps/s, dlperf 49"
+
+
+def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:
+    slow = Experience(boot_s={offer_row().machine_id: 1200.0})
+    assert only(job(), slow).terms[2].text == "20 min as it took before"
+    assert only(job(), slow).usd > only(job()).usd
+
+
+def test_a_slow_start_is_a_risk_that_is_told() -> None:
+    (estimate,) = ranked([offer_row(inet_down=250.0)], job(), NEW)
+    assert estimate.terms[-1].text.startswith("failure 0.3%, slow start ")
+
+
+def only(spec: JobSpec, known: Experience = NEW) -> Estimate:
+    return ranked([offer_row()], spec, known)[0]

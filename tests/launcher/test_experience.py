@@ -1,0 +1,87 @@
+"""What earlier runs have shown of machines: how fast they train this job, how long they take to start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.config import dump_job
+from launcher.experience import Experience, Speed, experience_of
+from launcher.job import JobSpec
+from launcher.model import Offer, Phase, Run
+from tests.fakebox import Loading, Training
+from tests.fakes import train_job
+from tests.launcher.world import World
+from trainer.config import TrainConfig
+
+JOB = train_job()
+
+
+def run(steps_per_s: float | None, spec: JobSpec = JOB, *, gpu: str = "RTX 4090", host: str = "h1") -> Run:
+    offer = Offer(
+        id="1",
+        host=host,
+        gpu_name=gpu,
+        gpus=2,
+        gpu_memory_gb=24.0,
+        disk_gb=40.0,
+        usd_per_hour=1.0,
+        description="2 x",
+    )
+    return Run(
+        id="one",
+        job=spec.name,
+        spec_json=dump_job(spec),
+        provider="vast",
+        phase=Phase.ENDED,
+        out_dir="/o",
+        created_at=0.0,
+        phase_at=0.0,
+        offer=offer,
+        host=host,
+        steps_per_s=steps_per_s,
+        boot_s=60.0 if host == "h1" else 600.0,
+    )
+
+
+def test_the_speed_of_a_kind_of_machine_is_the_median_of_the_runs_on_it() -> None:
+    runs = [run(2.0), run(9.0), run(3.0), run(None), run(5.0, gpu="A100 SXM4", host="h2")]
+    assert experience_of(runs, "vast", JOB) == Experience(
+        speeds={
+            ("RTX 4090", 2): Speed(steps_per_s=3.0, runs=3),
+            ("A100 SXM4", 2): Speed(steps_per_s=5.0, runs=1),
+        },
+        boot_s={"h1": 60.0, "h2": 600.0},
+    )
+    assert experience_of(runs, "local", JOB) == Experience()
+
+
+@pytest.mark.parametrize(
+    ("other", "counts"),
+    [
+        (train_job(steps=5000), True),
+        (train_job(limits=replace(JOB.limits, hours=9.0)), True),
+        (train_job(train=TrainConfig(steps=10, batch=16)), False),
+        (train_job(name="another"), False),
+        (train_job(ranks=4), False),
+    ],
+    ids=["longer", "other limits", "a larger batch", "another job", "more ranks"],
+)
+def test_only_runs_whose_steps_were_the_same_work_count(other: JobSpec, counts: bool) -> None:
+    assert bool(experience_of([run(2.0, other)], "vast", JOB).speeds) is counts
+
+
+def test_a_run_notes_how_fast_it_trained_and_how_long_its_machine_took(tmp_path: Path) -> None:
+    world = World(tmp_path, spec=train_job(steps=60), training=Training(seconds=120.0, steps=60))
+    world.market.loading["host-1"] = Loading(seconds=120.0, layer_s=20.0)
+    ended = world.launch()
+    assert ended.cause is None, ended.detail
+    assert ended.steps_per_s == pytest.approx(0.5, rel=0.1)
+    assert ended.boot_s == pytest.approx(120.0, abs=2.0)
+
+
+def test_too_short_a_training_says_nothing_of_a_machine_s_speed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert world.launch().steps_per_s is None
