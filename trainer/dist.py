@@ -14,9 +14,11 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import _set_pg_timeout
 
+from trainer.devices import DeviceError
 from trainer.rank import Rank, TrainJob
+from trainer.telemetry.clock import StepClock
+from trainer.telemetry.stragglers import Stragglers
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
@@ -28,10 +30,6 @@ _AFTER_SUPERVISOR_S = 60.0
 _VOTE_EVERY_S = 0.25
 
 
-class DeviceError(Exception):
-    """The device that this rank must train on is not there."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
     """The process groups this rank is in."""
@@ -41,11 +39,15 @@ class Ranks:
     control: torch_dist.ProcessGroup
     """gloo, for votes only, so that they never meet the collectives of training."""
 
-    def mean_of(self, *values: Tensor) -> list[float]:
-        """The mean of each value over all ranks. Waits for the device."""
+    def mean(self, *values: Tensor) -> Tensor:
+        """A vector: the mean of each value over all ranks, on the device. Nobody waits for it."""
         packed = torch.stack(values)
         torch_dist.all_reduce(packed)
-        return packed.div_(self.rank.world_size).tolist()
+        return packed.div_(self.rank.world_size)
+
+    def mean_of(self, *values: Tensor) -> list[float]:
+        """The mean of each value over all ranks. Waits for the device."""
+        return self.mean(*values).tolist()
 
     def total(self, values: Tensor) -> Tensor:
         """The sum of `values`, on the CPU, over all ranks; in place."""
@@ -74,22 +76,19 @@ class Ranks:
         """Returns when all ranks came here."""
         self.highest(0.0)
 
-    def limit_waits(self, stall_s: float) -> None:
-        """From now on no collective may take longer than a hang takes to be seen from outside."""
-        limit = timedelta(seconds=stall_s + _AFTER_SUPERVISOR_S)
-        _set_pg_timeout(limit)
-        _set_pg_timeout(limit, self.control)
-
 
 def join(rank: Rank, job: TrainJob) -> Ranks:
     """This rank has its device and its process groups: NCCL on GPUs, gloo on CPUs, never another."""
-    limit = timedelta(seconds=job.start_s + _AFTER_SUPERVISOR_S)
+    limit = timedelta(seconds=job.longest_stage_s + _AFTER_SUPERVISOR_S)
     device = device_of(rank.local_rank, gpus=job.gpus)
     # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
     torch_dist.init_process_group(
         BACKENDS[device.type], timeout=limit, device_id=device if device.type == "cuda" else None
     )
-    return Ranks(rank=rank, device=device, control=torch_dist.new_group(backend="gloo", timeout=limit))
+    control = torch_dist.new_group(backend="gloo", timeout=limit)
+    # For a rank that is missing NCCL would wait without a word; this names it.
+    torch_dist.monitored_barrier(control, limit, wait_all_ranks=True)
+    return Ranks(rank=rank, device=device, control=control)
 
 
 def device_of(local_rank: int, *, gpus: int) -> torch.device:
@@ -107,10 +106,13 @@ class StopVote:
     """Agrees on the step to stop at, a few times a second whatever a step takes.
 
     The ranks also agree on how long a step takes, by the slowest, and so on the step of the next vote.
+    They tell how long each worked before it had to wait for others, so that one that is always late is named.
     """
 
-    def __init__(self, ranks: Ranks, step: int) -> None:
+    def __init__(self, ranks: Ranks, step: int, clock: StepClock) -> None:
         self._ranks = ranks
+        self._clock = clock
+        self._stragglers = Stragglers()
         self._step = step
         self._due = step + 1
         self._at = time.monotonic()
@@ -120,7 +122,15 @@ class StopVote:
         if step < self._due:
             return False
         seconds = (time.monotonic() - self._at) / (step - self._step)
-        stop, slowest = self._ranks.highest(float(wish), seconds)
+        stop, slowest, *alone_s = self._ranks.highest(float(wish), seconds, *self._alone_s())
         self._step, self._at = step, time.monotonic()
         self._due = step + max(1, int(_VOTE_EVERY_S / max(slowest, 1e-6)))
+        news = self._stragglers.see(alone_s, slowest)
+        if news and self._ranks.rank.is_first:
+            print(news, flush=True)
         return stop > 0
+
+    def _alone_s(self) -> list[float]:
+        """This rank's time in its own place; the highest of all votes are everybody's."""
+        rank = self._ranks.rank
+        return [self._clock.alone_s() if place == rank.rank else 0.0 for place in range(rank.world_size)]

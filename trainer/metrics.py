@@ -1,4 +1,4 @@
-"""Metrics of a training: every few steps a line of JSON, a line of text and a W&B point."""
+"""Metrics of a training: every few steps a line of JSON, a line of text, a W&B point, one for TensorBoard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from trainer import layout
 from trainer.config import TrainConfig
@@ -15,7 +16,11 @@ from trainer.ending import exit_code_of, reason_of
 from trainer.outcome import WandbRun
 from trainer.rank import TrainJob
 from trainer.records import write_atomically
+from trainer.telemetry.tensorboard import Board
 from trainer.tracking import Tracker
+
+if TYPE_CHECKING:
+    from trainer.telemetry.figures import Figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,57 +30,66 @@ class Point:
     step: int
     loss: float
     """Mean over the global batch."""
-    lr: float
     grad_norm: float
-    samples_per_s: float
-    """Since the last point, over all ranks."""
+    figures: Figures
 
-
-class Rate:
-    """Samples a second between two looks."""
-
-    def __init__(self, batch: int, step: int) -> None:
-        self._batch = batch
-        self._step = step
-        self._at = time.monotonic()
-
-    def at(self, step: int) -> float:
-        """Since the last look, or since the beginning."""
-        now = time.monotonic()
-        rate = (step - self._step) * self._batch / max(now - self._at, 1e-9)
-        self._step, self._at = step, now
-        return rate
+    def flat(self) -> dict[str, float]:
+        """All that is known, by name."""
+        groups = {
+            "step": self.step,
+            "loss": self.loss,
+            "grad_norm": self.grad_norm,
+            **asdict(self.figures),
+        }
+        known: dict[str, float] = {}
+        for name, value in groups.items():
+            known.update(value if isinstance(value, dict) else {name: value})
+        return {name: value for name, value in known.items() if value is not None}
 
 
 class Metrics:
     """Open while rank 0 trains. Its end is also the end of the W&B run, which says how the training ended."""
 
     def __init__(self, box: Path, job: TrainJob, config: TrainConfig) -> None:
+        self._box = box
         self._path = box / layout.METRICS
-        self._steps = config.steps
+        self._config = config
         self._tracker = Tracker(box, job, config)
+        self._board: Board | None = None
 
-    def begin_at(self, step: int) -> None:
-        """What a former attempt wrote beyond `step` is forgotten."""
+    def begin_at(self, step: int, wandb_id: str) -> None:
+        """What a former attempt wrote beyond `step` is forgotten; its W&B run goes on."""
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
             write_atomically(self._path, "".join(kept))
+        self._tracker.go_on_as(wandb_id)
+        if self._config.tensorboard:
+            self._board = Board(self._box / layout.TENSORBOARD, step)
 
     def add(self, point: Point) -> None:
-        record = {**asdict(point), "at": round(time.time(), 3)}
+        figures = point.flat()
+        record = {**figures, "at": round(time.time(), 3)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({name: _finite(value) for name, value in record.items()}) + "\n")
-        self._tracker.log(asdict(point))
-        print(
-            f"step {point.step}/{self._steps}  loss {point.loss:.4g}  lr {point.lr:.2g}  "
-            f"{point.samples_per_s:,.0f} samples/s",
-            flush=True,
+        self._tracker.log(figures)
+        if self._board:
+            self._board.add(point.step, figures)
+        print(self._line(point), flush=True)
+
+    def _line(self, point: Point) -> str:
+        figures = point.figures
+        mfu = "" if figures.mfu is None else f"  {figures.mfu:.0%} of the GPUs' peak"
+        return (
+            f"step {point.step}/{self._config.steps}  loss {point.loss:.4g}  lr {figures.lr:.2g}  "
+            f"{figures.samples_per_s:,.0f} samples/s{mfu}"
         )
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
         """The training has ended so. Safe to repeat: the first end counts."""
+        if self._board:
+            self._board.close()
         return self._tracker.finish(exit_code, scores)
 
     def __enter__(self) -> Metrics:

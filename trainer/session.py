@@ -4,40 +4,46 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainer import data, layout
 from trainer.blocks import prepare
-from trainer.checkpoint import Checkpoints, load_newest
-from trainer.config import TrainConfig
+from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
+from trainer.config import ModelConfig, TrainConfig
 from trainer.data import Task
 from trainer.dist import Ranks
 from trainer.ema import Ema
 from trainer.errors import ConfigError
+from trainer.heartbeat import Stage
+from trainer.loading import Loader, make_loader
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import make_optimizer
 from trainer.plan import Facts, Plan, make_plan
 from trainer.precision import autocast, computes_bf16, scaler_of
-from trainer.records import write_json
-from trainer.sampler import Space
+from trainer.rank import Rank, TrainJob
+from trainer.records import read_as, write_json
+from trainer.sampler import Order, Space
 from trainer.schedule import Schedule
 from trainer.strategies import STRATEGIES
 from trainer.strategies.strategy import Strategy
+from trainer.telemetry.clock import StepClock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """What a rank holds between its first step and its last."""
 
+    job: TrainJob
     config: TrainConfig
     plan: Plan
     ranks: Ranks
     task: Task
     space: Space
+    order: Order
+    loader: Loader
     operator: LatentOperator
     model: nn.Module
     """The operator within its objective, spread over the ranks."""
@@ -47,6 +53,9 @@ class Session:
     scaler: torch.amp.GradScaler
     ema: Ema | None
     checkpoints: Checkpoints
+    clock: StepClock
+    wandb_id: str
+    """Of the W&B run; that of the training that this one continues, if it does."""
     start: int
     """Steps that were done before."""
     loss: float | None
@@ -56,25 +65,32 @@ class Session:
         """Around every forward pass."""
         return autocast(self.plan.precision, self.ranks.device)
 
-    def state(self, step: int, loss: float | None) -> dict[str, Any]:
-        """What a checkpoint holds. No random state: what is random is a function of the seed and the step."""
-        return {
-            "step": step,
-            "loss": loss,
-            "config": asdict(self.config),
-            "model": self.operator.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "ema": self.ema.state_dict() if self.ema else None,
-        }
+    def stage(self, step: int, usual: Stage) -> Stage:
+        """What a rank does in a pass of `step`: in those of its first one, a compiled model compiles."""
+        return "compile" if self.config.compile != "off" and step == self.start else usual
+
+    def save(self, step: int, loss: float | None, *, durable: bool) -> None:
+        """A checkpoint of the state after `step` steps is on its way; when `durable`, it is on the disk."""
+        self.checkpoints.save(self._record(step, loss), self.tensors(), durable=durable)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that is trained, by name."""
+        return tensors_of(self.operator, [self.optimizer], self.ema.state_dict() if self.ema else None)
+
+    def _record(self, step: int, loss: float | None) -> Record:
+        origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
+        return Record(
+            step=step,
+            samples=step * self.config.batch,
+            loss=loss,
+            config=asdict(self.config),
+            made_by={**origin, "plan": asdict(self.plan), "wandb": self.wandb_id},
+            scaler=self.scaler.state_dict(),
+            schedule=self.schedule.state_dict(),
+        )
 
 
-class ResumeError(Exception):
-    """The state to continue from does not fit this job."""
-
-
-def set_up(ranks: Ranks, config: TrainConfig) -> Session:
+def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     """This rank is ready for its next step.
 
     The order matters: the device before the groups, the seed before the model, activation checkpointing
@@ -96,13 +112,18 @@ def set_up(ranks: Ranks, config: TrainConfig) -> Session:
     prepare(objective, config)
     strategy = STRATEGIES[plan.strategy]
     model = strategy.wrap(objective, config, device)
-    operator.normalise_by(task.train.fields)
+    operator.normalise_by(*task.train.moments())
+    order = _order(config, plan, space, ranks.rank)
+    folder = Folder(path=box / layout.CHECKPOINTS, keep=config.keep_checkpoints, keep_best=config.keep_best)
     session = Session(
+        job=job,
         config=config,
         plan=plan,
         ranks=ranks,
         task=task,
         space=space,
+        order=order,
+        loader=make_loader(task, order, config, device),
         operator=operator,
         model=model,
         strategy=strategy,
@@ -110,7 +131,9 @@ def set_up(ranks: Ranks, config: TrainConfig) -> Session:
         schedule=Schedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
         ema=Ema(operator, config.ema) if config.ema else None,
-        checkpoints=Checkpoints(box / layout.CHECKPOINTS, keep=config.keep_checkpoints),
+        checkpoints=Checkpoints(folder, ranks, sharded=strategy.sharded),
+        clock=StepClock(device),
+        wandb_id=job.run_id,
         start=0,
         loss=None,
     )
@@ -126,6 +149,19 @@ def _space(config: TrainConfig, task: Task) -> Space:
         frames=task.train.frames,
         points=task.train.points,
         unroll=config.unroll,
+    )
+
+
+def _order(config: TrainConfig, plan: Plan, space: Space, rank: Rank) -> Order:
+    return Order(
+        seed=config.seed,
+        batch=config.batch,
+        noise=config.noise,
+        space=space,
+        remainder=config.remainder,
+        rank=rank.rank,
+        world_size=plan.world_size,
+        accumulation=plan.accumulation,
     )
 
 
@@ -156,29 +192,25 @@ def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: LatentOpera
 def _resume(session: Session) -> Session:
     """Loads the newest intact checkpoint, of this run or else of the one it continues."""
     ranks, config, box = session.ranks, session.config, session.ranks.rank.box
-    state, faults = load_newest((box / layout.CHECKPOINTS, box / layout.RESUME), ranks.device)
-    if ranks.rank.is_first:
-        for fault in faults:
-            print(f"checkpoint: {fault}", flush=True)
-    start = 0 if state is None else state["step"]
-    latest, negative_earliest = ranks.highest(start, -start)
-    if latest != -negative_earliest:
-        raise ResumeError(
-            f"ranks found different checkpoints: steps {-negative_earliest:.0f} and {latest:.0f}"
-        )
-    if state is None:
+    found = session.checkpoints.newest(else_of=box / layout.RESUME)
+    if found is None:
         return session
-    if state["config"]["model"] != asdict(config.model):
-        raise ResumeError(
-            f"the checkpoint's model is {state['config']['model']}, the job's is {asdict(config.model)}"
+    record = found.record
+    if ranks.rank.is_first:
+        for fault in found.faults:
+            print(f"checkpoint: {fault}", flush=True)
+    theirs = read_as(ModelConfig, record.config["model"])
+    if theirs != config.model:
+        raise ConfigError(
+            f"{found.path.name} is of another model: {theirs}, and not {config.model}",
+            told_elsewhere=not ranks.rank.is_first,
         )
-    session.operator.load_state_dict(state["model"])
-    session.optimizer.load_state_dict(state["optimizer"])
-    session.schedule.load_state_dict(state["schedule"])
-    session.scaler.load_state_dict(state["scaler"])
-    if session.ema:
-        session.ema.load_state_dict(state["ema"])
-    return replace(session, start=start, loss=state["loss"])
+    session.checkpoints.load(found, session.tensors())
+    session.schedule.load_state_dict(record.schedule)
+    if record.scaler:  # empty: the precision was another one
+        session.scaler.load_state_dict(record.scaler)
+    wandb_id = record.made_by.get("wandb", session.wandb_id)
+    return replace(session, start=record.step, loss=record.loss, wandb_id=wandb_id)
 
 
 def _introduce(session: Session) -> None:

@@ -38,11 +38,15 @@ def take_step(
 
 def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, last: bool) -> Tensor:
     """Adds the gradient of one micro-batch; the ranks exchange theirs after the last one only."""
-    heart.beat(step, "forward")
+    heart.beat(step, session.stage(step, "forward"))
+    if session.strategy.sharded:
+        session.clock.meet()
     with nullcontext() if last else session.strategy.without_exchange(session.model):
         with session.autocast():
             loss = session.model(windows)
-        heart.beat(step, "backward")
+        heart.beat(step, session.stage(step, "backward"))
+        if last and not session.strategy.sharded:
+            session.clock.meet()
         # All micro-batches of all ranks are equally large, so the mean of means is the mean over the batch.
         session.scaler.scale(loss / session.plan.accumulation).backward()
     return loss.detach().clone()

@@ -29,6 +29,7 @@ from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.restarts import CAUSE_OF, End, Restart, Start, next_start
 from trainer.supervision.stop import StopRequest
+from trainer.supervision.wandb_end import end_wandb
 
 EXIT_CODE_OF: Mapping[Reason, int] = {
     "finished": 0,
@@ -96,6 +97,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link)
     push_last(box, job)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, history), following, stop, log)
+    outcome = end_wandb(box, outcome, EXIT_CODE_OF[outcome.reason])
     return replace(outcome, ended_at=time.time())
 
 

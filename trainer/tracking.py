@@ -1,8 +1,13 @@
-"""W&B on a thread of its own: neither its import nor its network can hold the training up, or end it."""
+"""W&B on a thread of its own: neither its import nor its network can hold the training up, or end it.
+
+`python -m trainer.tracking EXIT_CODE` ends the W&B run of a box whose rank 0 could not, or said otherwise.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,8 +17,8 @@ from typing import Any, Literal
 from trainer import layout
 from trainer.config import TrainConfig, WandbConfig
 from trainer.outcome import WandbRun
-from trainer.rank import TrainJob
-from trainer.records import write_json
+from trainer.rank import TrainJob, read_job
+from trainer.records import read_as, write_json
 
 Mode = Literal["online", "offline", "off"]
 
@@ -24,21 +29,30 @@ _FINISH_S = 30.0
 class Tracker:
     """One W&B run. Points wait in a queue until W&B is ready for them.
 
-    `run/wandb.json` says which run it is and how it stands, from its beginning on.
+    `run/wandb.json` says which run it is and how it stands, from its beginning on. It is the same run when
+    the ranks start again, and when another job continues from its checkpoints.
     """
 
-    def __init__(self, box: Path, job: TrainJob, config: TrainConfig) -> None:
+    def __init__(self, box: Path, job: TrainJob, config: TrainConfig, mode: Mode | None = None) -> None:
+        """`mode`: where the data go, if that was decided before."""
+        known = known_run(box)
         self._box = box
         self._job = job
         self._train = config
         self._config = config.wandb
         self._queue: SimpleQueue[dict[str, Any] | int] = SimpleQueue()
         self._scores: dict[str, float] = {}
-        self._run = WandbRun(id=job.run_id, mode=mode_of(self._config), state="running")
+        self._run = WandbRun(
+            id=known.id if known else job.run_id, mode=mode or mode_of(self._config), state="running"
+        )
         self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
         if self._run.mode != "off":
             os.environ.update(_environment(box))
             self._thread.start()
+
+    def go_on_as(self, run_id: str) -> None:
+        """Which run it is. Before the first point."""
+        self._run = replace(self._run, id=run_id)
 
     def log(self, point: dict[str, Any]) -> None:
         """The point is on its way. It has a `step`."""
@@ -74,8 +88,10 @@ class Tracker:
     def _track(self, wandb: Any, message: dict[str, Any] | int) -> None:
         run = self._begin(wandb)
         self._become(url=run.url if self._run.mode == "online" else None)
+        # W&B's own steps only rise, and a training that starts again from a checkpoint does some once more.
+        run.define_metric("*", step_metric="step")
         while isinstance(message, dict):
-            run.log(message, step=message["step"])
+            run.log(message)
             message = self._queue.get()
         run.summary.update(self._scores)
         run.finish(exit_code=message)
@@ -99,8 +115,8 @@ class Tracker:
             project=self._config.project,
             entity=self._config.entity,
             tags=self._config.tags,
-            name=f"{self._job.name} {self._job.run_id}",
-            id=self._job.run_id,
+            name=f"{self._job.name} {self._run.id}",
+            id=self._run.id,
             resume="allow" if self._run.mode == "online" else None,
             mode=self._run.mode,
             dir=str(self._box / layout.RUN),
@@ -113,6 +129,14 @@ class Tracker:
         write_json(self._box / layout.WANDB, asdict(self._run))
 
 
+def main(arguments: list[str]) -> None:
+    """The W&B run that the box knows of ends with this exit code."""
+    box = Path(os.environ["VASTRUN_BOX"])
+    job, known = read_job(box), known_run(box)
+    if job.train and known:
+        Tracker(box, job, job.train, known.mode).finish(int(arguments[0]))
+
+
 def mode_of(config: WandbConfig) -> Mode:
     """Where W&B's data go. Without a key nothing is sent."""
     if config.mode == "auto":
@@ -120,7 +144,20 @@ def mode_of(config: WandbConfig) -> Mode:
     return config.mode
 
 
+def known_run(box: Path) -> WandbRun | None:
+    """What an earlier start of the ranks left of its W&B run."""
+    try:
+        run: WandbRun = read_as(WandbRun, json.loads((box / layout.WANDB).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+    return run
+
+
 def _environment(box: Path) -> dict[str, str]:
     """Keeps W&B quiet, and its files in the box."""
     folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
     return {"WANDB_SILENT": "true", **dict.fromkeys(folders, str(box / layout.RUN / "wandb"))}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

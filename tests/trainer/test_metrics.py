@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from trainer import layout
 from trainer.config import TrainConfig, WandbConfig
 from trainer.metrics import Metrics, Point
 from trainer.rank import TrainJob
+from trainer.telemetry.figures import Figures
+from trainer.telemetry.memory import Memory
 from trainer.tracking import mode_of
 
 JOB = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=0, stall_s=60, start_s=60)
@@ -22,8 +25,9 @@ def metrics_in(box: Box, mode: str = "off") -> Metrics:
     return Metrics(box.path, JOB, TrainConfig(wandb=WandbConfig(mode=mode)))
 
 
-def point(step: int, loss: float = 0.5) -> Point:
-    return Point(step=step, loss=loss, lr=1e-3, grad_norm=1.0, samples_per_s=100.0)
+def point(step: int, loss: float = 0.5, **known: Any) -> Point:
+    figures = Figures(lr=1e-3, samples_per_s=100.0, **known)
+    return Point(step=step, loss=loss, grad_norm=1.0, figures=figures)
 
 
 def lines_of(box: Box) -> list[dict]:
@@ -36,6 +40,14 @@ def test_a_point_is_a_line_that_says_when(box: Box) -> None:
     (line,) = lines_of(box)
     assert (line["step"], line["loss"], line["lr"]) == (10, 0.5, 1e-3)
     assert line["at"] > 1.7e9
+
+
+def test_what_is_not_known_here_is_not_in_the_line(box: Box) -> None:
+    metrics = metrics_in(box)
+    metrics.add(point(10, mfu=0.4, memory=Memory(peak_memory_mib=512.0)))
+    (line,) = lines_of(box)
+    known = {"step", "loss", "grad_norm", "lr", "samples_per_s", "mfu", "peak_memory_mib", "at"}
+    assert set(line) == known
 
 
 def test_a_loss_that_is_no_number_is_null(box: Box) -> None:
@@ -51,7 +63,7 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(box: Box) -> None:
         metrics.add(point(step))
     with (box.path / layout.METRICS).open("a") as file:
         file.write('{"step": 40, "lo')
-    metrics_in(box).begin_at(20)
+    metrics_in(box).begin_at(20, JOB.run_id)
     assert [line["step"] for line in lines_of(box)] == [10, 20]
 
 

@@ -23,8 +23,8 @@ _REMEMBERED = 512
 class StepTimes:
     """Of the last steps."""
 
-    p50_s: float
-    p99_s: float
+    step_p50_s: float
+    step_p99_s: float
     data_wait: float
     """The share of the time in which the host waited for data, since the last look."""
 
@@ -80,8 +80,8 @@ class StepClock:
             return None
         ordered = sorted(self._last)
         return StepTimes(
-            p50_s=_quantile(ordered, 0.5),
-            p99_s=_quantile(ordered, 0.99),
+            step_p50_s=_quantile(ordered, 0.5),
+            step_p99_s=_quantile(ordered, 0.99),
             data_wait=waited / max(lasted, 1e-9),
         )
 

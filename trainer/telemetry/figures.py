@@ -1,0 +1,97 @@
+"""Figures: what the host knows of a training without asking the device. Taken on rank 0, for every report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from trainer.data.trajectories import Windows
+from trainer.models.latent_operator import LatentOperator
+from trainer.objective import UnrollLoss
+from trainer.session import Session
+from trainer.telemetry.clock import StepTimes
+from trainer.telemetry.flops import peak_of, training_flops
+from trainer.telemetry.gpus import GpuFigures, GpuWatch
+from trainer.telemetry.memory import Memory, MemoryWatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Beside what was learnt. None: not known here."""
+
+    lr: float
+    samples_per_s: float
+    """Since the last report, over all ranks."""
+    mfu: float | None = None
+    """Model FLOP utilisation: the model's operations, as a share of what the GPUs could do at best."""
+    times: StepTimes | None = None
+    memory: Memory | None = None
+    gpus: GpuFigures | None = None
+
+
+class Rate:
+    """Samples a second between two looks."""
+
+    def __init__(self, batch: int, step: int) -> None:
+        self._batch = batch
+        self._step = step
+        self._at = time.monotonic()
+
+    def at(self, step: int) -> float:
+        """Since the last look, or since the beginning."""
+        now = time.monotonic()
+        rate = (step - self._step) * self._batch / max(now - self._at, 1e-9)
+        self._step, self._at = step, now
+        return rate
+
+
+class Instruments:
+    """All that is read for a report."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._rate = Rate(session.config.batch, session.start)
+        self._memory = MemoryWatch(session.ranks.device)
+        on_gpus = session.ranks.device.type == "cuda"
+        self._gpus = GpuWatch(_uuids()) if on_gpus else None
+        self._most_per_s = _most_samples_per_s(session) if on_gpus else None
+
+    def read(self, step: int) -> Figures:
+        """After `step` steps."""
+        rate = self._rate.at(step)
+        return Figures(
+            lr=self._session.schedule.rate(step - 1),
+            samples_per_s=rate,
+            mfu=rate / self._most_per_s if self._most_per_s else None,
+            times=self._session.clock.look(),
+            memory=self._memory.look(),
+            gpus=self._gpus.look() if self._gpus else None,
+        )
+
+
+def _uuids() -> list[str]:
+    """Of the GPUs that the ranks of this machine train on, as NVML knows them."""
+    devices = range(torch.cuda.device_count())
+    return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
+
+
+def _most_samples_per_s(session: Session) -> float | None:
+    """What the GPUs could do if they did nothing but the model; None where their peak is not known."""
+    peak = peak_of(torch.cuda.get_device_name(session.ranks.device))
+    if peak is None:
+        return None
+    plan, space = session.plan, session.space
+    conditions = session.task.train.conditions.shape[1]
+    with torch.device("meta"):
+        objective = UnrollLoss(
+            LatentOperator(session.config.model, points=space.points, conditions=conditions)
+        )
+        windows = Windows(
+            fields=torch.empty(plan.micro_batch, space.unroll + 1, space.points),
+            noise=torch.empty(plan.micro_batch, space.points),
+            conditions=torch.empty(plan.micro_batch, conditions),
+        )
+    per_sample = training_flops(objective, windows) / plan.micro_batch
+    return plan.world_size * peak.flops_per_s(plan.precision) / per_sample

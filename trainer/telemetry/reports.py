@@ -1,0 +1,54 @@
+"""Reports: every few steps all ranks agree on loss and gradient norm, and rank 0 tells what is known.
+
+Nobody waits for the device: on CUDA a report comes through one report later, and at the latest before a
+checkpoint, so that none is saved of a training that has diverged.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from trainer.metrics import Metrics, Point
+from trainer.session import Session
+from trainer.telemetry.figures import Figures, Instruments
+from trainer.telemetry.readings import Reading, Readings
+
+
+class DivergedError(Exception):
+    """The loss is no longer a number: more steps would only cost."""
+
+
+class Reports:
+    """The reports of one training, on each of its ranks. `metrics`: on rank 0."""
+
+    def __init__(self, session: Session, metrics: Metrics | None) -> None:
+        self._session = session
+        self._metrics = metrics
+        self._instruments = Instruments(session) if metrics else None
+        self._readings = Readings()
+        self._figures: dict[int, Figures] = {}
+        self.loss = session.loss
+        """The last mean over all ranks that came through."""
+
+    def report(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
+        """What is known after `step` steps is on its way. Raises DivergedError on all ranks alike."""
+        if self._instruments:
+            self._figures[step] = self._instruments.read(step)
+        self._tell(self._readings.after(step, self._session.ranks.mean(*losses)))
+
+    def settle(self) -> None:
+        """All that was on its way has come through. Raises DivergedError on all ranks alike."""
+        self._tell(self._readings.arrived())
+
+    def _tell(self, reading: Reading | None) -> None:
+        if reading is None:
+            return
+        self.loss, grad_norm = reading.values
+        if self._metrics:
+            figures = self._figures.pop(reading.step)
+            self._metrics.add(Point(step=reading.step, loss=self.loss, grad_norm=grad_norm, figures=figures))
+        if not math.isfinite(self.loss):
+            raise DivergedError(f"the loss is {self.loss} at step {reading.step}")
+        self._session.schedule.observe(reading.step, self.loss)
