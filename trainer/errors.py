@@ -6,5 +6,7 @@ from __future__ import annotations
 class ConfigError(Exception):
     """The job asks for what these ranks, this device or this data set cannot do. One line, for the user."""
 
-    told_elsewhere = False
-    """True when another rank explains it."""
+    def __init__(self, text: str, *, told_elsewhere: bool = False) -> None:
+        super().__init__(text)
+        self.told_elsewhere = told_elsewhere
+        """True when another rank explains it."""

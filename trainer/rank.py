@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from trainer import layout
 from trainer.config import TrainConfig
@@ -22,6 +23,14 @@ class TrainJob:
     stall_s: float
     start_s: float
     train: TrainConfig | None = None
+    code: dict[str, Any] | None = None
+    """Commit of the user's code, and whether it was changed."""
+
+    @property
+    def longest_stage_s(self) -> float:
+        """How long one rank may keep the others waiting, in the slowest of all stages."""
+        own = asdict(self.train.limits).values() if self.train else ()
+        return max(self.stall_s, self.start_s, *(seconds for seconds in own if seconds is not None))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,10 +42,12 @@ class Schedule:
             self._best_at, self._dropped = step, self._dropped * self._config.drop
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self._best, "best_at": self._best_at, "dropped": self._dropped}
+        best = self._best if math.isfinite(self._best) else None  # JSON has no infinity
+        return {"best": best, "best_at": self._best_at, "dropped": self._dropped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._best, self._best_at, self._dropped = state["best"], state["best_at"], state["dropped"]
+        self._best = math.inf if state["best"] is None else state["best"]
+        self._best_at, self._dropped = state["best_at"], state["dropped"]
 
 
 def _cosine(step: int, steps: int, config: OptimConfig) -> float:  # noqa: ARG001

@@ -19,7 +19,7 @@ def test_a_training_succeeds_and_leaves_its_outputs_and_nothing_else(terminal: T
     assert "SUCCEEDED" in done.out
     assert "persistence" in done.out
     assert "outputs" in done.out
-    assert (terminal.outputs() / "checkpoints" / "step-000030" / "state.pt").exists()
+    assert (terminal.outputs() / "checkpoints" / "step-000030" / "state.json").exists()
     assert terminal.outcome()["wandb"]["mode"] == "offline"
     assert terminal.outcome()["wandb"]["state"] == "finished"
     assert terminal.leftovers() == []

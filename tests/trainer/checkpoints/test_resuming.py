@@ -1,0 +1,159 @@
+"""Resuming: on another number of ranks, with another strategy, from the newest checkpoint that is intact."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.checkpoints.models import Training
+from tests.trainer.checkpoints.test_folder import spoil
+from tests.trainer.conftest import together
+from trainer.checkpoints.disk import find_disk
+from trainer.checkpoints.folder import sum_of, verify
+from trainer.checkpoints.reading import newest_intact
+from trainer.dist import Ranks
+from trainer.errors import ConfigError
+
+pytestmark = pytest.mark.torch
+
+ROAD = [("ddp", 2, 3), ("fsdp2", 2, 5), ("fsdp2", 4, 6), ("single", 1, 7), ("ddp", 3, 8), ("fsdp2", 1, 9)]
+"""Strategy, ranks, and the step that they train to; each resumes where the one before left."""
+
+
+def train(ranks: Ranks, folder: Path, strategy: str, until: int) -> list[float]:
+    training = Training(ranks, folder, strategy)
+    assert training.resume() == ()
+    losses = training.train(until)
+    training.save()
+    return losses
+
+
+def test_every_strategy_goes_on_where_another_one_left(tmp_path: Path) -> None:
+    uninterrupted = together(train, 1, tmp_path / "whole", "single", 9)[0]
+    losses: list[float] = []
+    for strategy, ranks, until in ROAD:
+        losses += together(train, ranks, tmp_path / "road", strategy, until)[0]
+    assert losses == pytest.approx(uninterrupted, abs=1e-6)
+    road, whole = tmp_path / "road" / "step-000009", tmp_path / "whole" / "step-000009"
+    assert sorted(path.name for path in road.iterdir()) == [
+        ".metadata",
+        "__0_0.distcp",
+        "manifest.json",
+        "state.json",
+    ]
+    assert json.loads((road / "state.json").read_text())["samples"] == 9 * 12
+    assert (road / "__0_0.distcp").stat().st_size == (whole / "__0_0.distcp").stat().st_size
+
+
+def interrupted(ranks: Ranks, folder: Path, strategy: str) -> None:
+    """Six steps in one go, and six with a new beginning after the third."""
+    whole = Training(ranks, folder / "whole", strategy)
+    whole.train(6)
+    whole.save()
+    for until in (3, 6):
+        training = Training(ranks, folder / "resumed", strategy)
+        training.resume()
+        training.train(until)
+        training.save()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_a_resumed_run_ends_at_the_same_bits(tmp_path: Path, strategy: str) -> None:
+    together(interrupted, 2, tmp_path, strategy)
+    whole, resumed = (verify(tmp_path / name / "step-000006").files for name in ("whole", "resumed"))
+    assert whole == resumed
+    assert [file.path for file in whole] == ["__0_0.distcp", "__1_0.distcp", ".metadata", "state.json"]
+
+
+def find(ranks: Ranks, folders: list[Path]) -> list[tuple[int, tuple[str, ...]]]:
+    disk = find_disk(folders[0], ranks)
+    found = [newest_intact((folder,), disk) for folder in folders]
+    return [(one.record.step, one.faults) for one in found if one is not None]
+
+
+def test_all_ranks_use_the_older_checkpoint_when_the_newest_is_damaged(tmp_path: Path) -> None:
+    together(interrupted, 2, tmp_path, "ddp")
+    damages = ["cut", "flipped", "missing", "no manifest", "torn manifest"]
+    for damage in damages:
+        shutil.copytree(tmp_path / "resumed", tmp_path / damage)
+        spoil(tmp_path / damage / "step-000006", damage)
+    answers = together(find, 3, [tmp_path / damage for damage in damages])
+    assert answers[0] == answers[1] == answers[2]
+    for step, faults in answers[0]:
+        assert step == 3
+        assert len(faults) == 1
+        assert "step-000006" in faults[0]
+
+
+class Program:
+    """What a pickle may do when it is read."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("true",)
+
+
+def test_a_checkpoint_that_holds_a_program_is_refused(tmp_path: Path) -> None:
+    together(train, 1, tmp_path, "single", 1)
+    checkpoint = tmp_path / "step-000001"
+    (checkpoint / ".metadata").write_bytes(pickle.dumps(Program()))
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    manifest["files"] = [vars(sum_of(checkpoint / file["path"])) for file in manifest["files"]]
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    faults = together(refusal, 2, tmp_path, 50)
+    assert "asks for posix.system" in faults[0][0]
+
+
+def refusal(ranks: Ranks, folder: Path, width: int) -> tuple[str, bool]:
+    """What all ranks say, and whether this one leaves it to another to say it."""
+    with pytest.raises(ConfigError) as caught:
+        Training(ranks, folder, "ddp", width=width).resume()
+    return str(caught.value), caught.value.told_elsewhere
+
+
+def test_a_checkpoint_of_another_model_is_refused_in_one_line_by_one_rank(tmp_path: Path) -> None:
+    together(train, 1, tmp_path, "single", 1)
+    (text, told_elsewhere), other = together(refusal, 2, tmp_path, 40)
+    assert text.startswith("step-000001 is of another model or optimiser: model.0.weight is (50, 30) there")
+    assert not told_elsewhere
+    assert other == (text, True)
+
+
+def on_two_machines(ranks: Ranks, folder: Path) -> tuple[list[float], list[Path]]:
+    """Each rank has a folder of its own. Three steps, a new beginning, three more."""
+    own = folder / f"rank-{ranks.rank.rank}"
+    for until in (3, 6):
+        training = Training(ranks, own, "ddp")
+        training.resume()
+        losses = training.train(until)
+        training.save()
+    with pytest.raises(ConfigError, match="need a disk that all machines share"):
+        Training(ranks, own, "fsdp2")
+    return losses, sorted(own.rglob("*"))
+
+
+def test_ranks_that_do_not_see_the_disk_of_rank_0_resume_from_it_and_write_nothing(tmp_path: Path) -> None:
+    (losses, _), (same, written) = together(on_two_machines, 2, tmp_path)
+    assert losses == same
+    assert len(losses) == 3
+    assert written == []
+    manifest = verify(tmp_path / "rank-0" / "step-000006")
+    assert [file.path for file in manifest.files] == ["__0_0.distcp", ".metadata", "state.json"]
+
+
+def test_a_run_continues_itself_before_it_continues_another(tmp_path: Path) -> None:
+    together(two_runs, 1, tmp_path)
+
+
+def two_runs(ranks: Ranks, folder: Path) -> None:
+    for path, step in ((folder / "resume", 7), (folder / "mine", 3)):
+        training = Training(ranks, path)
+        training.train(step)
+        training.save()
+        again = Training(ranks, folder / "mine")
+        again.resume()
+        assert again.step == step

@@ -1,0 +1,11 @@
+"""Checkpoints: sharded, written while training goes on, there whole or not at all, for any number of ranks.
+
+A checkpoint is a folder of the files of `torch.distributed.checkpoint`, `state.json` (all that is no tensor)
+and `manifest.json`, which proves every file by its size and checksum.
+"""
+
+from trainer.checkpoints.contents import Record, tensors_of
+from trainer.checkpoints.folder import DamagedError, Folder, verify
+from trainer.checkpoints.saving import Checkpoints, SaveError
+
+__all__ = ["Checkpoints", "DamagedError", "Folder", "Record", "SaveError", "tensors_of", "verify"]

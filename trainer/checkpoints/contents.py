@@ -1,0 +1,65 @@
+"""What a checkpoint holds: tensors by names that no wrapper changes, and one record for all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+)
+from torch.optim import Optimizer
+
+STATE = "state.json"
+METADATA = ".metadata"
+"""Written by torch: which tensor lies where."""
+MODEL, OPTIMIZER, EMA = "model.", "optimizer.", "ema."
+"""How the names of tensors begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """All of a checkpoint that is no tensor: `state.json`.
+
+    There is no random state and no position of a loader: what is random, and which windows a step trains on,
+    are functions of the seed and the step.
+    """
+
+    step: int
+    """Steps that were done."""
+    samples: int
+    """Windows that were seen, over all ranks."""
+    loss: float | None
+    """The last one that was told."""
+    config: dict[str, Any]
+    """The job's `train:` section."""
+    made_by: dict[str, Any]
+    """Where it comes from: run, commit, version of torch, plan. For people: nothing reads it back."""
+    scaler: dict[str, Any]
+    """Empty but for fp16."""
+    schedule: dict[str, Any]
+
+
+def tensors_of(
+    model: nn.Module, optimizers: Sequence[Optimizer], ema: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
+    """The very tensors that are trained, not copies: `model.*`, `optimizer.*` and `ema.*`.
+
+    The same names for every strategy and any number of ranks. An optimiser that has not made a step yet gets
+    its state now. Its numbers (rates, betas) are not among them: they follow from the config and the step.
+    """
+    flat = StateDictOptions(flatten_optimizer_state_dict=True)
+    moments = get_optimizer_state_dict(model, optimizers, options=flat)
+    return {
+        **{f"{MODEL}{name}": value for name, value in get_model_state_dict(model).items()},
+        **{
+            f"{OPTIMIZER}{name.removeprefix('state.')}": value
+            for name, value in moments.items()
+            if name.startswith("state.")
+        },
+        **{f"{EMA}{name}": value for name, value in (ema or {}).items()},
+    }

@@ -1,0 +1,165 @@
+"""The folder of a run's checkpoints: what lies in it, and how one more takes its place. No torch.
+
+A checkpoint is written as `.step-N.part` and renamed when all of it is on disk. It is renamed to such a name
+again before it is removed: under `step-N` there is never a part of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.outcome import FileSum
+from trainer.records import read_as, write_json
+
+MANIFEST = "manifest.json"
+LATEST = "latest.json"
+BEST = "best.json"
+
+_NAME = re.compile(r"step-(\d{6,})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a checkpoint holds; paths relative to its folder."""
+
+    step: int
+    files: tuple[FileSum, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """What `best.json` says."""
+
+    step: int
+    path: str
+    """The checkpoint's folder, relative to the one that holds `best.json`; so it is in `latest.json`."""
+    loss: float
+
+
+class DamagedError(Exception):
+    """A checkpoint is not what its manifest says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """The checkpoints of one run. Rank 0 alone changes anything but the files in a part."""
+
+    path: Path
+    keep: int
+    """How many of the newest stay."""
+    keep_best: bool
+    """Whether the one with the lowest loss stays, too."""
+
+    def part(self, step: int) -> Path:
+        """Where the checkpoint of `step` is written."""
+        return self.path / f".{_name(step)}.part"
+
+    def sweep(self) -> None:
+        """What killed writers left is gone."""
+        for part in self.path.glob(".step-*.part"):
+            shutil.rmtree(part)
+
+    def commit(self, step: int, loss: float | None, files: list[FileSum]) -> None:
+        """The part of `step`, whose files these are, is the newest checkpoint; what is kept no more is gone.
+
+        An OSError (such as a full disk) leaves the checkpoints that were there as they were.
+        """
+        part, final = self.part(step), self.path / _name(step)
+        for file in files:
+            if (part / file.path).stat().st_size != file.size:  # or not there: a rank that has another disk
+                raise OSError(f"{part / file.path} is not as it was written")
+        write_json(part / MANIFEST, asdict(Manifest(step=step, files=tuple(files))))
+        _sync(part)
+        for path in newest_first(self.path):
+            if step_of(path) >= step:  # damaged, or the run would have continued there
+                self._remove(path)
+        part.rename(final)
+        _sync(self.path)
+        write_json(self.path / LATEST, {"step": step, "path": final.name})
+        if self.keep_best and loss is not None and self._is_best(loss):
+            write_json(self.path / BEST, asdict(Best(step=step, path=final.name, loss=loss)))
+        self._prune()
+
+    def discard(self, step: int) -> None:
+        """The part of `step` is gone, and takes no room on a disk that may be full."""
+        shutil.rmtree(self.part(step), ignore_errors=True)
+
+    def best(self) -> Best | None:
+        """The kept checkpoint with the lowest loss; None when there is none."""
+        try:
+            best = read_as(Best, json.loads((self.path / BEST).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+        return best if (self.path / best.path / MANIFEST).is_file() else None
+
+    def _is_best(self, loss: float) -> bool:
+        best = self.best()
+        return best is None or loss < best.loss
+
+    def _prune(self) -> None:
+        best = self.best() if self.keep_best else None
+        for path in newest_first(self.path)[self.keep :]:
+            if best is None or path.name != best.path:
+                self._remove(path)
+
+    def _remove(self, checkpoint: Path) -> None:
+        doomed = checkpoint.with_name(f".{checkpoint.name}.old.part")
+        checkpoint.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in a folder."""
+    return sorted(_checkpoints(folder), key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step after which it was saved, by its name."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
+    """The manifest of a checkpoint, when every `shares`-th of its files holds. Raises DamagedError."""
+    try:
+        manifest: Manifest = read_as(Manifest, _json(checkpoint / MANIFEST))
+        for file in manifest.files[share::shares]:
+            if sum_of(checkpoint / file.path) != file:
+                raise DamagedError(f"{checkpoint.name}/{file.path} is not what its manifest says")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{checkpoint.name} cannot be read: {error}") from error
+    return manifest
+
+
+def sum_of(path: Path) -> FileSum:
+    """A file of a checkpoint by its checksum."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileSum(path=path.name, size=path.stat().st_size, sha256=digest)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _name(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    yield from (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,151 @@
+"""Reading: the newest checkpoint that is intact, into the tensors of any strategy and any number of ranks."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+
+from trainer.checkpoints.contents import EMA, METADATA, MODEL, STATE, Record
+from trainer.checkpoints.disk import Disk
+from trainer.checkpoints.folder import DamagedError, newest_first, verify
+from trainer.errors import ConfigError
+from trainer.records import read_as
+
+_KNOWN = {
+    "torch": ("Size",),
+    "torch.serialization": ("_get_layout",),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch.distributed.checkpoint.metadata": (
+        "ChunkStorageMetadata",
+        "Metadata",
+        "MetadataIndex",
+        "TensorProperties",
+        "TensorStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    ),
+}
+"""What the metadata of tensors are made of, besides their dtypes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A checkpoint to continue from."""
+
+    path: Path
+    record: Record
+    faults: tuple[str, ...]
+    """A line for each newer one that is not intact."""
+
+
+def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
+    """The newest intact checkpoint of the first folder that has one. The ranks share the reading, and agree.
+
+    None when there is no checkpoint at all. Raises ConfigError when there are some and none is intact.
+    """
+    ranks, faults = disk.ranks, list[str]()
+    for folder in folders:
+        for name in ranks.told_by_first([path.name for path in newest_first(folder)]):
+            path = folder / name
+            fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
+            if fault is None:
+                record = ranks.told_by_first(_record(path) if ranks.rank.is_first else None)
+                return Found(path=path, record=record, faults=tuple(faults))
+            faults.append(f"{fault}; trying an older one")
+    if faults:
+        text = "no checkpoint is intact: " + "; ".join(faults)
+        raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
+    return None
+
+
+@torch.no_grad()
+def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
+    """All of `tensors` hold what was saved, in place. Without a saved EMA, one begins at the weights.
+
+    Raises ConfigError when the checkpoint is of something else.
+    """
+    ranks = disk.ranks
+    saved = Reader(checkpoint).metadata.state_dict_metadata if disk.share else {}
+    saved, fault = ranks.told_by_first((saved, next(_mismatches(saved, tensors), None)))
+    if fault:
+        text = f"{checkpoint.name} is of another model or optimiser: {fault}"
+        raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
+    wanted = {name: tensor for name, tensor in tensors.items() if name in saved}
+    if disk.share:
+        _read(checkpoint, wanted)
+    if not disk.is_seen_by_all:
+        for tensor in wanted.values():
+            torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
+    for name in tensors.keys() - wanted:
+        tensors[name].copy_(tensors[f"{MODEL}{name.removeprefix(EMA)}"])
+
+
+def _read(checkpoint: Path, tensors: dict[str, Tensor]) -> None:
+    """Each rank reads what it needs: there is nothing to agree on."""
+    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that no group was named
+        dcp.load(tensors, storage_reader=Reader(checkpoint), planner=planner, no_dist=True)
+
+
+class Reader(FileSystemReader):
+    """Reads tensors and nothing else: a pickle is a program, and this may be one of a stranger's machine."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(checkpoint)
+        with (checkpoint / METADATA).open("rb") as file:
+            self.metadata: Metadata = _Unpickler(file).load()
+        for name, value in self.metadata.state_dict_metadata.items():
+            if not isinstance(value, TensorStorageMetadata):
+                raise DamagedError(f"{name} in {checkpoint.name} is no tensor")
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        return self.metadata
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        if name not in _KNOWN.get(module, ()):
+            raise DamagedError(f"its {METADATA} asks for {module}.{name}, and is not of a checkpoint")
+        return super().find_class(module, name)
+
+
+def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    for name, tensor in tensors.items():
+        if name not in saved and not name.startswith(EMA):
+            yield f"it has no {name}"
+        elif name in saved and saved[name].size != tensor.size():
+            yield f"{name} is {tuple(saved[name].size)} there, and {tuple(tensor.size())} here"
+    yield from (
+        f"there is no {name} here" for name in saved if name.startswith(MODEL) and name not in tensors
+    )
+
+
+def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
+    """What is wrong with this rank's share of the files."""
+    if disk.share is None:
+        return None
+    place, readers = disk.share
+    try:
+        verify(checkpoint, share=place, shares=readers)
+        Reader(checkpoint)
+    except DamagedError as error:
+        return str(error)
+    return None
+
+
+def _record(checkpoint: Path) -> Record:
+    record: Record = read_as(Record, json.loads((checkpoint / STATE).read_text(encoding="utf-8")))
+    return record
