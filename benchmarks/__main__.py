@@ -6,15 +6,17 @@ import argparse
 import sys
 from functools import partial
 
-from benchmarks import chaos, log_lag, overhead, startup, throughput
+from benchmarks import chaos, log_lag, overhead, recovery, startup, throughput
 
 
 def main() -> None:
     options = _parser().parse_args()
     runs = {
         "startup": startup.run,
-        "throughput": throughput.run,
+        **{name: partial(throughput.run, name) for name in throughput.CLAIMS},
+        "others": throughput.run_others,
         "overhead": overhead.run,
+        "recovery": recovery.run,
         "log-lag": log_lag.run,
         "chaos": partial(chaos.run, runs=options.runs, seed=options.seed, parallel=options.parallel),
     }

@@ -5,6 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +30,26 @@ class Pair:
 
 def in_turns(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> Pair:
     """Each measured `rounds` times, one after the other; the first round warms caches and is dropped."""
-    measured = [(ours(), theirs()) for _ in range(rounds + 1)][1:]
+    measured = rounds_of([ours, theirs], rounds)
     return Pair(ours=[a for a, _ in measured], theirs=[b for _, b in measured])
 
 
-def show(name: str, pair: Pair, unit: str, verdict: str) -> None:
+def rounds_of(ways: Sequence[Callable[[], T]], rounds: int) -> list[list[T]]:
+    """What each way gave, round by round; the first round warms caches and is dropped."""
+    return [[way() for way in ways] for _ in range(rounds + 1)][1:]
+
+
+def show(name: str, pair: Pair, unit: str, verdict: str, theirs: str = "bare") -> None:
     """One line: both medians, their spread, and what is claimed."""
     print(
-        f"{name:<24} ours {_spread(pair.ours)} {unit}   bare {_spread(pair.theirs)} {unit}   {verdict}",
+        f"{name:<24} ours {_spread(pair.ours)} {unit}   {theirs} {_spread(pair.theirs)} {unit}   {verdict}",
         flush=True,
     )
+
+
+def show_alone(name: str, values: Sequence[float], unit: str, verdict: str) -> None:
+    """One line, of what has nothing to be compared with."""
+    print(f"{name:<24} {_spread(values)} {unit}   {verdict}", flush=True)
 
 
 def _spread(values: Sequence[float]) -> str:
