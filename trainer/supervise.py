@@ -97,7 +97,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link)
     push_last(box, job)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, history), following, stop, log)
-    outcome = end_wandb(box, outcome, EXIT_CODE_OF[outcome.reason])
+    outcome = end_wandb(box, job, outcome, EXIT_CODE_OF[outcome.reason])
     return replace(outcome, ended_at=time.time())
 
 

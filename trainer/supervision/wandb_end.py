@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Literal
 
 from trainer import layout
+from trainer.job import Job
 from trainer.outcome import Outcome
+from trainer.supervision.environment import rank_environment
 from trainer.supervision.evidence import read_wandb
 from trainer.supervision.processes import kill_descendants
+from trainer.supervision.restarts import Start
 
 _END_S = 40.0
 """W&B's own limits are within it: the machine costs money meanwhile."""
@@ -25,7 +28,7 @@ _KILL_S = 2.0
 _COMMAND = (sys.executable, "-P", "-m", "trainer.tracking")
 
 
-def end_wandb(box: Path, outcome: Outcome, exit_code: int) -> Outcome:
+def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
     """The outcome, with what W&B says of it now."""
     run = outcome.wandb
     truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
@@ -38,7 +41,7 @@ def end_wandb(box: Path, outcome: Outcome, exit_code: int) -> Outcome:
         subprocess.Popen(
             [*_COMMAND, str(exit_code)],
             cwd=box,
-            env={**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"},
+            env=rank_environment(job, Start(world_size=job.ranks), box, os.environ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tests.trainer.conftest import eventually
+from trainer import layout
 from trainer.config import DataConfig
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask, Windows
@@ -73,10 +75,18 @@ def _ask_the_others() -> None:
     torch_dist.broadcast(torch.zeros(1), src=0)
 
 
+def _die_tracked() -> None:
+    """As soon as W&B knows of the run."""
+    box = Path(os.environ["VASTRUN_BOX"])
+    eventually((box / layout.WANDB).exists, within_s=30)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 FAULTS: Mapping[str, Callable[[], Any]] = {
     "exception": _raise,
     "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGKILL once tracked": _die_tracked,
     "out of memory": _run_out_of_memory,
     "sleep": lambda: threading.Event().wait(),
     "one-sided broadcast": _ask_the_others,

@@ -80,10 +80,16 @@ def starting(folder: Path) -> Iterator[Train]:
     """Starts trainings that go wrong as `faulty.py` is told; what is left of them at the end is killed."""
     started: list[Supervised] = []
 
-    def start(fault: Mapping[str, Any], *, train: Mapping[str, Any] | None = None, **job: Any) -> Supervised:
+    def start(
+        fault: Mapping[str, Any],
+        *,
+        train: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        **job: Any,
+    ) -> Supervised:
         data = {**SMALL["data"], "task": "tests.trainer.supervision.faulty:make"}
-        box, env = folder / f"box-{len(started)}", {"FAULT": json.dumps(fault)}
-        started.append(Supervised(box, env=env, train={**(train or {}), "data": data}, **job))
+        box, told = folder / f"box-{len(started)}", {"FAULT": json.dumps(fault), **(env or {})}
+        started.append(Supervised(box, env=told, train={**(train or {}), "data": data}, **job))
         return started[-1]
 
     yield start
