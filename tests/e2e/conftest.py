@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
-from tests.emulators.instance import Pace
-from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 
 
@@ -22,9 +21,8 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 @pytest.fixture
 def vast() -> Iterator[VastEmulator]:
-    """Four machines that are up at once when they are rented, so that all of a run is billed."""
-    machines = [Machine(id=number) for number in range(41000, 41004)]
-    with VastEmulator(machines, pace=Pace(created_s=0, loading_s=0)) as vast:
+    """Four machines."""
+    with VastEmulator(machines(4), pace=LOADING) as vast:
         yield vast
 
 

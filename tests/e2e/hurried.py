@@ -15,15 +15,11 @@ from launcher.model import Origin, Run
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.shelf import FolderShelf
+from tests.e2e.market import machines
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
-from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeScreen, FakeWishes
-
-DEAR_EXTRAS = {"storage_usd": 6.0, "inet_down_usd": 0.5, "inet_up_usd": 0.5}
-"""Storage and traffic that are worth counting: a fifth and a tenth of what the GPU costs."""
-LOADING = Pace(created_s=1.0, loading_s=6.0)
 
 PRINTS = "print('all is well', flush=True)"
 WORKS = f"import time; time.sleep(2); {PRINTS}"
@@ -62,8 +58,8 @@ class Hurried:
     def __init__(self, folder: Path, *, factor: float = 5.0) -> None:
         self._folder = folder
         self._clock = HurriedClock(factor)
-        machines = [Machine(id=number, **DEAR_EXTRAS) for number in range(41000, 41005)]
-        self.vast = VastEmulator(machines, clock=self._clock.emulated, pace=LOADING)
+        pace = Pace(created_s=1.0, loading_s=6.0)
+        self.vast = VastEmulator(machines(5), clock=self._clock.emulated, pace=pace)
         self.screen = FakeScreen()
         self.ledger = SqliteLedger(folder / "ledger.db", now=self._clock.now, alive=lambda _: False)
         self._numbers = itertools.count(1)

@@ -1,15 +1,18 @@
-"""Every fault of the emulated Vast, alone: its cause, its exit code, and nothing stays rented."""
+"""Every fault of the emulated Vast, alone: its cause, exit code and paid time; the ledger is the bill."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from launcher.exits import exit_code_of
-from launcher.model import Cause
+from launcher.model import Cause, Run
+from launcher.policy import cost_usd
 from tests.e2e.hurried import PRINTS, WAITS, WORKS, Hurried, job
+from tests.emulators.billing import Meter
 from tests.emulators.faults import FAULTS
 
 pytestmark = pytest.mark.torch
@@ -22,6 +25,19 @@ NEVER_MET = {
 TOO_SLOW = {"ssh_silent": "the time limits of an SSH connection cannot be hurried"}
 
 
+Paid = tuple[float, float]
+"""Seconds of a machine's GPU that are billed: at least, at most."""
+FREE: Paid = (0, 0)
+TRAINED: Paid = (5, 300)
+FIRST_MINUTE: Paid = (0, 60)
+STRUCK: Paid = (15, 16)
+"""Until the fault took its GPU away."""
+ANSWER_S = 0.1
+"""How long an answer may take while time passes faster for everybody else."""
+TWICE = (FREE, TRAINED)
+"""A machine that costs its disk for seconds, and the one after it."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A fault, and how the job ends in spite of it or because of it."""
@@ -29,6 +45,12 @@ class Case:
     name: str
     causes: tuple[Cause | None, ...] = (None,)
     """Of the job's first runs, in order; None is a success."""
+    paid: tuple[Paid, ...] = (TRAINED,)
+    """Of each machine that was rented, in order."""
+    unseen_s: float = 0.0
+    """How long a GPU that was taken away may be counted on: until the launcher could know."""
+    loads_s: float = 30.0
+    """How long at most a machine that never ran costs its disk."""
     endpoint: str | None = None
     seconds: float | None = None
     times: int = 1
@@ -49,7 +71,6 @@ EXIT_CODES = {
     Cause.PREEMPTED: 7,
     Cause.LOST: 7,
     Cause.NO_OFFER: 8,
-    Cause.TIME_LIMIT: 9,
 }
 
 HOST = (Cause.HOST, None)
@@ -63,65 +84,65 @@ CASES = (
     Case("server_error", endpoint="list_instances"),
     Case("bad_gateway", endpoint="destroy"),
     Case("bad_gateway_done", endpoint="create"),
-    Case("bad_gateway_done", endpoint="destroy"),
+    Case("bad_gateway_done", endpoint="destroy", unseen_s=6.0),
     Case("no_answer", endpoint="create"),
     Case("no_answer_done", endpoint="create"),
     Case("slow_answer", endpoint="create", seconds=1.0),
     Case("not_json", endpoint="list_instances"),
-    Case("invalid_key", (Cause.PROVIDER,), endpoint="search"),
-    Case("two_factor", (Cause.PROVIDER,), endpoint="search"),
+    Case("invalid_key", (Cause.PROVIDER,), (), endpoint="search"),
+    Case("two_factor", (Cause.PROVIDER,), (), endpoint="search"),
     Case("no_such_ask"),
     Case("unknown_ask"),
     Case("no_such_ask_400"),
-    Case("insufficient_credit", (Cause.PROVIDER,)),
-    Case("spend_rate_limit", (Cause.PROVIDER,)),
-    Case("bid_too_low", interruptible=True),
-    Case("created_stopped"),
-    Case("stuck_loading", (Cause.HOST,), factor=200.0),
+    Case("insufficient_credit", (Cause.PROVIDER,), ()),
+    Case("spend_rate_limit", (Cause.PROVIDER,), ()),
+    Case("bid_too_low", paid=TWICE, interruptible=True),
+    Case("created_stopped", paid=TWICE),
+    Case("stuck_loading", (Cause.HOST,), (FREE, (5, 6000)), loads_s=1500.0, factor=200.0),
     Case("slow_loading", seconds=20.0),
-    Case("never_scheduled", HOST),
-    Case("oci_failure", HOST),
-    Case("image_not_found", (Cause.USER_ERROR,)),
-    Case("pull_denied", (Cause.USER_ERROR,)),
-    Case("pull_eof", HOST),
-    Case("pull_no_space", HOST),
-    Case("build_failure", HOST),
-    Case("onstart_skipped", (Cause.HOST,), factor=20.0),
+    Case("never_scheduled", HOST, TWICE),
+    Case("oci_failure", HOST, TWICE),
+    Case("image_not_found", (Cause.USER_ERROR,), (FREE,)),
+    Case("pull_denied", (Cause.USER_ERROR,), (FREE,)),
+    Case("pull_eof", HOST, TWICE),
+    Case("pull_no_space", HOST, TWICE),
+    Case("build_failure", HOST, TWICE),
+    Case("onstart_skipped", (Cause.HOST,), ((250, 500), (5, 1200)), factor=20.0),
     Case("onstart_by_sh"),
-    Case("no_container_key", HOST),
+    Case("no_container_key", HOST, ((55, 150), TRAINED)),
     Case("log_noise"),
-    Case("wrong_gpu", HOST),
+    Case("wrong_gpu", HOST, (FIRST_MINUTE, TRAINED)),
     Case("fewer_gpus"),
-    Case("small_disk", HOST),
+    Case("small_disk", HOST, (FIRST_MINUTE, TRAINED)),
     Case("low_memory"),
-    Case("old_driver", HOST),
-    Case("higher_price", HOST),
+    Case("old_driver", HOST, (FIRST_MINUTE, TRAINED)),
+    Case("higher_price", HOST, (FIRST_MINUTE, TRAINED)),
     Case("malformed_row"),
     Case("no_ports"),
     Case("status_lag"),
     Case("ssh_late", seconds=20.0),
     Case("slow_network"),
-    Case("ssh_refused", (Cause.HOST,), factor=40.0),
+    Case("ssh_refused", (Cause.HOST,), ((250, 500), (5, 2400)), factor=40.0),
     Case("ssh_denied"),
     Case("ssh_impostor", HOST, factor=10.0),
     Case("logs_late"),
     Case("proxy_refused"),
     Case("direct_refused"),
     Case("direct_silent"),
-    Case("outbid", (Cause.PREEMPTED,), seconds=15.0, program=WAITS, interruptible=True),
-    Case("host_offline", (Cause.TIME_LIMIT,), seconds=15.0, program=WAITS, hours=0.01),
+    Case("outbid", (Cause.PREEMPTED,), (STRUCK,), 3.0, seconds=15.0, program=WAITS, interruptible=True),
+    Case("host_offline", (Cause.LOST,), ((120, 125),), 20.0, seconds=120.0, program=WAITS, factor=20.0),
     Case("no_heartbeat", program=WORKS),
     Case("frozen", program=WORKS),
-    Case("container_exits", (Cause.LOST,), seconds=15.0, program=WAITS),
+    Case("container_exits", (Cause.LOST,), (STRUCK,), 3.0, seconds=15.0, program=WAITS),
     Case("network_cut", seconds=20.0, program=WORKS),
-    Case("credit_zero", (Cause.PROVIDER,), seconds=15.0, program=WAITS),
-    Case("contract_end", (Cause.LOST,), seconds=15.0, program=WAITS),
+    Case("credit_zero", (Cause.PROVIDER,), (STRUCK,), 3.0, seconds=15.0, program=WAITS),
+    Case("contract_end", (Cause.LOST,), (STRUCK,), 3.0, seconds=15.0, program=WAITS),
     Case("destroy_delayed", seconds=10.0),
     Case("destroy_ignored"),
     Case("row_reappears"),
     Case("empty_list"),
-    Case("search_quota", (Cause.PROVIDER,)),
-    Case("no_offers", (Cause.NO_OFFER,), times=99),
+    Case("search_quota", (Cause.PROVIDER,), ()),
+    Case("no_offers", (Cause.NO_OFFER,), (), times=99),
     Case("filters_ignored"),
 )
 
@@ -136,9 +157,29 @@ def test_fault(case: Case, tmp_path: Path) -> None:
 
         assert case.name in hurried.vast.faults.struck, story
         assert len(hurried.vast.instances) == 0, story
+        meters = list(hurried.vast.billing.meters.values())
+    check_paid_time(case, meters, story)
+    check_ledger(case, runs, meters)
     causes = [run.cause for run in runs]
     assert causes[: len(case.causes)] == list(case.causes), story
     assert exit_code_of(runs[-1]) == EXIT_CODES[causes[-1]]
+
+
+def check_paid_time(case: Case, meters: Sequence[Meter], story: str) -> None:
+    assert len(meters) == len(case.paid), story
+    for meter, (least_s, most_s) in zip(meters, case.paid, strict=True):
+        assert least_s <= meter.gpu_seconds <= most_s, story
+        rented_s = meter.usd("disk") / meter.rates.disk_usd_per_hour * 3600
+        assert meter.gpu_seconds > 0 or rented_s <= case.loads_s, story
+
+
+def check_ledger(case: Case, runs: Sequence[Run], meters: Sequence[Meter]) -> None:
+    """It is the bill, within 1 %; more only where the launcher could not know in time."""
+    bill_usd = sum(meter.total_usd for meter in meters)
+    usd_per_s = max((meter.rates.gpu_usd_per_hour for meter in meters), default=0.0) / 3600
+    unseen_usd = (case.unseen_s + ANSWER_S * case.factor) * usd_per_s
+    ledger_usd = sum(cost_usd(run, 0.0) for run in runs)
+    assert bill_usd * 0.99 <= ledger_usd <= bill_usd * 1.01 + unseen_usd
 
 
 def test_every_fault_has_its_case() -> None:

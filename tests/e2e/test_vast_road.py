@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,12 @@ from tests.emulators.vast import VastEmulator
 pytestmark = pytest.mark.torch
 
 ON_VAST = ("--provider", "vast", "--set", "limits.usd=1", "-y")
+QUICKSTART = (  # in seconds instead of a minute
+    str(Path(__file__).parents[2] / "configs" / "quickstart.yaml"),
+    *("--set", "train.steps=20", "--set", "train.batch=8", "--set", "train.log_every=5"),
+    *("--set", "train.checkpoint_every=10", "--set", "train.data.train=16", "--set", "train.data.test=4"),
+    *("--set", "train.model.dim=16", "--set", "train.model.depth=1"),
+)
 SCRIPT = ("launch", str(JOBS / "script.yaml"), *ON_VAST, "--set", "ranks=1", "--set", "resources.gpus=1")
 
 
@@ -35,11 +43,17 @@ def names(outputs: Path) -> set[str]:
     return {path for path in paths if not path.startswith("wandb/")}
 
 
-def test_a_training_on_vast_ends_as_it_does_on_this_computer(
+def costs(terminal: Terminal) -> Any:
+    """What the newest run cost, part by part."""
+    (run,) = terminal.type("cost", "last", "--json").json()["runs"]
+    return run
+
+
+def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_is_billed(
     terminal: Terminal, rented: Terminal, vast: VastEmulator
 ) -> None:
-    here = terminal.type("launch", str(JOBS / "learn.yaml"))
-    there = rented.type("launch", str(JOBS / "learn.yaml"), *ON_VAST)
+    here = terminal.type("launch", *QUICKSTART)
+    there = rented.type("launch", *QUICKSTART, *ON_VAST)
 
     assert there.exit_code == here.exit_code == 0, there.err
     assert terminal.status()["run"]["verdict"] == rented.status()["run"]["verdict"] == "SUCCEEDED"
@@ -47,13 +61,12 @@ def test_a_training_on_vast_ends_as_it_does_on_this_computer(
     assert told(rented.outputs()) == told(terminal.outputs())
     assert names(rented.outputs()) == names(terminal.outputs())
     assert len(vast.instances) == 0
-
-
-def test_the_ledger_says_what_vast_bills(rented: Terminal, vast: VastEmulator) -> None:
-    done = rented.type(*SCRIPT, "--set", "command=python script.py works_for_20_s")
-
-    assert done.exit_code == 0, done.err
-    assert rented.type("cost", "--json").json()["usd"] == pytest.approx(vast.billing.total_usd(), rel=0.01)
+    (meter,) = vast.billing.meters.values()
+    counted = costs(rented)
+    assert counted["usd"] == pytest.approx(meter.total_usd, rel=0.01)
+    assert counted["gpu_usd"] == pytest.approx(meter.usd("gpu"), rel=0.02)
+    assert counted["storage_usd"] == pytest.approx(meter.usd("disk"), rel=0.02)
+    assert counted["traffic_usd"] == pytest.approx(meter.usd("bwd") + meter.usd("bwu"), rel=0.02)
 
 
 @pytest.mark.parametrize("behaviour", ["passes", "raises", "waits"])
@@ -66,4 +79,9 @@ def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(
     launch.kill()
     assert len(vast.instances) == 1
 
+    unseen_since = time.time()
     eventually(lambda: len(vast.instances) == 0, what="the end of the box by its lease")
+    assert rented.type("resume", "last").exit_code == 7
+    bill_usd, counted = vast.billing.total_usd(), costs(rented)
+    unseen_usd = (time.time() - unseen_since) / 3600 * counted["usd_per_hour"]
+    assert bill_usd * 0.99 <= counted["usd"] <= bill_usd * 1.01 + unseen_usd

@@ -6,8 +6,8 @@ from launcher.errors import ProviderError
 from launcher.model import Cause
 from launcher.providers.vast.rows import InstanceRow
 
-OFFLINE_S = 600.0
-"""A host that Vast calls offline for this long is given up. A shorter silence means nothing."""
+OFFLINE_S = 300.0
+"""A host that Vast calls offline for this long, while its box is silent too, is given up: it may only reboot."""
 _CLOCK_SKEW_S = 60.0
 
 
