@@ -36,6 +36,10 @@ class Resources:
     """Two-letter country codes; empty: anywhere."""
     interruptible: bool = False
     """Bid for a machine that may be taken away."""
+    down_mbps: Annotated[float, Ge(0)] = 0.0
+    """Least download speed, as the host lists it; measured too, before anything is shipped."""
+    down_url: Annotated[str, MinLen(1)] | None = None
+    """What is downloaded to measure it; None: a file of PyPI's."""
 
 
 @dataclass(frozen=True, kw_only=True)

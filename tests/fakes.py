@@ -69,6 +69,8 @@ class FakeProvider:
         """How long the machines of a host take to come up; the others are up at once."""
         self.impostors: set[str] = set()
         """Hosts whose machines have other GPUs than was offered, as only the box shows."""
+        self.offline: set[str] = set()
+        """Hosts whose machines reach nothing on the internet."""
         self.overpriced: set[str] = set()
         """Hosts that cost twice as much as was offered."""
         self.bill_usd = 0.0
@@ -149,6 +151,11 @@ class FakeProvider:
         gpu = "Tesla T4" if box.instance.host in self.impostors else "NVIDIA GeForce RTX 4090"
         return "disk_kb 104857600\nmemory_kb 131886272\n" + f"gpu 24564, {gpu}\n" * 2 + "cuda 12.8\n"
 
+    def downloaded_by(self, box: FakeBox) -> str:
+        """What the box prints of a download at 80 Mbit/s."""
+        size = 0 if box.instance.host in self.offline else 16_000_000
+        return f"down {size} 100.00 101.60\n"
+
     def vanish(self) -> None:
         """Every machine is lost at once, as when its host dies."""
         for instance_id in list(self._boxes):
@@ -188,6 +195,8 @@ class FakeRemote:
             return Completed(exit_code=0, stdout="", stderr="")
         if command == inspection.COMMAND:
             return Completed(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
+        if 'echo "down ' in command:
+            return Completed(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")
         if layout.OUTBOX in command:  # a fake box holds nothing: its checkpoints stay for long enough
             return Completed(exit_code=1, stdout="", stderr="no links here")
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from launcher import inspection, policy
+from launcher import egress, inspection, policy
 from launcher.errors import GoneError, HostKeyError, UnreachableError
 from launcher.flow.trip import End, Trip, lost, stopped
 from launcher.model import Cause, Instance
@@ -151,9 +151,13 @@ def _unlike_by_itself(trip: Trip) -> End | None:
     """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
     if trip.tools.provider.free or trip.run.offer is None:
         return None
-    shown = trip.remote().run(inspection.COMMAND, timeout_s=_INSPECTION_S)
-    box = inspection.read_box(shown.stdout)
-    return _refused(inspection.shows_otherwise(box, trip.run.offer, trip.spec.resources))
+    wanted, remote = trip.spec.resources, trip.remote()
+    box = inspection.read_box(remote.run(inspection.COMMAND, timeout_s=_INSPECTION_S).stdout)
+    difference = inspection.shows_otherwise(box, trip.run.offer, wanted)
+    if not difference and egress.is_needed(trip.spec):
+        printed = remote.run(egress.command(wanted), timeout_s=egress.TIMEOUT_S).stdout
+        difference = egress.fault(printed, wanted)
+    return _refused(difference)
 
 
 def _refused(difference: str) -> End | None:

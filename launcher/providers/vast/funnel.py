@@ -82,6 +82,8 @@ def _machine(spec: JobSpec) -> Iterator[Hurdle]:
 
 
 def _place(spec: JobSpec) -> Iterator[Hurdle]:
+    speed = spec.resources.down_mbps
+    yield Hurdle("down_mbps", f"{speed:g} Mbit/s", lambda row: row.down_mbps >= speed)
     least, regions = spec.resources.reliability, tuple(region.upper() for region in spec.resources.regions)
     yield Hurdle("reliability", f"{least:g}", lambda row: row.reliability >= least)
     yield Hurdle("regions", _any_of(regions), lambda row: not regions or row.country in regions)

@@ -33,6 +33,8 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
         filters["gpu_ram"] = {"gte": wanted.gpu_memory_gb * 1000}
     if wanted.cuda:
         filters["cuda_max_good"] = {"gte": wanted.cuda}
+    if wanted.down_mbps:
+        filters["inet_down"] = {"gte": wanted.down_mbps}
     if wanted.regions:
         filters["geolocation"] = {"in": [region.upper() for region in wanted.regions]}
     if spec.limits.usd_per_hour is not None:
