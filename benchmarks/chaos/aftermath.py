@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
-from benchmarks.chaos.plans import CERTAIN, LAUNCHER, Plan
+from benchmarks.chaos.plans import CERTAIN, CUT, LAUNCHER, Plan
 from launcher.model import Cause, Verdict
 from launcher.phases import EXIT_CODE_OF, VERDICT_OF
 from tests.e2e.terminal import Terminal
@@ -88,16 +88,21 @@ def _wrong(plan: Plan, last: Any, codes: Sequence[int], struck: frozenset[str]) 
     if verdict is Verdict.SUCCEEDED:
         fatal = struck.intersection(CERTAIN)
         return f"a success in spite of {', '.join(fatal)}" if fatal else _unproven(Path(last["out_dir"]))
-    if Cause(last["cause"]) not in plan.excused:
+    excused = plan.excused if last["rented_at"] else plan.excused | plan.excused_before_renting
+    if Cause(last["cause"]) not in excused:
         return f"{verdict} by {last['cause']} ({last['detail']}), but nothing happened that explains it"
     return ""
 
 
 def _without_run(plan: Plan, codes: Sequence[int]) -> str:
     """The launcher was killed before it began, or there was nothing that it could begin with."""
-    excused = {EXIT_CODE_OF[VERDICT_OF[cause]] for cause in plan.excused}
-    killed = any(trouble.kind == LAUNCHER for trouble in plan.troubles)
-    return "" if killed or excused.issuperset(codes) else f"there is no run, and exit code {codes[-1]}"
+    kinds = {trouble.kind for trouble in plan.troubles}
+    excused = {EXIT_CODE_OF[VERDICT_OF[cause]] for cause in plan.excused} | ({1} if CUT in kinds else set())
+    return (
+        ""
+        if LAUNCHER in kinds or excused.issuperset(codes)
+        else f"there is no run, and exit code {codes[-1]}"
+    )
 
 
 def _unproven(outputs: Path) -> str:

@@ -137,6 +137,12 @@ class Plan:
         return frozenset(trouble.excuses for trouble in self.troubles if trouble.excuses)
 
     @property
+    def excused_before_renting(self) -> frozenset[Cause]:
+        """More of them, while nothing is rented: whoever is off line then is told so at once."""
+        cut = any(trouble.kind == CUT for trouble in self.troubles)
+        return frozenset({Cause.PROVIDER}) if cut else frozenset()
+
+    @property
     def loses_time(self) -> bool:
         """The clock is set while no launcher lives to notice: how long it was away cannot be known."""
         kinds = {trouble.kind for trouble in self.troubles}
