@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,31 @@ def test_a_box_that_wandb_cannot_write_to_does_not_end_the_training(box: Box) ->
     with metrics_in(box, "offline") as metrics:
         metrics.add(point(10))
         assert metrics.finish(0).state == "crashed"
+
+
+def test_tensorboard_has_the_same_figures_and_none_of_steps_that_are_done_again(box: Box) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for first, last in ((1, 4), (3, 6)):  # stopped after step 4, begun again after step 2
+        metrics = Metrics(box.path, JOB, TrainConfig(wandb=WandbConfig(mode="off"), tensorboard=True))
+        metrics.begin_at(first - 1, JOB.run_id)
+        for step in range(first, last + 1):
+            metrics.add(point(step, loss=float(first)))
+        metrics.finish(0)
+    events = EventAccumulator(str(box.path / layout.TENSORBOARD)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [
+        *((1, 1.0), (2, 1.0)),
+        *((step, 3.0) for step in range(3, 7)),
+    ]
+    assert "samples_per_s" in events.Tags()["scalars"]
+
+
+def test_without_tensorboard_s_package_the_training_goes_on(
+    box: Box, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    metrics = Metrics(box.path, JOB, TrainConfig(wandb=WandbConfig(mode="off"), tensorboard=True))
+    metrics.begin_at(0, JOB.run_id)
+    metrics.add(point(10))
+    assert "TensorBoard is off: the package tensorboard is not installed\n" in capsys.readouterr().out
+    assert [line["step"] for line in lines_of(box)] == [10]
