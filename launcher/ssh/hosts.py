@@ -48,10 +48,10 @@ class KnownHosts:
             why = self._ask()
             pins = self._pins()
         if pins and key.fingerprint not in pins:
-            text = f"{name} shows the host key {key.fingerprint}, which the machine's log does not name"
+            text = f"shows the host key {key.fingerprint}, which the machine's log does not name"
             raise HostKeyError(text, hint=_HINT)
         if not pins and noted not in (None, shown):
-            text = f"the host key of {name} has changed; it is now {key.fingerprint}"
+            text = f"shows a host key that has changed; it is now {key.fingerprint}"
             raise HostKeyError(text, hint=_HINT)
         if noted is None:
             self._add(f"{name} {shown}\n")

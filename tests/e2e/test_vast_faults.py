@@ -32,6 +32,8 @@ TRAINED: Paid = (5, 300)
 FIRST_MINUTE: Paid = (0, 60)
 STRUCK: Paid = (15, 16)
 """Until the fault took its GPU away."""
+MISTRUSTED: Paid = (40, 120)
+"""A box may make its host keys late: who shows another is asked again for a while."""
 ANSWER_S = 0.1
 """How long an answer may take while time passes faster for everybody else."""
 TWICE = (FREE, TRAINED)
@@ -124,7 +126,7 @@ CASES = (
     Case("slow_network"),
     Case("ssh_refused", (Cause.HOST,), ((250, 500), (5, 2400)), factor=40.0),
     Case("ssh_denied"),
-    Case("ssh_impostor", HOST, factor=10.0),
+    Case("ssh_impostor", HOST, paid=(MISTRUSTED, TRAINED), factor=10.0),
     Case("logs_late"),
     Case("proxy_refused"),
     Case("direct_refused"),
