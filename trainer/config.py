@@ -101,11 +101,11 @@ class LoaderConfig:
     """How micro-batches come to the device when the trajectories do not lie there."""
 
     workers: Count = 2
-    """Processes of each rank that read from files."""
+    """Of each rank: threads that read from memory, or processes that read from files."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
     """No `fork`: a copy of a rank has its sockets, and locks that its threads held."""
     prefetch: Count = 2
-    """Micro-batches that the thread, or each worker, reads ahead."""
+    """Micro-batches that each worker reads ahead."""
     pin: bool = True
     """GPU only: they are copied from pinned memory, which the training does not wait for."""
     persistent: bool = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict
 
 from trainer import layout
@@ -87,7 +86,7 @@ def _evaluate(
     session: Session, step: int, loss: float | None, heart: Heartbeat, metrics: Metrics | None
 ) -> None:
     """The scores, and the final record when all ranks are done."""
-    with session.ema.in_use() if session.ema else nullcontext(), session.autocast():
+    with session.averaged(), session.autocast():
         scores = evaluate(
             session.operator, session.task.test, session.ranks, lambda: heart.beat(step, "eval")
         )

@@ -36,10 +36,16 @@ class Picks:
     """(B,)"""
     frames: NDArray[np.int64]
     """(B, U + 1): consecutive frames"""
-    columns: NDArray[np.int64]
-    """(B, X): all points, turned by a random shift"""
+    shift: NDArray[np.int64]
+    """(B,): by how many points the circle is turned, at random"""
     noise: NDArray[np.float32]
     """(B, X)"""
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """(B, X): all points, turned by the shift"""
+        points = self.noise.shape[1]
+        return (np.arange(points) - self.shift[:, None]) % points
 
     def share(self, rank: int, world_size: int) -> Picks:
         """The part of the batch that `rank` trains on."""
@@ -58,9 +64,15 @@ def picks(
     return Picks(
         trajectory=batch_of(seed, step, batch=batch, total=space.trajectories, remainder=remainder),
         frames=start[:, None] + np.arange(space.unroll + 1),
-        columns=(np.arange(space.points) - shift[:, None]) % space.points,
-        noise=rng.standard_normal((batch, space.points), dtype=np.float32) * np.float32(noise),
+        shift=shift,
+        noise=_noise(rng, (batch, space.points), noise),
     )
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, int], deviation: float) -> NDArray[np.float32]:
+    if not deviation:
+        return np.zeros(shape, np.float32)
+    return rng.standard_normal(shape, dtype=np.float32) * np.float32(deviation)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -17,7 +17,8 @@ from trainer.dist import Ranks
 from trainer.ema import Ema
 from trainer.errors import ConfigError
 from trainer.heartbeat import Stage
-from trainer.loading import Loader, make_loader
+from trainer.loading import make_loader
+from trainer.loading.loader import Loader
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import make_optimizer
@@ -64,6 +65,10 @@ class Session:
     def autocast(self) -> AbstractContextManager:
         """Around every forward pass."""
         return autocast(self.plan.precision, self.ranks.device)
+
+    def averaged(self) -> AbstractContextManager:
+        """Around what is done with the best weights there are: their average, where one is kept."""
+        return self.ema.in_use() if self.ema else nullcontext()
 
     def stage(self, step: int, usual: Stage) -> Stage:
         """What a rank does in a pass of `step`: in those of its first one, a compiled model compiles."""

@@ -13,7 +13,7 @@ from trainer.data.trajectories import Windows
 from trainer.sampler import Picks
 
 Window = tuple[int, int, int]
-"""What names a window: its trajectory, its first frame, the point where it begins."""
+"""What names a window: its trajectory, its first frame, its shift."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ def share_of(picks: Picks, read: Windows) -> Share:
 
 
 def windows_of(picks: Picks) -> tuple[Window, ...]:
-    columns = (picks.trajectory, picks.frames[:, 0], picks.columns[:, 0])
-    return tuple(zip(*(column.tolist() for column in columns), strict=True))
+    numbers = (picks.trajectory, picks.frames[:, 0], picks.shift)
+    return tuple(zip(*(each.tolist() for each in numbers), strict=True))
 
 
 def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) -> None:

@@ -60,7 +60,7 @@ class Task(Protocol):
     def batch(self, step: int, picks: Picks) -> Windows:
         """The windows that `picks` names, a pure function of it. `step`, from 0, is for information.
 
-        Where trajectories lie in memory or on disk (`data.keep`), a thread or other processes call this.
+        Where trajectories lie in memory or on disk (`data.keep`), other threads or processes call this.
         """
         ...
 

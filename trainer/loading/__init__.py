@@ -1,6 +1,6 @@
 """Loading: the micro-batches of a rank, on its device when the loop asks for them.
 
-`data.keep` says where the trajectories lie, and so who reads them: the loop from the device, a thread from
+`data.keep` says where the trajectories lie, and so who reads them: the loop from the device, threads from
 memory, or processes from files. The position is a function of the step: a resume is only a later step.
 """
 
@@ -22,11 +22,12 @@ def make_loader(task: Task, order: Order, config: TrainConfig, device: torch.dev
     direct = Direct(task, order)
     if config.data.keep == "device":
         return direct
-    source = Workers(task, order, config.loader, config.steps) if config.data.keep == "disk" else direct
+    loader, from_files = config.loader, config.data.keep == "disk"
     return Ahead(
-        source,
-        deliver_to(device, pin=config.loader.pin),
-        depth=config.loader.prefetch,
+        Workers(task, order, loader, config.steps) if from_files else direct,
+        deliver_to(device, pin=loader.pin, lent=from_files),
+        threads=1 if from_files else loader.workers,
+        depth=loader.workers * loader.prefetch,
         accumulation=order.accumulation,
         steps=config.steps,
     )

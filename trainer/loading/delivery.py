@@ -28,14 +28,14 @@ class Delivery:
         return self.windows
 
 
-def deliver_to(device: torch.device, *, pin: bool) -> Callable[[Windows], Delivery]:
-    """What puts micro-batches on `device`; what it was given may be overwritten afterwards.
+def deliver_to(device: torch.device, *, pin: bool, lent: bool) -> Callable[[Windows], Delivery]:
+    """What puts micro-batches on `device`. Those that are only `lent` may be overwritten afterwards.
 
     On a GPU the copies run on a stream of their own. From pinned memory, which torch keeps and uses again,
     they hold up neither the host nor the training.
     """
     if device.type != "cuda":
-        return lambda windows: Delivery(windows=windows.each(Tensor.clone))
+        return lambda windows: Delivery(windows=windows.each(Tensor.clone) if lent else windows)
     stream = torch.cuda.Stream(device)
 
     def deliver(windows: Windows) -> Delivery:

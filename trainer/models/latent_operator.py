@@ -47,10 +47,10 @@ class LatentOperator(nn.Module):
         nn.init.zeros_(self.decoder.weight)
         nn.init.zeros_(self.decoder.bias)
 
-    def normalise_by(self, fields: Tensor) -> None:
-        """Takes the mean and the standard deviation of `fields`; both are part of the model's state."""
-        self.mean.copy_(fields.mean())
-        self.std.copy_(fields.std())
+    def normalise_by(self, mean: float, std: float) -> None:
+        """Takes the mean and the standard deviation of the data; both are part of the model's state."""
+        self.mean.fill_(mean)
+        self.std.fill_(std)
 
     def forward(self, u: Tensor, conditions: Tensor) -> Tensor:
         """u (B, X) and conditions (B, C) to the next frame (B, X)."""
@@ -97,8 +97,8 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.norm_q = nn.RMSNorm(dim // heads)
-        self.norm_k = nn.RMSNorm(dim // heads)
+        self.norm_q = HeadNorm(dim // heads)
+        self.norm_k = HeadNorm(dim // heads)
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -106,6 +106,13 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(self.norm_q(q), self.norm_k(k), v)
         return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm in the type of its input: with another type of weight it has no fast kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 def _position_code(tokens: int) -> Tensor:

@@ -1,0 +1,48 @@
+"""Checks: what ranks compare before their first step and every so often after it.
+
+A fault that they find would end no training by itself: it would only make it worthless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+
+from trainer.agreement import check_facts, check_replicas, digest, layout_of
+from trainer.session import Session
+from trainer.shares import check_shares, share_of, windows_of
+
+
+def check_start(session: Session) -> None:
+    """The ranks are about to train the same model, and each reads its own share of the next step.
+
+    Raises DisagreementError or DataError.
+    """
+    ranks, order, step = session.ranks, session.order, session.start
+    if ranks.rank.world_size == 1 or step >= session.config.steps:
+        return
+    facts = {
+        "the configuration": digest(asdict(session.config)),
+        "the model": layout_of(session.operator),
+        "the data": digest(asdict(session.space)),
+        "the steps done": str(step),
+        "the version of torch": torch.__version__,
+    }
+    check_facts(ranks, facts)
+    # Not by the loader: what that reads ahead begins with this micro-batch.
+    share = share_of(order.share_of(step), session.task.batch(step, order.micro_batch_of(step, 0)))
+    check_shares(step, ranks.told_by_all(share), windows_of(order.batch_of(step)))
+
+
+def check_step(session: Session, step: int, loss: float | None) -> None:
+    """After the first step and every `check_every`: the ranks hold the same. Raises DisagreementError."""
+    if session.ranks.rank.world_size == 1:
+        return
+    if step == session.start + 1 or step % session.config.check_every == 0:
+        numbers = {
+            "the number of the step": step,
+            "the learning rate": session.schedule.rate(step - 1),
+            "the loss": 0.0 if loss is None else loss,
+        }
+        check_replicas(session.ranks, step, session.operator, numbers)
