@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
@@ -18,4 +19,5 @@ def prepare(objective: UnrollLoss, config: TrainConfig) -> None:
             blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False)
     parts: dict[str, list[nn.Module]] = {"off": [], "blocks": list(blocks), "whole": [objective.operator]}
     for part in parts[config.compile]:
-        part.compile(mode="reduce-overhead" if config.cuda_graphs else None)
+        # Not `part.compile()`: that would compile the wrappers' hooks with it.
+        part.forward = torch.compile(part.forward, mode="reduce-overhead" if config.cuda_graphs else None)

@@ -45,21 +45,21 @@ class Scores:
 
 
 def evaluate(operator: LatentOperator, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> Scores:
-    """The scores over all of `test`. Every rank rolls out its share; the sums meet on all of them."""
+    """The scores over all of `test`. Every rank rolls out its share; the sums meet on all of them.
+
+    The shares are equally large, so that all ranks take part in the same gathers of weights: what is missing
+    from the last ones is made up for by the last trajectory, which counts once.
+    """
     operator.eval()
-    sums = torch.zeros(_SUMS, len(test), test.frames - 1, dtype=torch.float64)
-    for rows in _share(len(test), ranks.rank.rank, ranks.rank.world_size).split(_CHUNK):
+    rank, world_size = ranks.rank.rank, ranks.rank.world_size
+    total = world_size * math.ceil(len(test) / world_size)
+    sums = torch.zeros(_SUMS, total, test.frames - 1, dtype=torch.float64)
+    for rows in torch.arange(rank, total, world_size).split(_CHUNK):
         beat()
-        chosen = rows.to(test.fields.device)
+        chosen = rows.clamp_max(len(test) - 1).to(test.fields.device)
         sums[:, rows] = _sums(operator, test.fields[chosen], test.conditions[chosen]).cpu()
     operator.train()
-    return _scores(ranks.total(sums))
-
-
-def _share(rows: int, rank: int, world_size: int) -> Tensor:
-    """The rows of one rank. All have equally many, so that all take part in the same gathers of weights:
-    where there are not enough, the last row is computed twice and counted once."""
-    return torch.arange(rank, world_size * math.ceil(rows / world_size), world_size).clamp_max(rows - 1)
+    return _scores(ranks.total(sums)[:, : len(test)])
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 
 import torch
 import torch.distributed as torch_dist
@@ -41,7 +40,7 @@ def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, l
     heart.beat(step, session.stage(step, "forward"))
     if session.strategy.sharded:
         session.clock.meet()
-    with nullcontext() if last else session.strategy.without_exchange(session.model):
+    with session.strategy.passes(session.model, last):
         with session.autocast():
             loss = session.model(windows)
         heart.beat(step, session.stage(step, "backward"))

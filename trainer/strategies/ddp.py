@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -23,4 +25,8 @@ def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn
     )
 
 
-DDP = Strategy(wrap=wrap, without_exchange=DistributedDataParallel.no_sync, sharded=False)
+def passes(model: DistributedDataParallel, last: bool) -> AbstractContextManager:
+    return nullcontext() if last else model.no_sync()
+
+
+DDP = Strategy(wrap=wrap, passes=passes, sharded=False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as torch_dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
@@ -30,7 +31,8 @@ def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn
         fully_shard(
             module,
             mesh=mesh,
-            reshard_after_forward=config.fsdp2.reshard_after_forward,
+            # What belongs to no block is small, and needed again at once: it stays whole.
+            reshard_after_forward=config.fsdp2.reshard_after_forward and module is not operator,
             mp_policy=_precision(config),
             offload_policy=CPUOffloadPolicy() if config.fsdp2.cpu_offload else OffloadPolicy(),
         )
@@ -49,11 +51,24 @@ def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
 
 
 @contextmanager
-def without_exchange(model: nn.Module) -> Iterator[None]:
-    """Gradients stay whole on this rank until the last micro-batch."""
-    model.operator.set_requires_gradient_sync(False)
-    yield
-    model.operator.set_requires_gradient_sync(True)
+def passes(model: UnrollLoss, last: bool) -> Iterator[None]:
+    """The model is used once a frame. What all uses and all micro-batches gave stays whole on this rank until
+    the last backward pass comes to the first use, and is sent then, block by block."""
+    operator = model.operator
+
+    def at_first_use(operator: nn.Module, _: Any, prediction: Tensor) -> None:
+        hook.remove()
+        prediction.register_hook(lambda _: operator.set_requires_gradient_sync(True))
+
+    operator.set_requires_gradient_sync(False)
+    if not last:
+        yield
+        return
+    hook = operator.register_forward_hook(at_first_use)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
-FSDP2 = Strategy(wrap=wrap, without_exchange=without_exchange, sharded=True)
+FSDP2 = Strategy(wrap=wrap, passes=passes, sharded=True)

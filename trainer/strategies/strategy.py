@@ -21,7 +21,7 @@ class Strategy:
 
     wrap: Wrap
     """The model to train: weights drawn, on its device, spread over the ranks. It comes without memory."""
-    without_exchange: Callable[[nn.Module], AbstractContextManager]
-    """Around forward and backward pass of a micro-batch after which the ranks exchange no gradients."""
+    passes: Callable[[nn.Module, bool], AbstractContextManager]
+    """Around the passes of a micro-batch: in the last one of a step, once, the ranks exchange gradients."""
     sharded: bool
     """True when a rank holds a part of each parameter only."""
