@@ -1,0 +1,96 @@
+"""Trainings whose ranks do not train one thing: they end, and say why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer import engine
+from tests.trainer.conftest import together
+from trainer import layout
+from trainer.agreement import DisagreementError
+from trainer.checks import check_start, check_step
+from trainer.data.faults import DataError
+from trainer.dist import Ranks
+
+pytestmark = pytest.mark.torch
+
+TASK_THAT_IGNORES_PICKS = """
+from dataclasses import replace
+from trainer.data import advection
+from trainer.data.trajectories import TrajectoryTask
+
+class Deaf(TrajectoryTask):
+    def batch(self, step, picks):
+        always = {name: getattr(picks, name) * 0 for name in ("trajectory", "shift")}
+        return super().batch(step, replace(picks, frames=picks.frames - picks.frames[:, :1], **always))
+
+def make(config, folder):
+    return Deaf(*advection.load(config, folder))
+"""
+
+
+def corrupt(ranks: Ranks, box: Path, strategy: str) -> list[str]:
+    """What is heard of a training in which rank 1 loses a weight and a buffer after its first step."""
+    heard = []
+    session = engine.begin(ranks, box, {"strategy": strategy, "check_every": 3, "micro_batch": 2})
+    check_start(session)
+    ((loss, _),) = engine.learn(session, 0, 1)
+    check_step(session, 1, loss)
+    with torch.no_grad():
+        session.operator.encoder.bias.add_(0.5 * ranks.rank.rank)
+        session.operator.position[0, 0] += 0.5 * ranks.rank.rank
+    engine.learn(session, 1, 3)
+    for step in (2, 3):
+        try:
+            check_step(session, step, loss)
+        except DisagreementError as error:
+            heard.append(str(error))
+    return heard
+
+
+def read_alike(ranks: Ranks, box: Path) -> str | None:
+    settings = {**engine.SMALL["data"], "task": "deaf:make"}
+    session = engine.begin(ranks, box, {"strategy": "ddp", "data": settings})
+    try:
+        check_start(session)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def curve(ranks: Ranks, box: Path, keep: str) -> list[float]:
+    settings = {"strategy": "ddp", "micro_batch": 2, "data": {**engine.SMALL["data"], "keep": keep}}
+    return engine.curve(ranks, box, settings).losses
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    box = engine.prepare(tmp_path_factory.mktemp("checks") / "box")
+    (box / layout.CODE).mkdir()
+    (box / layout.CODE / "deaf.py").write_text(TASK_THAT_IGNORES_PICKS)
+    return box
+
+
+@pytest.mark.parametrize(
+    ("strategy", "differs"),
+    [("ddp", "parameter encoder.bias and in "), ("fsdp2", "buffer position")],
+)
+def test_replicas_that_went_apart_are_found_at_the_next_check(box: Path, strategy: str, differs: str) -> None:
+    first, second = together(corrupt, 2, box, strategy)
+    assert first == second
+    assert len(first) == 1
+    assert first[0].startswith(f"after step 3 the 2 ranks differ in {differs}")
+
+
+def test_ranks_that_are_given_the_same_data_do_not_begin(box: Path) -> None:
+    told = together(read_alike, 2, box)
+    assert told[0] == told[1]
+    assert told[0] is not None
+    assert told[0].startswith("ranks 0 and 1 hold the same values in step 0")
+
+
+def test_losses_are_the_same_from_the_device_and_from_memory(box: Path) -> None:
+    assert together(curve, 2, box, "host") == together(curve, 2, box, "device")
