@@ -132,6 +132,15 @@ class HasAccount(Protocol):
 
 
 @runtime_checkable
+class Biller(Protocol):
+    """A provider that says afterwards what it charged."""
+
+    def charged(self, since: float, until: float) -> Mapping[str, float]:
+        """Dollars charged in that time, by label: what is settled so far. Raises AuthError, ProviderError."""
+        ...
+
+
+@runtime_checkable
 class Surveyor(Protocol):
     """A provider with a market worth explaining."""
 

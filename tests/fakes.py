@@ -74,6 +74,8 @@ class FakeProvider:
         self.overpriced: set[str] = set()
         """Hosts that cost twice as much as was offered."""
         self.bill_usd = 0.0
+        self.charges: dict[str, float] = {}
+        """What it says that it charged, by label."""
         self.most_at_once = 0
         self._boxes: dict[str, FakeBox] = {}
         self._ids = itertools.count(1)
@@ -134,6 +136,9 @@ class FakeProvider:
     def destroy(self, instance_id: str) -> None:
         self._settle()
         self._end(instance_id, self.clock.now())
+
+    def charged(self, since: float, until: float) -> Mapping[str, float]:
+        return self.charges
 
     def box(self, instance_id: str) -> FakeBox:
         """The living box, up to date. Raises as a Remote does."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from launcher.config import read_job
 from launcher.errors import ProviderError, UsageError
@@ -16,7 +16,7 @@ from launcher.milestones import is_memo
 from launcher.model import Cost, Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
 from launcher.outputs import Outputs
 from launcher.policy import cost_of, lease_ends_at, lease_of, ours, worst_case_usd
-from launcher.ports import Ledger, Provider, Surveyor
+from launcher.ports import Biller, Ledger, Provider, Surveyor
 from launcher.survey import Survey
 from trainer import layout
 from trainer.outcome import Outcome
@@ -30,6 +30,8 @@ class RunRow:
     cost: Cost
     """So far, or in all."""
     driver: Driver | None = None
+    billed_usd: float | None = None
+    """What its provider charged; None: it was not asked, or does not say."""
 
     @property
     def usd(self) -> float:
@@ -116,6 +118,21 @@ def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
     """Every run: open ones first, then the newest."""
     rows = [row_of(ledger, run, now) for run in ledger.runs()]
     return sorted(rows, key=lambda row: row.run.phase is Phase.ENDED)
+
+
+def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:
+    """The rows with what their providers charged, where those say it. Raises AuthError, ProviderError."""
+    rented: dict[str, float] = {}
+    for row in rows:
+        if row.run.rented_at is not None:
+            name = row.run.provider
+            rented[name] = min(rented.get(name, now), row.run.rented_at)
+    billed: dict[str, float] = {}
+    for name, since in rented.items():
+        provider = provider_of(name)
+        if isinstance(provider, Biller):
+            billed |= provider.charged(since, now)
+    return [replace(row, billed_usd=billed.get(row.run.label)) for row in rows]
 
 
 def detail_of(ledger: Ledger, provider: Provider, run: Run, now: float) -> RunDetail:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from launcher.actions.queries import all_rows, row_of
+from launcher.actions.queries import all_rows, row_of, with_bills
 from launcher.cli.options import json_option, maybe_run_argument, show, the_run
 from launcher.render.costs import costs_table
 from launcher.render.documents import costs_document
@@ -13,10 +13,13 @@ from launcher.wiring import Wiring
 
 @click.command("cost")
 @maybe_run_argument
+@click.option("--billed", is_flag=True, help="Ask the provider what it charged; minutes late.")
 @json_option
 @click.pass_obj
-def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
+def command(wiring: Wiring, run_name: str | None, billed: bool, as_json: bool) -> None:
     """Say what the runs cost, or one RUN: hours, and dollars by what was charged, so far or in all."""
     now, ledger = wiring.now(), wiring.ledger()
     rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
-    show(costs_document(rows, now), costs_table(rows, now), as_json=as_json)
+    if billed:
+        rows = with_bills(rows, wiring.provider, now)
+    show(costs_document(rows, now), costs_table(rows, now, billed=billed), as_json=as_json)

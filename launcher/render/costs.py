@@ -12,37 +12,36 @@ from launcher.render.runs import state_of
 from launcher.render.table import short, table
 
 
-def costs_table(rows: Sequence[RunRow], now: float) -> str:
-    """Hours and dollars by run, part by part, with the total."""
+def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False) -> str:
+    """Hours and dollars by run, part by part, with the total; what was billed takes the place of the job."""
     if not rows:
         return "no runs yet"
-    cells = [
-        (
-            row.run.id,
-            short(row.run.job, 10),
-            f"{rented_seconds(row.run, now) / 3600:.2f}",
-            *_parts(row.cost),
-            usd(row.usd) + ("" if row.verdict or not row.usd else " so far"),
-        )
-        for row in rows
-    ]
-    hours = sum(rented_seconds(row.run, now) for row in rows) / 3600
-    cost = _sum([row.cost for row in rows])
-    total = ("total", "", f"{hours:.2f}", *_parts(cost), usd(cost.usd))
-    header = ("RUN", "JOB", "HOURS", "GPU", "STORAGE", "TRAFFIC", "COST")
-    return table(header, [*cells, total], right=(2, 3, 4, 5, 6))
+    hours = [rented_seconds(row.run, now) / 3600 for row in rows]
+    columns = {
+        "RUN": [*(row.run.id for row in rows), "total"],
+        "JOB": [*(short(row.run.job, 10) for row in rows), ""],
+        "HOURS": [f"{number:.2f}" for number in (*hours, sum(hours))],
+        "GPU": _dollars([row.cost.gpu_usd for row in rows]),
+        "STORAGE": _dollars([row.cost.storage_usd for row in rows]),
+        "TRAFFIC": _dollars([row.cost.traffic_usd for row in rows]),
+        "COST": [*map(_cost, rows), usd(sum(row.usd for row in rows))],
+        "BILLED": [*map(_bill, rows), usd(sum(row.billed_usd or 0.0 for row in rows))],
+    }
+    del columns["JOB" if billed else "BILLED"]
+    right = [number for number, name in enumerate(columns) if name not in ("RUN", "JOB")]
+    return table(tuple(columns), zip(*columns.values(), strict=True), right=right)
 
 
-def _parts(cost: Cost) -> tuple[str, ...]:
-    return usd(cost.gpu_usd), usd(cost.storage_usd), usd(cost.traffic_usd)
+def _dollars(amounts: Sequence[float]) -> list[str]:
+    return [usd(amount) for amount in (*amounts, sum(amounts))]
 
 
-def _sum(costs: Sequence[Cost]) -> Cost:
-    return Cost(
-        gpu_usd=sum(cost.gpu_usd for cost in costs),
-        storage_usd=sum(cost.storage_usd for cost in costs),
-        traffic_usd=sum(cost.traffic_usd for cost in costs),
-    )
+def _cost(row: RunRow) -> str:
+    return usd(row.usd) + ("" if row.verdict or not row.usd else " so far")
+
+
+def _bill(row: RunRow) -> str:
+    return "not yet" if row.billed_usd is None else usd(row.billed_usd)
 
 
 def orphans_table(orphans: Sequence[Orphan], now: float) -> str:

@@ -70,6 +70,7 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
                 "usd_per_hour": row.run.usd_per_hour,
                 **asdict(row.cost),
                 "usd": row.usd,
+                "billed_usd": row.billed_usd,
                 "final": row.verdict is not None,
             }
             for row in rows

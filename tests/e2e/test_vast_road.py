@@ -43,9 +43,9 @@ def names(outputs: Path) -> set[str]:
     return {path for path in paths if not path.startswith("wandb/")}
 
 
-def costs(terminal: Terminal) -> Any:
+def costs(terminal: Terminal, *options: str) -> Any:
     """What the newest run cost, part by part."""
-    (run,) = terminal.type("cost", "last", "--json").json()["runs"]
+    (run,) = terminal.type("cost", "last", "--json", *options).json()["runs"]
     return run
 
 
@@ -67,6 +67,8 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert counted["gpu_usd"] == pytest.approx(meter.usd("gpu"), rel=0.02)
     assert counted["storage_usd"] == pytest.approx(meter.usd("disk"), rel=0.02)
     assert counted["traffic_usd"] == pytest.approx(meter.usd("bwd") + meter.usd("bwu"), rel=0.02)
+    billed = eventually(lambda: costs(rented, "--billed")["billed_usd"], what="the settled bill")
+    assert billed == pytest.approx(meter.total_usd)
 
 
 @pytest.mark.parametrize("behaviour", ["passes", "raises", "waits"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launcher.errors import GoneError, ProviderError, UnreachableError
@@ -13,7 +13,7 @@ from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order, Standing
 from launcher.ports import Clock, Remote
 from launcher.providers.vast import account as accounts
-from launcher.providers.vast import boot, market, renting
+from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.api import SERVER, Account, VastApi
 from launcher.providers.vast.identity import LoggedKeys
 from launcher.providers.vast.limits import Limiter
@@ -104,6 +104,10 @@ class VastProvider:
     def standing(self) -> Standing:
         """The account's credit, and what its key may do."""
         return accounts.standing(self._api, self._clock.now)
+
+    def charged(self, since: float, until: float) -> Mapping[str, float]:
+        """Dollars by label; Vast settles its charges minutes later."""
+        return charges.by_label(self._api, since, until)
 
     def _row(self, instance_id: str) -> InstanceRow | None:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None

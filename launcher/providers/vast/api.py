@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from launcher.errors import GoneError, ProviderError, UncertainError, UsageError
@@ -20,6 +21,7 @@ _PAUSES_S = (1.0, 4.0)
 _BACK_OFF_S = (5.0, 15.0, 45.0)
 _LONGEST_PAUSE_S = 120.0
 _PAGE = 25
+_CHARGES_PAGE = 100
 _PAGES = 400
 _LOG_LINES = "5000"
 _T = TypeVar("_T")
@@ -87,13 +89,27 @@ class VastApi:
 
     def instances(self) -> list[Any]:
         """Every instance of the account: all pages, or an error."""
+
+        def list_from(token: str | None) -> Any:
+            request = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
+            return self._sdk().show_instances_v1(request | ({"after_token": token} if token else {}))
+
         rows: list[Any] = []
-        for page in self._pages():
+        for page in self._pages("list", list_from, "instances"):
             rows += page["instances"]
             counted = min(_count(page, "instances_found"), _count(page, "total_instances"))
         if len(rows) < counted:
             raise silent(f"a list of {len(rows)} instances that counts {counted}")
         return rows
+
+    def charges(self, since: float, until: float) -> list[Any]:
+        """What was charged on the days between: all that is settled, or an error."""
+        request = {"charges": True, "start_date": int(since), "end_date": int(until), "limit": _CHARGES_PAGE}
+
+        def list_from(token: str | None) -> Any:
+            return self._sdk().show_invoices_v1(**request, next_token=token)
+
+        return [row for page in self._pages("charges", list_from, "results") for row in page["results"]]
 
     def instance(self, instance_id: str) -> Any:
         """One instance's row; None when there is no such instance."""
@@ -166,20 +182,22 @@ class VastApi:
             raise silent("a log that is no text")
         return answer
 
-    def _pages(self) -> Iterator[Mapping[str, Any]]:
-        request: dict[str, Any] = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
+    def _pages(
+        self, endpoint: str, list_from: Callable[[str | None], Any], rows: str
+    ) -> Iterator[Mapping[str, Any]]:
+        """Every page of a list, each with its rows under that name."""
+        token: str | None = None
         for _ in range(_PAGES):
-            answer = _object(self._repeat("list", lambda: self._sdk().show_instances_v1(dict(request))))
-            if answer.get("success") is False or not isinstance(answer.get("instances"), list):
-                raise silent("a list of instances without its rows")
+            answer = _object(self._repeat(endpoint, partial(list_from, token)))
+            if answer.get("success") is False or not isinstance(answer.get(rows), list):
+                raise silent(f"a list of {rows} without its rows")
             yield answer
-            token = answer.get("next_token")
+            former, token = token, answer.get("next_token")
             if not token:
                 return
-            if token == request.get("after_token"):
+            if token == former:
                 break
-            request["after_token"] = token
-        raise silent("a list of instances without an end")
+        raise silent(f"a list of {rows} without an end")
 
     def _repeat(self, endpoint: str, call: Callable[[], _T]) -> _T:
         """The answer to a call that is safe to repeat; asked again after a fault that passes."""

@@ -31,6 +31,7 @@ LIMITS: Mapping[str, Limit] = {
     "account": Limit(1, 1.0),
     "attach key": Limit(1, 1.0),
     "logs": Limit(1, 1.0),
+    "charges": Limit(1, 1.0),
 }
 """As Vast documents them for each endpoint; it names none for the account and the logs."""
 

@@ -120,7 +120,7 @@ def _gone(_answer: Answer) -> VastrunError:
 def _denied(answer: Answer) -> VastrunError:
     return AuthError(
         f"the API key may not do this ({answer.reason})",
-        hint="give it instance_read, instance_write, user_read and misc at https://cloud.vast.ai/manage-keys/",
+        hint="give it instance_read, instance_write, user_read, billing_read and misc at https://cloud.vast.ai/manage-keys/",
     )
 
 

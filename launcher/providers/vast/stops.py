@@ -7,7 +7,7 @@ from launcher.model import Cause
 from launcher.providers.vast.rows import InstanceRow
 
 OFFLINE_S = 300.0
-"""A host that Vast calls offline for this long, while its box is silent too, is given up: it may only reboot."""
+"""A host that Vast calls offline for this long, while its box is silent too, is given up. It may reboot."""
 _CLOCK_SKEW_S = 60.0
 
 

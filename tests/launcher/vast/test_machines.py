@@ -133,7 +133,7 @@ def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
     show(vast, machine, "offline")
     provider.connect(machine)
     clock.sleep(OFFLINE_S)
-    with pytest.raises(ProviderError, match="offline for 10 min") as caught:
+    with pytest.raises(ProviderError, match="offline for 5 min") as caught:
         provider.connect(machine)
     assert caught.value.cause is Cause.LOST
 
