@@ -29,6 +29,9 @@ from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask, Windows
 from trainer.sampler import Picks
 
+_ROOM = 1 << 16
+"""Enough for a log, too little for a checkpoint."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
@@ -42,6 +45,8 @@ class Fault:
     """It happens in so many attempts, from the first on."""
     above: int = 0
     """It happens to larger micro-batches only."""
+    saved: int | None = None
+    """The checkpoint of this step is complete before."""
 
     @property
     def is_mine(self) -> bool:
@@ -50,7 +55,13 @@ class Fault:
         return mine and int(os.environ["VASTRUN_ATTEMPT"]) < self.attempts
 
     def happen(self) -> None:
+        if self.saved is not None:
+            eventually(self._is_saved)
         FAULTS[self.what]()
+
+    def _is_saved(self) -> bool:
+        latest = Path(os.environ["VASTRUN_BOX"], layout.CHECKPOINTS, "latest.json")
+        return latest.exists() and json.loads(latest.read_text())["step"] == self.saved
 
 
 def _raise() -> None:
@@ -67,7 +78,7 @@ def _fill_the_disk() -> None:
 
 def _forbid_files() -> None:
     """What is written to files from now on fails as on a full disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_ROOM, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 def _ask_the_others() -> None:

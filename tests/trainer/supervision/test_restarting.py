@@ -36,7 +36,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
 def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
     what: str, reason: str, train: Train, undisturbed: dict[int, float]
 ) -> None:
-    run = train({"what": what, "where": "forward", "step": 13}, stall_s=3)
+    run = train({"what": what, "where": "forward", "step": 13, "saved": 10}, stall_s=5)
     outcome = run.outcome()
 
     assert (outcome.reason, outcome.detail) == ("finished", "all 2 ranks exited 0")
