@@ -50,7 +50,7 @@ class Limits:
     usd: Positive | None = None
     """For the whole run."""
     hours: Positive = 12.0
-    """From rent to destroy."""
+    """How long a machine may run; it loads before that."""
     stall_s: Positive = 600.0
     """A rank that makes no progress for this long is hung."""
     start_s: Positive = 900.0
