@@ -62,6 +62,10 @@ class Launched:
         """Pids of all that this run started and that still lives."""
         return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if self._has_mark(p)]
 
+    def agent(self) -> int:
+        """Pid of the launch agent."""
+        return next(pid for pid in self.processes() if b"trainer.ranks" in _words(pid))
+
     def end(self) -> None:
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
@@ -81,6 +85,10 @@ class Launched:
             return self._mark.encode() in environ.read_bytes().split(b"\0")
         except OSError:
             return False
+
+
+def _words(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 def job_of(**changes: Any) -> dict[str, Any]:

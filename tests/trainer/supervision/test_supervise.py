@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -184,6 +185,32 @@ def test_sigkill_to_the_supervisor_leaves_no_process(launch: Launcher) -> None:
     assert len(run.processes()) == 6  # supervisor, agent, and for each rank its process and its program
     run.send(signal.SIGKILL)
     eventually(lambda: run.processes() == [], within_s=5)
+
+
+@pytest.mark.torch
+def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_says_so(
+    launch: Launcher,
+) -> None:
+    run = launch(
+        """
+        if os.environ["VASTRUN_ATTEMPT"] == "1":
+            sys.exit(0)
+        while True: heart.beat(1); time.sleep(0.01)
+        """,
+        restarts={"signal": 1},
+    )
+    run.until_steps(1)
+    killed_at = time.time()
+    os.kill(run.agent(), signal.SIGKILL)
+    outcome = run.outcome()
+    assert (outcome.reason, len(outcome.attempts)) == ("finished", 2)
+    first = outcome.attempts[0]
+    assert (first.reason, first.detail) == (
+        "signal",
+        "the launch agent failed after it had started the ranks: SIGKILL",
+    )
+    assert first.ended_at - killed_at < 8
+    assert run.processes() == []
 
 
 @pytest.mark.torch
