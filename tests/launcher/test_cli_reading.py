@@ -13,6 +13,7 @@ import pytest
 
 from launcher.model import Cause, Driver, Phase, Run
 from tests.launcher.terminal import CRASH, HANG, Terminal
+from trainer.outcome import Attempt, Outcome
 
 
 @pytest.fixture
@@ -107,6 +108,24 @@ def test_why_names_the_stuck_rank_its_frame_and_its_stacks(tmp_path: Path) -> No
     assert "rank 1 stood still for 1m 01s in step 7 (forward)" in said
     assert "model.py:33 forward" in said
     assert str(stack) in said
+
+
+def test_a_success_says_what_it_survived_and_why_tells_each_attempt(tmp_path: Path) -> None:
+    def survived(outcome: Outcome) -> Outcome:
+        last = Attempt(
+            reason="finished", detail="", world_size=2, steps_done=10, started_at=40.0, ended_at=60.0
+        )
+        lost = replace(
+            last, reason="oom", detail="rank 1 ran out", steps_done=3, started_at=1.0, ended_at=31.0
+        )
+        return replace(outcome, attempts=(lost, last))
+
+    terminal = Terminal(tmp_path, replace(CRASH, outcome=survived, exit_code=0))
+    done = terminal.launch()
+    assert done.exit_code == 0
+    assert "the ranks were started again once, after: rank 1 ran out" in done.stdout
+    said = terminal.type("why", "last").stdout
+    assert "1: 30.0s to step 3, 2 ranks, oom: rank 1 ran out" in said
 
 
 def test_why_shows_a_contradiction_side_by_side(tmp_path: Path) -> None:
