@@ -1,0 +1,41 @@
+"""A rank whose workers read from files: it learns as any other, says who died, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import engine
+from tests.trainer.conftest import SMALL, Box, RunningRanks, eventually, together
+from trainer import layout
+from trainer.heartbeat import read_beat
+from trainer.supervision.processes import descendants
+
+pytestmark = pytest.mark.torch
+
+STEADY = {"micro_batch": 4, "optim": {"schedule": "constant", "warmup": 0.0}}
+DISK = {**SMALL["data"], "keep": "disk"}
+
+
+def test_a_killed_worker_ends_its_rank_as_a_fault_of_the_data(
+    tmp_path: Path, start_ranks: Callable[[Box, int], RunningRanks]
+) -> None:
+    box = Box(engine.prepare(tmp_path / "box"), **STEADY, steps=1_000_000, data=DISK)
+    (rank,) = start_ranks(box, 1).processes
+    beat = box.path / layout.HEARTBEATS / "rank-0"
+    eventually(lambda: (seen := read_beat(beat)) is not None and seen.step > 20)
+    family = descendants(rank.pid)
+    workers = [pid for child in family for pid in descendants(child)]
+    assert len(workers) == 2
+
+    os.kill(workers[0], signal.SIGKILL)
+    assert rank.wait(60) == 1
+    assert box.reason(0)["reason"] == "data"
+    assert f"(pid {workers[0]}) was ended by SIGKILL while it read step " in box.reason(0)["exception"]
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
+    undisturbed = together(engine.curve, 1, engine.prepare(tmp_path / "other"), STEADY)[0]
+    assert [box.losses()[step] for step in range(1, 21)] == undisturbed.losses
