@@ -6,7 +6,7 @@ import argparse
 import sys
 from functools import partial
 
-from benchmarks import chaos, log_lag, overhead, recovery, startup, throughput
+from benchmarks import chaos, log_lag, overhead, recovery, startup, telemetry, throughput
 
 
 def main() -> None:
@@ -16,6 +16,7 @@ def main() -> None:
         **{name: partial(throughput.run, name) for name in throughput.CLAIMS},
         "others": throughput.run_others,
         "overhead": overhead.run,
+        "telemetry": telemetry.run,
         "recovery": recovery.run,
         "log-lag": log_lag.run,
         "chaos": partial(chaos.run, runs=options.runs, seed=options.seed, parallel=options.parallel),

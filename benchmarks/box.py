@@ -17,14 +17,14 @@ RANKS = 2
 QUIET = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def prepare(folder: Path, config: TrainConfig) -> Path:
+def prepare(folder: Path, config: TrainConfig, *, ranks: int = RANKS, gpus: int = 0) -> Path:
     """The box's folder, with job.json and data."""
     folder.mkdir(parents=True)
     job = {
         "run_id": folder.name,
         "name": "bench",
-        "ranks": RANKS,
-        "gpus": 0,
+        "ranks": ranks,
+        "gpus": gpus,
         "train": asdict(config),
         "command": None,
         "stall_s": 120,
@@ -58,18 +58,23 @@ def train_with_vastrun(box: Path) -> list[dict[str, float]]:
         env=environment(box),
         stdout=subprocess.DEVNULL,
     )
-    return [json.loads(line) for line in (box / layout.METRICS).read_text().splitlines()]
+    return _records((box / layout.METRICS).read_text())
 
 
-def train_by_hand(box: Path) -> list[dict[str, float]]:
-    """The bare loop under torchrun. Step and time of each printed line."""
-    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "-m"]
+def train_by_hand(box: Path, program: str = "benchmarks.bare") -> list[dict[str, float]]:
+    """Another loop under torchrun. Step and time of each printed line; the last has its memory's peak."""
+    ranks = json.loads((box / layout.JOB).read_text())["ranks"]
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", program]
     done = subprocess.run(
-        [sys.executable, *command, "benchmarks.bare_ddp"],
-        check=True,
+        [sys.executable, *command],
         env=environment(box),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         text=True,
     )
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode:
+        sys.exit(f"{program} failed:\n{done.stderr[-3000:]}")
+    return _records(done.stdout)
+
+
+def _records(text: str) -> list[dict[str, float]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

@@ -27,7 +27,7 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 _AFTER_SUPERVISOR_S = 60.0
 
 # A vote costs a fraction of a millisecond. Four a second are soon enough to stop, and cost no throughput.
-_VOTE_EVERY_S = 0.25
+VOTE_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class StopVote:
         seconds = (time.monotonic() - self._at) / (step - self._step)
         stop, slowest, *alone_s = self._ranks.highest(float(wish), seconds, *self._alone_s())
         self._step, self._at = step, time.monotonic()
-        self._due = step + max(1, int(_VOTE_EVERY_S / max(slowest, 1e-6)))
+        self._due = step + max(1, int(VOTE_EVERY_S / max(slowest, 1e-6)))
         news = self._stragglers.see(alone_s, slowest)
         if news and self._ranks.rank.is_first:
             print(news, flush=True)
