@@ -17,6 +17,7 @@ from trainer.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_
 
 _SHM = Path("/dev/shm")
 _SHM_MIB = 1024
+_SHM_ADVICE = "/dev/shm is smaller than 1 GiB: start the container with --shm-size or --ipc=host"
 _FREE_MIB = 512
 _OTHERS_MIB = 1024
 _SLOW_DISK_MB_PER_S = 50.0
@@ -111,9 +112,6 @@ def warnings(machine: Machine, needs: Needs) -> list[str]:
         *((True, text) for xid, text in _xid_lines(machine) if xid.number not in LASTING),
     )
     return [text for holds, text in checks if holds]
-
-
-_SHM_ADVICE = "/dev/shm is smaller than 1 GiB: start the container with --shm-size or --ipc=host"
 
 
 def _gpu_faults(machine: Machine, needs: Needs) -> list[str]:
