@@ -6,7 +6,7 @@ import argparse
 import sys
 from functools import partial
 
-from benchmarks import chaos, log_lag, overhead, recovery, startup, telemetry, throughput
+from benchmarks import chaos, log_lag, long_log, overhead, recovery, release, startup, telemetry, throughput
 
 
 def main() -> None:
@@ -19,6 +19,8 @@ def main() -> None:
         "telemetry": telemetry.run,
         "recovery": recovery.run,
         "log-lag": log_lag.run,
+        "long-log": long_log.run,
+        "release": release.run,
         "chaos": partial(chaos.run, runs=options.runs, seed=options.seed, parallel=options.parallel),
     }
     unknown = [name for name in options.names if name not in runs]

@@ -13,7 +13,7 @@ from launcher.ports import Remote
 from launcher.shelf.storing import place_of, write
 from trainer import layout
 
-LIMIT = 8 << 20
+LIMIT = 2 << 20
 """Bytes of log in memory at once."""
 
 

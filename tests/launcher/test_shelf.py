@@ -303,10 +303,15 @@ def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
     run, log = run_in(tiny_disk / "run"), os.urandom(7 << 20).replace(b"\n", b"x") + b"\n"
     box = MemoryBox({layout.LOG: log})
     with pytest.raises(StorageError, match="No space left on device"):
-        FolderShelf().pump(run, box)
+        pump_all(run, box)
     filler.unlink()
-    FolderShelf().pump(run, box)
+    pump_all(run, box)
     assert files_in(run.out_dir)["run.log"] == log
+
+
+def pump_all(run: Run, box: MemoryBox) -> None:
+    while FolderShelf().pump(run, box):
+        pass
 
 
 def collect_with_files_capped(folder: Path) -> None:
