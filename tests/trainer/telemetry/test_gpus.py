@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -33,12 +33,18 @@ def nvmlDeviceGetPowerUsage(gpu):
 """
 
 
+def answer_with(monkeypatch: pytest.MonkeyPatch, text: str) -> ModuleType:
+    """NVIDIA's package is this one from now on."""
+    module = ModuleType("pynvml")
+    exec(text, module.__dict__)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    return module
+
+
 def test_what_the_gpus_do_is_told_and_a_hot_one_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "pynvml.py").write_text(NVML)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    answer_with(monkeypatch, NVML)
     watch, seen = GpuWatch(["GPU-a", "GPU-b"]), []
     eventually(lambda: seen.append(watch.look()) or seen[-1] is not None, within_s=10)
     watch.end()
@@ -53,15 +59,21 @@ def test_what_the_gpus_do_is_told_and_a_hot_one_named(
 
 
 def test_without_nvml_it_is_said_once_and_nothing_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "pynvml.py").write_text(NVML + "\ndef nvmlInit(): raise NVMLError('Driver Not Loaded')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    answer_with(monkeypatch, NVML + "\ndef nvmlInit(): raise NVMLError('Driver Not Loaded')\n")
     watch = GpuWatch(["GPU-a"])
     watch.end()
     assert watch.look() is None
     assert capsys.readouterr().out == "GPUs are not watched: Driver Not Loaded\n"
+
+
+def test_nvidia_s_own_package_has_all_that_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    asked = {name for name in vars(answer_with(monkeypatch, NVML)) if name.lower().startswith("nvml")}
+    assert len(asked) == 9
+    assert asked <= set(vars(pynvml))
 
 
 def test_power_is_of_all_gpus_together() -> None:
