@@ -88,6 +88,10 @@ class UnreachableError(ProviderError):
     cause = Cause.HOST
 
 
+class NoBoxError(UnreachableError):
+    """The machine answers, and has no box: its onstart script did not run, or has not yet."""
+
+
 class HostKeyError(UnreachableError):
     """Who answers shows another SSH host key than the box's. Nothing was sent there."""
 

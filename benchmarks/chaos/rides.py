@@ -14,9 +14,8 @@ from benchmarks.chaos.aftermath import Aftermath, look_back
 from benchmarks.chaos.job import write_job
 from benchmarks.chaos.plans import BOX, CLOCK, CUT, FAULT, LAUNCHER, VICTIMS, Plan, Trouble
 from benchmarks.chaos.wallclock import WallClock
+from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
-from tests.emulators.instance import Pace
-from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 
 _END_S = 360.0
@@ -25,8 +24,7 @@ _RESUME_AFTER_S = 1.0
 
 def ride(plan: Plan) -> Aftermath:
     """What was left when nobody was at work any more."""
-    machines = [Machine(id=number) for number in range(41000, 41006)]
-    vast = VastEmulator(machines, seed=plan.number, pace=Pace(created_s=0, loading_s=0))
+    vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
         clock = WallClock(Path(folder) / "wallclock")
         terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key, **clock.variables)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from launcher import egress, inspection, policy
-from launcher.errors import GoneError, HostKeyError, UnreachableError
+from launcher.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
 from launcher.flow.trip import End, Trip, lost, stopped
 from launcher.model import Cause, Instance
 from launcher.phases import Result
@@ -31,6 +31,7 @@ class Patience:
     running_since: float | None = None
     """As the provider says, while it does not answer."""
     answers_since: float | None = None
+    boxless_since: float | None = None
     mistrusted_since: float | None = None
     mistrust: str = ""
     """Why who answers is not believed to be the machine."""
@@ -62,8 +63,12 @@ class Patience:
     def answers(self, lease: str, now: float) -> None:
         """The box answered; its lease is in that state."""
         self.lease, self.running_since, self.blind = lease, None, False
-        self.mistrusted_since = None
+        self.mistrusted_since = self.boxless_since = None
         self.answers_since = self.answers_since or now
+
+    def boxless(self, now: float) -> None:
+        """The machine answers, and has no box yet."""
+        self.boxless_since, self.blind = self.boxless_since or now, False
 
     def mistrusts(self, error: HostKeyError, now: float) -> None:
         """Something answers that is not the machine, or not yet."""
@@ -72,13 +77,14 @@ class Patience:
 
     def unseen(self, now: float) -> None:
         """Nobody could look: only the longest time goes on."""
-        self.running_since = self.answers_since = None
+        self.running_since = self.answers_since = self.boxless_since = None
         self.moved_at, self.blind = now, True
 
     def late(self, now: float) -> str:
         """Which limit was passed; empty while it may still come up."""
         limits = (
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
+            (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script made no box"),
             (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
             (self.moved_at, policy.STILL_S, f"it does not move on ({self.progress})"),
@@ -110,6 +116,8 @@ def boot(trip: Trip) -> End:
                 return lost("while it booted")
             if isinstance(error, HostKeyError):
                 patience.mistrusts(error, trip.now())
+            elif isinstance(error, NoBoxError):
+                patience.boxless(trip.now())
             elif error.cause is Cause.PROVIDER:
                 patience.unseen(trip.now())
             else:

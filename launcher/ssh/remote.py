@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from launcher.errors import GoneError, ProviderError, UnreachableError, VastrunError
+from launcher.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
 from launcher.model import Completed
 from launcher.ssh.connection import Connection, Login, script
 from launcher.ssh.download import Download
@@ -107,7 +107,7 @@ class SshRemote:
         raise ProviderError(f"{path} arrived damaged, twice")
 
     def _start(self, *argv: str) -> Session:
-        """The command, begun. Raises UnreachableError when the box's folder is not there."""
+        """The command, begun. Raises NoBoxError when the box's folder is not there."""
         session = self._connection.start(self._root, argv, self._env)
         try:
             found = session.pid() is not None
@@ -116,7 +116,7 @@ class SshRemote:
         self._noise.strip(session.greeting())
         if not found:
             session.close()
-            raise UnreachableError(f"the machine has no folder {self._root}")
+            raise NoBoxError(f"the machine has no folder {self._root}")
         return session
 
     def _kill(self, session: Session) -> None:

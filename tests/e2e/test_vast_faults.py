@@ -109,7 +109,7 @@ CASES = (
     Case("pull_eof", HOST, TWICE),
     Case("pull_no_space", HOST, TWICE),
     Case("build_failure", HOST, TWICE),
-    Case("onstart_skipped", (Cause.HOST,), ((250, 500), (5, 1200)), factor=20.0),
+    Case("onstart_skipped", (Cause.HOST,), ((115, 200), (5, 600)), factor=10.0),
     Case("onstart_by_sh"),
     Case("no_container_key", HOST, ((55, 150), TRAINED)),
     Case("log_noise"),
