@@ -19,6 +19,7 @@ from launcher.model import (
     Collected,
     Completed,
     Event,
+    Extras,
     Instance,
     Offer,
     Order,
@@ -74,6 +75,9 @@ class FakeProvider:
         self.overpriced: set[str] = set()
         """Hosts that cost twice as much as was offered."""
         self.bill_usd = 0.0
+        self.extras = Extras()
+        self.down_gb = 0.0
+        """What each machine has fetched, as it is listed."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
         self.most_at_once = 0
@@ -118,6 +122,8 @@ class FakeProvider:
             state="running",
             usd_per_hour=order.offer.usd_per_hour * (2 if order.offer.host in self.overpriced else 1),
             rented_at=self.clock.now(),
+            extras=self.extras,
+            down_gb=self.down_gb,
             host=order.offer.host,
         )
         loading = self.loading.get(order.offer.host, Loading())

@@ -10,7 +10,7 @@ import pytest
 from launcher import policy
 from launcher.errors import HeldError
 from launcher.job import Limits
-from launcher.model import Cause, Driver, Phase, Wish
+from launcher.model import Cause, Driver, Extras, Phase, Wish
 from launcher.phases import VERDICT_OF
 from tests.fakebox import Training
 from tests.fakes import train_job
@@ -139,6 +139,19 @@ def test_a_limit_stops_the_training_with_a_checkpoint_and_is_named(
     assert run.cause is cause
     assert "the end" in world.shelf.log
     assert world.market.bill_usd <= most_usd
+
+
+def test_money_that_traffic_used_up_stops_the_training_with_a_checkpoint(tmp_path: Path) -> None:
+    spec = train_job(limits=Limits(hours=5.0, usd=3.0))
+    world = World(tmp_path, training=Training(seconds=90000), spec=spec)
+    world.market.extras, world.market.down_gb = Extras(down_usd_per_gb=0.5), 2.0
+
+    run = world.launch()
+
+    assert run.cause is Cause.MONEY_LIMIT
+    assert "the end" in world.shelf.log
+    assert 1.7 < world.market.bill_usd <= 2.0
+    assert policy.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd + 1.0, rel=0.01)
 
 
 def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
