@@ -27,7 +27,7 @@ from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw
 from trainer.rank import read_job
-from trainer.sampler import Space, picks
+from trainer.sampling.windows import Space, picks
 from trainer.schedule import Schedule
 
 

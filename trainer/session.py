@@ -26,7 +26,7 @@ from trainer.plan import Facts, Plan, make_plan
 from trainer.precision import autocast, computes_bf16, scaler_of
 from trainer.rank import Rank, TrainJob
 from trainer.records import read_as, write_json
-from trainer.sampler import Order, Space
+from trainer.sampling.windows import Order, Space
 from trainer.schedule import Schedule
 from trainer.strategies import STRATEGIES
 from trainer.strategies.strategy import Strategy

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from trainer.data.faults import DataError
 from trainer.data.trajectories import Windows
-from trainer.sampler import Picks
+from trainer.sampling.windows import Picks
 
 Window = tuple[int, int, int]
 """What names a window: its trajectory, its first frame, its shift."""

@@ -15,7 +15,7 @@ from trainer.evaluate import evaluate
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw
-from trainer.sampler import Space, picks
+from trainer.sampling.windows import Space, picks
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
 DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)

@@ -9,7 +9,7 @@ import torch
 
 from trainer.data.faults import DataError
 from trainer.data.trajectories import Trajectories, TrajectoryTask
-from trainer.sampler import Picks, Space, picks
+from trainer.sampling.windows import Picks, Space, picks
 from trainer.shares import Share, check_shares, share_of, windows_of
 
 SPACE = Space(trajectories=20, frames=9, points=16, unroll=3)

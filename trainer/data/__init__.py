@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from trainer.data.stored import StoredTrajectories
     from trainer.data.trajectories import Trajectories, Windows
-    from trainer.sampler import Picks
+    from trainer.sampling.windows import Picks
 
 TASKS = {"advection": "trainer.data.advection:make"}
 

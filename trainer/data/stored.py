@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainer.data import pdebench
 from trainer.data.trajectories import Trajectories, Windows, moments_of
-from trainer.sampler import Picks
+from trainer.sampling.windows import Picks
 
 _CHUNK = 256
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.sampler import Picks
+from trainer.sampling.windows import Picks
 
 _CHUNK = 256
 

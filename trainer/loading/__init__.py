@@ -14,7 +14,7 @@ from trainer.loading.ahead import Ahead
 from trainer.loading.delivery import deliver_to
 from trainer.loading.loader import Direct, Loader
 from trainer.loading.workers import Workers
-from trainer.sampler import Order
+from trainer.sampling.windows import Order
 
 
 def make_loader(task: Task, order: Order, config: TrainConfig, device: torch.device) -> Loader:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from trainer.data import Task
 from trainer.data.trajectories import Windows
-from trainer.sampler import Order
+from trainer.sampling.windows import Order
 
 
 class Loader(Protocol):

@@ -15,7 +15,7 @@ from trainer.data.faults import DataError
 from trainer.data.trajectories import Windows
 from trainer.loading.slots import Slots
 from trainer.loading.turn import Turn
-from trainer.sampler import Order
+from trainer.sampling.windows import Order
 
 _LEAVES_WITHIN_S = 5.0
 

@@ -10,7 +10,7 @@ from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.loading.turn import Turn
 from trainer.loading.worker import Worker
-from trainer.sampler import Order
+from trainer.sampling.windows import Order
 
 # What the forkserver imports once, for all workers that it forks.
 _PRELOADED = ["trainer.loading.worker", "h5py"]

@@ -20,7 +20,7 @@ from trainer.data.faults import DataError
 from trainer.data.stored import StoredTask
 from trainer.data.trajectories import Windows
 from trainer.loading import Loader, make_loader
-from trainer.sampler import Order, Picks, Space
+from trainer.sampling.windows import Order, Picks, Space
 
 DATA = DataConfig(betas=(0.5, 1.0), train=6, test=4, points=32, frames=9)
 ORDER = Order(

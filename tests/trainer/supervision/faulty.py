@@ -27,7 +27,7 @@ from trainer import layout
 from trainer.config import DataConfig
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask, Windows
-from trainer.sampler import Picks
+from trainer.sampling.windows import Picks
 
 _ROOM = 1 << 16
 """Enough for a log, too little for a checkpoint."""

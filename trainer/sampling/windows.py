@@ -1,4 +1,4 @@
-"""Which windows a step trains on: pure functions of the seed and the step.
+"""Windows: which ones a step trains on, as pure functions of the seed and the step.
 
 There is no state, so that a resume is only a later step. Everything is drawn for the global batch and then
 shared out, so that the number of ranks changes nothing.

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from trainer.sampler import Picks, Space, picks
+from trainer.sampling.windows import Picks, Space, picks
 
 SPACE = Space(trajectories=20, frames=9, points=16, unroll=3)
 
