@@ -6,7 +6,19 @@ import argparse
 import sys
 from functools import partial
 
-from benchmarks import chaos, log_lag, long_log, overhead, recovery, release, startup, telemetry, throughput
+from benchmarks import (
+    chaos,
+    checkpoints,
+    log_lag,
+    long_log,
+    overhead,
+    recovery,
+    release,
+    resumed,
+    startup,
+    telemetry,
+    throughput,
+)
 
 
 def main() -> None:
@@ -17,6 +29,8 @@ def main() -> None:
         "others": throughput.run_others,
         "overhead": overhead.run,
         "telemetry": telemetry.run,
+        "checkpoints": checkpoints.run,
+        "resumed": resumed.run,
         "recovery": recovery.run,
         "log-lag": log_lag.run,
         "long-log": long_log.run,

@@ -1,0 +1,91 @@
+"""Five runs in a row of each strategy: killed twice, continued by as many ranks, then by another number.
+
+Each must end with the loss of a run that nobody disturbed. False when one crashed or ended elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.box import config, environment, prepare
+from trainer import layout
+from trainer.heartbeat import read_beat
+
+RUNS = 5
+STRATEGIES = ("ddp", "fsdp2")
+STEPS, SAVE_EVERY = 60, 10
+TOLERANCE = 1e-6
+_WITHIN_S = 180.0
+
+
+def run(seed: int = 0) -> bool:
+    """A line for each run."""
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory() as root:
+        results = [_holds(Path(root), strategy, dice) for strategy in STRATEGIES]
+    return all(results)
+
+
+def _holds(root: Path, strategy: str, dice: random.Random) -> bool:
+    whole = _box(root / f"{strategy}-undisturbed", strategy)
+    _train(whole, ranks=2)
+    aim, good = _last_loss(whole), True
+    for number in range(RUNS):
+        box, last = _box(root / f"{strategy}-{number}", strategy), dice.choice([1, 4])
+        kills = sorted(dice.sample(range(SAVE_EVERY + 2, STEPS - 5), 2))
+        for step in kills:
+            _train(box, ranks=2, kill_at=step)
+        _train(box, ranks=last)
+        off = abs(_last_loss(box) - aim)
+        good &= off <= TOLERANCE
+        told = f"killed at {kills[0]} and {kills[1]}, ended by {last} ranks: off by {off:.1e} of {aim:.6f}"
+        print(f"{strategy} x2, run {number + 1}: {told}", flush=True)
+    return good
+
+
+def _box(folder: Path, strategy: str) -> Path:
+    small = replace(config(STEPS), strategy=strategy, batch=16, log_every=1, checkpoint_every=SAVE_EVERY)
+    return prepare(folder, small)
+
+
+def _train(box: Path, *, ranks: int, kill_at: int | None = None) -> None:
+    """To the end, or until the last rank is killed in that step. Raises RuntimeError if it goes otherwise."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    process = subprocess.Popen(
+        [sys.executable, *launch, "-m", "trainer.train"],
+        env=environment(box),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if kill_at is not None:
+        os.kill(_pid_at(box / layout.HEARTBEATS / f"rank-{ranks - 1}", kill_at), signal.SIGKILL)
+    said, _ = process.communicate(timeout=_WITHIN_S)
+    if (process.returncode == 0) != (kill_at is None):
+        raise RuntimeError(f"ended with {process.returncode}:\n{said[-3000:]}")
+
+
+def _pid_at(heartbeat: Path, step: int) -> int:
+    deadline, since = time.monotonic() + _WITHIN_S, time.time()
+    while time.monotonic() < deadline:
+        beat = read_beat(heartbeat)
+        if beat is not None and beat.at > since and beat.step >= step:
+            return beat.pid
+        time.sleep(0.001)
+    raise TimeoutError(f"no step {step} in {heartbeat}")
+
+
+def _last_loss(box: Path) -> float:
+    point = json.loads((box / layout.METRICS).read_text().splitlines()[-1])
+    if point["step"] != STEPS:
+        raise RuntimeError(f"the last line of metrics is of step {point['step']}")
+    return float(point["loss"])

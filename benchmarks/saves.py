@@ -1,0 +1,103 @@
+"""A rank of torchrun that trains a stack of layers and saves it in turns: training on, and standing still.
+
+`python -m benchmarks.saves STRATEGY GPUS ROUNDS`; rank 0 prints a line of JSON a round, of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer import layout
+from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
+from trainer.dist import Ranks, join
+from trainer.rank import Rank, TrainJob
+
+LAYERS, WIDTH = 20, 1024
+BYTES = LAYERS * (WIDTH + 1) * WIDTH * 4 * 3
+"""Of a checkpoint: weights and two moments."""
+STEPS = 4
+"""Between two saves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving:
+    """One training and its checkpoints."""
+
+    ranks: Ranks
+    model: nn.Module
+    layers: nn.Sequential
+    optimizer: torch.optim.Optimizer
+    checkpoints: Checkpoints
+
+    def step(self) -> float:
+        began = time.perf_counter()
+        self.optimizer.zero_grad()
+        self.model(torch.randn(8, WIDTH, device=self.ranks.device)).square().mean().backward()
+        self.optimizer.step()
+        self.ranks.mean_of(torch.zeros((), device=self.ranks.device))
+        return time.perf_counter() - began
+
+    def save(self, step: int, *, durable: bool) -> float:
+        record = Record(step=step, samples=0, loss=None, config={}, made_by={}, scaler={}, schedule={})
+        self.ranks.wait_for_all()
+        began = time.perf_counter()
+        self.checkpoints.save(record, tensors_of(self.layers, [self.optimizer], None), durable=durable)
+        return time.perf_counter() - began
+
+    def round(self, number: int) -> Iterator[tuple[str, float]]:
+        """What took how long on this rank."""
+        yield "step_s", statistics.median(self.step() for _ in range(STEPS))
+        yield "stall_s", self.save(2 * number, durable=False)
+        began = time.perf_counter()
+        yield "step_meanwhile_s", statistics.median(self.step() for _ in range(STEPS))
+        self.checkpoints.wait()
+        yield "done_s", time.perf_counter() - began
+        yield "durable_s", self.save(2 * number + 1, durable=True)
+
+
+def main() -> None:
+    strategy, gpus, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    ranks = join(
+        Rank.of_environment(), TrainJob(run_id="saves", name="saves", gpus=gpus, stall_s=60, start_s=60)
+    )
+    saving = _saving(ranks, strategy)
+    for number in range(1, rounds + 1):
+        names, times = zip(*saving.round(number), strict=True)
+        slowest = ranks.highest(*times)
+        if ranks.rank.is_first:
+            print("\n" + json.dumps(dict(zip(names, slowest, strict=True))), flush=True)
+    ranks.wait_for_all()
+    os._exit(0)
+
+
+def _saving(ranks: Ranks, strategy: str) -> Saving:
+    torch.manual_seed(0)
+    layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).to(ranks.device)
+    if strategy == "fsdp2":
+        for layer in layers:
+            fully_shard(layer)
+        fully_shard(layers)
+    folder = Folder(path=ranks.rank.box / layout.CHECKPOINTS, keep=2, keep_best=False)
+    return Saving(
+        ranks=ranks,
+        model=DistributedDataParallel(layers) if strategy == "ddp" else layers,
+        layers=layers,
+        optimizer=torch.optim.AdamW(layers.parameters(), fused=True),
+        checkpoints=Checkpoints(folder, ranks, sharded=strategy == "fsdp2"),
+    )
+
+
+if __name__ == "__main__":
+    main()
