@@ -9,6 +9,7 @@ from functools import partial
 from benchmarks import (
     chaos,
     checkpoints,
+    loader,
     log_lag,
     long_log,
     overhead,
@@ -31,6 +32,7 @@ def main() -> None:
         "telemetry": telemetry.run,
         "checkpoints": checkpoints.run,
         "resumed": resumed.run,
+        "loader": loader.run,
         "recovery": recovery.run,
         "log-lag": log_lag.run,
         "long-log": long_log.run,
