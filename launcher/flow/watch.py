@@ -120,7 +120,8 @@ def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
         memory.onstart_step = sighting.onstart_step
         trip.tell(sighting.onstart_step)
     memory.pace.saw(sighting)
-    if sighting.step != trip.run.step and now - memory.saved_at >= _SAVE_S:
+    due = sighting.box == "ended" or now - memory.saved_at >= _SAVE_S
+    if sighting.step != trip.run.step and due:
         memory.saved_at = now
         steps_per_s = memory.pace.steps_per_s or trip.run.steps_per_s
         trip.save(step=sighting.step, steps=sighting.steps, steps_per_s=steps_per_s)
