@@ -19,7 +19,7 @@ def take_step(
     session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat
 ) -> tuple[Tensor, Tensor]:
     """(loss on this rank's share, norm of the whole gradient), still on the device. `step` counts from 0."""
-    session.optimizer.zero_grad()
+    session.optimizer.zero_grad(set_to_none=not session.config.cuda_graphs)
     losses = [
         _learn(session, step, windows, heart, last=number == session.plan.accumulation)
         for number, windows in enumerate(micro_batches, start=1)
@@ -40,6 +40,8 @@ def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, l
     heart.beat(step, session.stage(step, "forward"))
     if session.strategy.sharded:
         session.clock.meet()
+    if session.config.cuda_graphs:
+        torch.compiler.cudagraph_mark_step_begin()
     with session.strategy.passes(session.model, last):
         with session.autocast():
             loss = session.model(windows)

@@ -19,6 +19,7 @@ RANK = """
 import sys, time
 from trainer.data.faults import DataError
 from trainer.ending import Ending
+from trainer.errors import ConfigError
 from trainer.heartbeat import Heartbeat
 from trainer.rank import Rank
 from trainer.signals import StopWish
@@ -67,6 +68,16 @@ def test_an_end_is_written_down_and_the_exit_code_says_the_same(
     assert (record["reason"], record["step"], record["exception"]) == (reason, 7, exception)
     assert (record["traceback"] is None) == (exception is None)
     assert (exception or "") in stderr
+
+
+@pytest.mark.parametrize(("elsewhere", "told"), [(False, "ConfigError: no such thing\n"), (True, "")])
+def test_what_is_wrong_with_a_job_is_told_in_one_line_by_one_rank(
+    box: Box, elsewhere: bool, told: str
+) -> None:
+    process = start(box, f"raise ConfigError('no such thing', told_elsewhere={elsewhere})")
+    _, stderr = process.communicate()
+    assert (process.returncode, stderr) == (1, told)
+    assert box.reason(3)["exception"] == "ConfigError: no such thing"
 
 
 def test_a_rank_that_cannot_stop_in_time_is_ended(box: Box) -> None:

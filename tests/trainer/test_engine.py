@@ -15,6 +15,7 @@ from tests.trainer.conftest import SMALL, together
 from tests.trainer.engine import Curve
 from trainer import data, layout
 from trainer.dist import Ranks
+from trainer.errors import ConfigError
 from trainer.evaluate import evaluate
 from trainer.heartbeat import Heartbeat
 from trainer.loop import micro_batches
@@ -222,3 +223,17 @@ def overflow(ranks: Ranks, box: Path) -> tuple[bool, float]:
 
 def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_halves_the_scale(box: Path) -> None:
     assert together(overflow, 2, box) == [(True, 2.0**59)] * 2
+
+
+def refused(ranks: Ranks, box: Path, unfit: int) -> tuple[str, bool]:
+    settings = {"strategy": "fsdp2", "fsdp2": {"cpu_offload": True}} if ranks.rank.rank == unfit else {}
+    try:
+        engine.begin(ranks, box, settings)
+    except ConfigError as error:
+        return str(error), error.told_elsewhere
+    raise AssertionError("nobody refused")
+
+
+def test_a_job_that_cannot_be_done_ends_every_rank_and_one_of_them_says_why(box: Path) -> None:
+    text = "train.fsdp2.cpu_offload: needs a GPU to offload from"
+    assert together(refused, 2, box, 1) == [(text, True), (text, False)]

@@ -13,9 +13,14 @@ from trainer.objective import UnrollLoss
 from trainer.strategies.strategy import Strategy
 
 
-def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
+def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:
     materialise(objective)
-    return objective.to(device)
+    objective.to(device)
+    if config.cuda_graphs:
+        # A replay writes its gradients where the next one will: they are added to tensors that stay.
+        for parameter in objective.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+    return objective
 
 
 def passes(model: nn.Module, last: bool) -> AbstractContextManager:  # noqa: ARG001
