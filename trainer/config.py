@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Ge(0)]
+Keep = Literal["device", "host", "disk"]
 
 _Check = tuple[bool, str, str]
 """Whether it is a fault, its key, its text."""
@@ -26,7 +27,7 @@ class DataConfig:
     """Advection speeds; each is a file of its own."""
     train: Count = 256
     """Initial conditions to train on, per speed."""
-    keep: Literal["device", "host", "disk"] = "device"
+    keep: Keep = "device"
     """Where those lie while training: on the GPU, in memory that the ranks share, or in their files."""
     test: Count = 64
     points: Annotated[int, Ge(16)] = 64

@@ -19,6 +19,9 @@ The module is found in the code folder of the box. To change one thing of a task
 
     generate = advection.generate
 
+Where the data may be kept in memory or on disk (`data.keep`), extend `trainer.data.stored.StoredTask` and
+`advection.store` in the same way; its `batch` is then called by threads, or by processes it is pickled to.
+
 This module needs no torch, so that data can be made without waiting for its import.
 """
 
@@ -58,10 +61,7 @@ class Task(Protocol):
         ...
 
     def batch(self, step: int, picks: Picks) -> Windows:
-        """The windows that `picks` names, a pure function of it. `step`, from 0, is for information.
-
-        Where trajectories lie in memory or on disk (`data.keep`), other threads or processes call this.
-        """
+        """The windows that `picks` names, a pure function of it. `step`, from 0, is for information."""
         ...
 
 

@@ -57,16 +57,14 @@ def load(config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
 
 
 def store(config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
-    """As `load`, but what to train on stays where `config.keep` says. Raises DataError."""
+    """As `load`, but what to train on stays in memory, or where `config.keep` is disk, there."""
     from trainer.data.stored import Part, StoredTrajectories
 
     parts = [
         Part(path=_checked(config, folder, beta), count=config.train, conditions=_conditions(config, beta))
         for beta in config.betas
     ]
-    train = StoredTrajectories(
-        parts, frames=config.frames, points=config.points, mapped=config.keep == "host"
-    )
+    train = StoredTrajectories(parts, frames=config.frames, points=config.points, keep=config.keep)
     return train, _read(config, folder, slice(-config.test, None))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer.config import Keep
 from trainer.data import pdebench
 from trainer.data.trajectories import Trajectories, Windows, moments_of
 from trainer.sampling.windows import Picks
@@ -35,13 +36,13 @@ class Part:
 class StoredTrajectories:
     """All parts one after the other."""
 
-    def __init__(self, parts: Sequence[Part], *, frames: int, points: int, mapped: bool) -> None:
+    def __init__(self, parts: Sequence[Part], *, frames: int, points: int, keep: Keep) -> None:
+        self.keep: Keep = "disk" if keep == "disk" else "host"
         self.frames = frames
         self.points = points
         self.conditions = torch.tensor([part.conditions for part in parts for _ in range(part.count)])
         self._parts = parts
         self._ends = list(accumulate(part.count for part in parts))
-        self._mapped = mapped
         self._open: dict[Path, Any] = {}
 
     def __len__(self) -> int:
@@ -77,7 +78,7 @@ class StoredTrajectories:
 
     def _fields(self, path: Path) -> pdebench.Fields:
         if path not in self._open:
-            self._open[path] = pdebench.view(path, mapped=self._mapped)
+            self._open[path] = pdebench.view(path, mapped=self.keep == "host")
         return self._open[path]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import ClassVar
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer.config import Keep
 from trainer.sampling.windows import Picks
 
 _CHUNK = 256
@@ -18,6 +20,9 @@ _CHUNK = 256
 @dataclass(frozen=True, kw_only=True)
 class Trajectories:
     """Solutions of a PDE, with what the model is told about each."""
+
+    keep: ClassVar[Keep] = "device"
+    """Where they lie while training."""
 
     fields: Tensor
     """(N, T, X) float32, in physical units."""

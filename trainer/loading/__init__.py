@@ -1,7 +1,7 @@
 """Loading: the micro-batches of a rank, on its device when the loop asks for them.
 
-`data.keep` says where the trajectories lie, and so who reads them: the loop from the device, threads from
-memory, or processes from files. The position is a function of the step: a resume is only a later step.
+Where the trajectories lie says who reads them: the loop from the device, threads from memory, or processes
+from files. The position is a function of the step: a resume is only a later step.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trainer.sampling.windows import Order
 def make_loader(task: Task, order: Order, config: TrainConfig, device: torch.device) -> Loader:
     """The loader for where the task, already placed, keeps its trajectories."""
     direct = Direct(task, order)
-    if config.data.keep == "device":
+    if task.train.keep == "device":
         return direct
-    loader, from_files = config.loader, config.data.keep == "disk"
+    loader, from_files = config.loader, task.train.keep == "disk"
     return Ahead(
         Workers(task, order, loader, config.steps) if from_files else direct,
         deliver_to(device, pin=loader.pin, lent=from_files),

@@ -52,7 +52,9 @@ class Slots:
         """Raises DataError when the batch is not shaped like the first one."""
         found = _layout(batch)
         if found != self._fields:
-            raise DataError(f"all batches must be shaped alike: expected {self._fields}, got {found}")
+            raise DataError(
+                f"all batches must be shaped alike: expected {_shapes(self._fields)}, got {_shapes(found)}"
+            )
         for name, there in self._arrays(slot).items():
             there[...] = getattr(batch, name).numpy()
 
@@ -87,6 +89,10 @@ def _layout(batch: Windows) -> list[Field]:
         offset = _aligned(fields[-1].end) if fields else 0
         fields.append(Field(name=name, dtype=array.dtype.str, shape=array.shape, offset=offset))
     return fields
+
+
+def _shapes(fields: list[Field]) -> str:
+    return ", ".join(f"{field.name} {field.shape} {field.dtype}" for field in fields)
 
 
 def _aligned(offset: int) -> int:

@@ -17,7 +17,7 @@ _PRELOADED = ["trainer.loading.worker", "h5py"]
 
 
 class Workers:
-    """Micro-batches that processes read ahead. The task is sent to them, so it must be one to pickle."""
+    """Micro-batches that processes read ahead. The task is sent to them by pickle."""
 
     def __init__(self, task: Task, order: Order, config: LoaderConfig, steps: int) -> None:
         self._task = task
@@ -25,6 +25,7 @@ class Workers:
         self._config = config
         self._end = Turn(steps, 0)
         self._next = Turn(0, 0)
+        self._example: Windows | None = None
         self._fleet: deque[Worker] = deque()
         self._coming: deque[tuple[Turn, Worker]] = deque()
 
@@ -72,9 +73,10 @@ class Workers:
             worker.leave()
         context = multiprocessing.get_context(self._config.start_method)
         context.set_forkserver_preload(_PRELOADED)
-        example = self._task.batch(turn.step, self._order.micro_batch_of(turn.step, turn.number))
+        if self._example is None:
+            self._example = self._task.batch(turn.step, self._order.micro_batch_of(turn.step, turn.number))
         self._fleet = deque(
-            Worker(context, number, self._task, self._order, example, self._config.prefetch)
+            Worker(context, number, self._task, self._order, self._example, self._config.prefetch)
             for number in range(self._config.workers)
         )
 
