@@ -1,0 +1,110 @@
+"""What telemetry costs: steps with clock, reports and garbage collected by the step, and the same steps bare.
+
+`python -m benchmarks.telemetry` is a rank of torchrun that takes them in turns; a line of JSON for each pair.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.box import config, prepare, train_by_hand
+from benchmarks.figures import Pair, show
+from trainer.config import WandbConfig
+from trainer.dist import join
+from trainer.heartbeat import Heartbeat
+from trainer.loop import micro_batches
+from trainer.metrics import Metrics
+from trainer.rank import Rank, read_job
+from trainer.session import Session, set_up
+from trainer.step import take_step
+from trainer.telemetry.clock import StepClock, StepTimes
+from trainer.telemetry.garbage import collect_by_the_step
+from trainer.telemetry.reports import Reports
+
+PAIRS = 20
+STEPS = 10
+"""Of each turn: as many as between two reports."""
+WARM = 3
+
+
+def run() -> None:
+    """Prints one line."""
+    with tempfile.TemporaryDirectory() as root:
+        settings = replace(config(1), batch=64, wandb=WandbConfig(mode="offline"))
+        records = train_by_hand(prepare(Path(root) / "box", settings, ranks=1), "benchmarks.telemetry")
+    pair = Pair(ours=[record["with"] for record in records], theirs=[record["without"] for record in records])
+    show("telemetry", pair, "s a step", f"{pair.ratio - 1:+.2%} of a step (at most 1 %)")
+
+
+class NoClock(StepClock):
+    """Stamps nothing."""
+
+    def begin(self) -> None:
+        pass
+
+    def waiting_for_data(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def meet(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def look(self) -> StepTimes | None:
+        return None
+
+
+def main() -> None:
+    rank = Rank.of_environment()
+    job = read_job(rank.box)
+    assert job.train is not None
+    session = set_up(join(rank, job), job, job.train)
+    bare = replace(session, clock=NoClock(session.ranks.device))
+    with Metrics(rank.box, job, job.train) as metrics:
+        metrics.begin_at(0, session.wandb_id)
+        reports, heart = Reports(session, metrics), Heartbeat.of_this_rank()
+        for number in range(PAIRS + WARM):
+            first = 2 * number * STEPS
+            ours = _seconds(_told, session, reports, heart, first)
+            theirs = _seconds(_bare, bare, heart, first + STEPS)
+            if number >= WARM:
+                print(json.dumps({"with": ours, "without": theirs}), flush=True)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _told(session: Session, reports: Reports, heart: Heartbeat, first: int) -> None:
+    for step in range(first, first + STEPS):
+        session.clock.begin()
+        losses = take_step(session, step, micro_batches(session, step, heart), heart)
+        session.clock.end()
+        collect_by_the_step(step + 1, 0)
+    with redirect_stdout(None):
+        reports.report(first + STEPS, losses)
+    gc.enable()
+
+
+def _bare(session: Session, heart: Heartbeat, first: int) -> None:
+    for step in range(first, first + STEPS):
+        loss, _ = take_step(session, step, micro_batches(session, step, heart), heart)
+    loss.item()
+
+
+def _seconds(work: Callable[..., None], *arguments: object) -> float:
+    began = time.perf_counter()
+    work(*arguments)
+    return (time.perf_counter() - began) / STEPS
+
+
+if __name__ == "__main__":
+    main()
