@@ -1,13 +1,14 @@
-"""Machines taken away while they train: the next one continues from the checkpoint that came home."""
+"""Machines taken away while they train: the next one continues from what came home or was pushed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal
+from tests.e2e.terminal import JOBS, Terminal, eventually
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
 
@@ -50,3 +51,28 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     assert len(vast.instances) == 0
     spent_usd = first["usd"] + second["usd"]
     assert spent_usd == pytest.approx(vast.billing.total_usd(), rel=0.25)
+
+
+UNWATCHED = (
+    *("launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y", "--detach"),
+    *("--set", "command=python script.py continues", "--set", "ranks=1"),
+    *("--set", "limits.usd=1", "--set", "retry.lost=1"),
+)
+
+
+def test_a_training_that_nobody_watched_continues_from_what_its_machine_pushed(
+    rented: Terminal, vast: VastEmulator, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    launch = rented.type(*UNWATCHED, "--set", f"checkpoints.push=file://{there}")
+    assert launch.exit_code == 0, launch.err
+    eventually(lambda: list(there.glob("*/latest.json")), what="a pushed checkpoint")
+    vanish(vast)
+    done = rented.type("resume", "last")
+
+    assert done.exit_code == 0, done.err
+    second, first = rented.type("status", "--json").json()["runs"]
+    assert (first["cause"], second["verdict"]) == ("lost", "SUCCEEDED")
+    assert f"checkpoint step-000007 fetched from file://{there}/{first['id']}" in done.err
+    assert "came home" not in done.err
+    assert len(vast.instances) == 0
