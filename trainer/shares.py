@@ -37,22 +37,24 @@ def windows_of(picks: Picks) -> tuple[Window, ...]:
 
 def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) -> None:
     """The shares, by rank, make up the batch of all ranks. Raises DataError."""
-    for (a, one), (b, other) in combinations(enumerate(shares), 2):
-        if one.windows == other.windows:
-            raise DataError(
-                f"ranks {a} and {b} read the same windows in step {step}: each should read its own"
-            )
+    pairs = list(combinations(enumerate(shares), 2))
+    read = Counter(window for share in shares for window in share.windows)
+    missing, extra = Counter(batch) - read, read - Counter(batch)
+    if missing or extra:
+        for (a, one), (b, other) in pairs:
+            if one.windows == other.windows:
+                raise DataError(
+                    f"ranks {a} and {b} read the same windows in step {step}: each should read its own"
+                )
+        raise DataError(
+            f"the ranks left out {missing.total()} windows of step {step} and read {extra.total()} others"
+        )
+    for (a, one), (b, other) in pairs:
         if one.content == other.content and _trajectories(one).isdisjoint(_trajectories(other)):
             raise DataError(
                 f"ranks {a} and {b} hold the same values in step {step}, although they were asked for other "
                 "trajectories: does the task's `batch` read what `picks` names?"
             )
-    read = Counter(window for share in shares for window in share.windows)
-    missing, extra = Counter(batch) - read, read - Counter(batch)
-    if missing or extra:
-        raise DataError(
-            f"the ranks left out {missing.total()} windows of step {step} and read {extra.total()} others"
-        )
 
 
 def _trajectories(share: Share) -> set[int]:

@@ -32,6 +32,11 @@ def test_ranks_that_share_the_batch_are_right() -> None:
     check_shares(4, shares(), windows_of(WHOLE))
 
 
+def test_a_batch_that_happens_to_hold_a_window_twice_is_right() -> None:
+    first = WHOLE.share(0, 2)
+    check_shares(4, shares(asked=[first, first]), windows_of(first) * 2)
+
+
 def test_ranks_that_read_the_same_are_named() -> None:
     first = WHOLE.share(0, 2)
     with pytest.raises(DataError, match="ranks 0 and 1 read the same windows in step 4"):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 
 import numpy as np
+import pytest
 
-from trainer.sampling.windows import Picks, Space, picks
+from trainer.sampling.epochs import batch_of
+from trainer.sampling.windows import Order, Picks, Space, picks
 
 SPACE = Space(trajectories=20, frames=9, points=16, unroll=3)
 
@@ -34,6 +36,21 @@ def test_the_shares_of_the_ranks_are_the_global_batch() -> None:
         for field in fields(Picks):
             joined = np.concatenate([getattr(share, field.name) for share in shares])
             np.testing.assert_array_equal(joined, getattr(drawn(3), field.name))
+
+
+@pytest.mark.parametrize(("world_size", "accumulation"), [(1, 1), (1, 4), (2, 2), (4, 1)])
+def test_the_micro_batches_of_all_ranks_are_the_global_batch(world_size: int, accumulation: int) -> None:
+    settings = {"seed": 1, "batch": 8, "noise": 0.1, "space": SPACE, "remainder": "drop"}
+    orders = [
+        Order(**settings, rank=rank, world_size=world_size, accumulation=accumulation)  # type: ignore[arg-type]
+        for rank in range(world_size)
+    ]
+    parts = [order.micro_batch_of(5, number) for order in orders for number in range(accumulation)]
+    for field in fields(Picks):
+        joined = np.concatenate([getattr(part, field.name) for part in parts])
+        np.testing.assert_array_equal(joined, getattr(orders[0].batch_of(5), field.name))
+    dropped = batch_of(1, 5, batch=8, total=20, remainder="drop")
+    np.testing.assert_array_equal(orders[0].batch_of(5).trajectory, dropped)
 
 
 def test_every_trajectory_is_seen_once_before_one_is_seen_twice() -> None:
