@@ -134,15 +134,18 @@ def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str
 
 
 def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
-    """What is wrong with this rank's share of the files."""
+    """What is wrong with this rank's share of the files, or with what all ranks need of them."""
     if disk.share is None:
         return None
     place, readers = disk.share
     try:
         verify(checkpoint, share=place, shares=readers)
         Reader(checkpoint)
+        _record(checkpoint)
     except DamagedError as error:
         return str(error)
+    except (OSError, ValueError, TypeError, pickle.UnpicklingError) as error:
+        return f"{checkpoint.name} is whole, but no checkpoint of this trainer: {error}"
     return None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.checkpoints.models import Training
-from tests.trainer.checkpoints.test_folder import spoil
+from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
 from tests.trainer.conftest import together
 from trainer.checkpoints.disk import find_disk
 from trainer.checkpoints.folder import sum_of, verify
@@ -88,6 +88,12 @@ def test_all_ranks_use_the_older_checkpoint_when_the_newest_is_damaged(tmp_path:
         assert step == 3
         assert len(faults) == 1
         assert "step-000006" in faults[0]
+
+
+def test_what_another_program_saved_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+    commit(folder_at(tmp_path), 7)
+    text, _ = together(refusal, 1, tmp_path, 50)[0]
+    assert text.startswith("no checkpoint is intact: step-000007 is whole, but no checkpoint of this trainer")
 
 
 class Program:
