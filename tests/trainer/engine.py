@@ -57,10 +57,13 @@ def begin(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Session:
 def learn(session: Session, first: int, last: int) -> list[tuple[float, float]]:
     """Loss and norm of the gradient of the steps from `first` to before `last`."""
     heart = Heartbeat(session.ranks.rank.box / layout.HEARTBEATS / f"rank-{session.ranks.rank.rank}")
-    return [
-        tuple(session.ranks.mean_of(*take_step(session, step, micro_batches(session, step, heart), heart)))  # type: ignore[misc]
-        for step in range(first, last)
-    ]
+    points = []
+    for step in range(first, last):
+        losses = take_step(session, step, micro_batches(session, step, heart), heart)
+        loss, norm = session.ranks.mean_of(*losses)
+        session.schedule.observe(step + 1, loss)
+        points.append((loss, norm))
+    return points
 
 
 def curves(ranks: Ranks, box: Path, jobs: dict[str, dict[str, Any]]) -> dict[str, Curve]:

@@ -237,3 +237,35 @@ def refused(ranks: Ranks, box: Path, unfit: int) -> tuple[str, bool]:
 def test_a_job_that_cannot_be_done_ends_every_rank_and_one_of_them_says_why(box: Path) -> None:
     text = "train.fsdp2.cpu_offload: needs a GPU to offload from"
     assert together(refused, 2, box, 1) == [(text, True), (text, False)]
+
+
+EVERYTHING = {
+    "strategy": "fsdp2",
+    "precision": "fp16",
+    "ema": 0.9,
+    "optim": {"name": "muon", "schedule": "plateau", "drop_after": 2},
+}
+
+
+def interrupted(
+    ranks: Ranks, box: Path, at: int
+) -> tuple[list[tuple[float, float]], float, dict[str, Tensor]]:
+    """What is learnt with a new beginning from a checkpoint; the last scale and average."""
+    session = engine.begin(ranks, box, EVERYTHING)
+    session.scaler.load_state_dict({**session.scaler.state_dict(), "scale": 1024.0})
+    points = engine.learn(session, 0, at)
+    session.save(at, points[-1][0], durable=True)
+    session = engine.begin(ranks, box, EVERYTHING)
+    assert session.start == at
+    points += engine.learn(session, at, engine.STEPS)
+    with session.averaged():
+        return points, session.scaler.get_scale(), engine.parameters(session.operator)
+
+
+def test_everything_that_an_engine_remembers_is_in_its_checkpoint(tmp_path: Path) -> None:
+    early, late = (
+        together(interrupted, 2, engine.prepare(tmp_path / f"box-{at}"), at)[0] for at in (5, engine.STEPS)
+    )
+    assert early[0] == late[0]
+    assert early[1] == late[1] == 1024.0
+    assert all(torch.equal(average, late[2][name]) for name, average in early[2].items())

@@ -51,4 +51,6 @@ class Reports:
             self._metrics.add(Point(step=reading.step, loss=self.loss, grad_norm=grad_norm, figures=figures))
         if not math.isfinite(self.loss):
             raise DivergedError(f"the loss is {self.loss} at step {reading.step}")
-        self._session.schedule.observe(reading.step, self.loss)
+        # A training that was interrupted has other reports besides, and must go on as if it had not.
+        if reading.step % self._session.config.log_every == 0:
+            self._session.schedule.observe(reading.step, self.loss)
