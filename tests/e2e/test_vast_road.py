@@ -71,12 +71,22 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert billed == pytest.approx(meter.total_usd)
 
 
-@pytest.mark.parametrize("behaviour", ["passes", "raises", "waits"])
+@pytest.mark.parametrize(
+    ("behaviour", "limit", "most_usd"),
+    [
+        ("passes", "limits.hours=1", 0.02),
+        ("exits_3", "limits.hours=1", 0.02),
+        ("hangs", "limits.stall_s=5", 0.02),
+        ("waits", "limits.hours=0.006", 0.02),
+        ("waits", "limits.usd=0.004", 0.004),
+    ],
+    ids=["success", "failure", "hang", "deadline", "money"],
+)
 def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(
-    behaviour: str, rented: Terminal, vast: VastEmulator
+    behaviour: str, limit: str, most_usd: float, rented: Terminal, vast: VastEmulator
 ) -> None:
-    limits = ("--set", "limits.hours=0.006", "--set", "limits.collect_s=2")
-    launch = rented.start(*SCRIPT, "--set", f"command=python script.py {behaviour}", *limits)
+    told = ("--set", f"command=python script.py {behaviour}", "--set", "limits.collect_s=2", "--set", limit)
+    launch = rented.start(*SCRIPT, *told)
     launch.shows("supervisor starting")
     launch.kill()
     assert len(vast.instances) == 1
@@ -86,4 +96,5 @@ def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(
     assert rented.type("resume", "last").exit_code == 7
     bill_usd, counted = vast.billing.total_usd(), costs(rented)
     unseen_usd = (time.time() - unseen_since) / 3600 * counted["usd_per_hour"]
+    assert bill_usd <= most_usd
     assert bill_usd * 0.99 <= counted["usd"] <= bill_usd * 1.01 + unseen_usd
