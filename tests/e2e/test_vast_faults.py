@@ -126,7 +126,7 @@ CASES = (
     Case("slow_network"),
     Case("ssh_refused", (Cause.HOST,), ((250, 500), (5, 2400)), factor=40.0),
     Case("ssh_denied"),
-    Case("ssh_impostor", HOST, paid=(MISTRUSTED, TRAINED), factor=10.0),
+    Case("ssh_impostor", HOST, paid=(MISTRUSTED, (5, 600)), factor=10.0),
     Case("logs_late"),
     Case("proxy_refused"),
     Case("direct_refused"),
