@@ -69,8 +69,8 @@ def test_what_is_saved_is_the_state_at_its_step_though_training_goes_on(
         assert verify(tmp_path / "going" / step) == verify(tmp_path / "resting" / step)
 
 
-def fill_the_disk_of_rank_1(ranks: Ranks, folder: Path) -> tuple[str, str]:
-    training = Training(ranks, folder, "ddp")
+def fill_the_disk_of_rank_1(ranks: Ranks, folder: Path, width: int) -> tuple[str, str]:
+    training = Training(ranks, folder, "ddp", width=width)
     training.train(1)
     training.save()
     training.train(2)
@@ -82,10 +82,11 @@ def fill_the_disk_of_rank_1(ranks: Ranks, folder: Path) -> tuple[str, str]:
     return str(caught.value), reason_of(caught.value)
 
 
+@pytest.mark.parametrize("width", [50, 1000], ids=["small tensors", "large tensors"])
 def test_a_full_disk_of_one_rank_is_told_to_all_and_leaves_the_former_checkpoint_good(
-    tmp_path: Path,
+    tmp_path: Path, width: int
 ) -> None:
-    first, second = together(fill_the_disk_of_rank_1, 2, tmp_path)
+    first, second = together(fill_the_disk_of_rank_1, 2, tmp_path, width)
     assert first == second
     text, reason = first
     assert text == f"the checkpoint of step 2 is not saved: rank 1: [Errno {errno.EFBIG}] File too large"
