@@ -40,10 +40,9 @@ def _compare(keep: Literal["host", "disk"], goal: str, folder: Path) -> None:
     loader = _open(keep, folder)
     steps = itertools.count()
     source = torch.rand(STEPS * BATCH, UNROLL + 1, DATA.points)
-    target = torch.empty(BATCH, UNROLL + 1, DATA.points)
     pair = in_turns(
         lambda: _gb_per_s(lambda _: loader.read(next(steps), 0).fields),
-        lambda: _gb_per_s(lambda step: target.copy_(source[step * BATCH : (step + 1) * BATCH])),
+        lambda: _gb_per_s(lambda step: source[step * BATCH : (step + 1) * BATCH].clone()),
         ROUNDS,
     )
     loader.close()
