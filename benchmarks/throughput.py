@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
 from benchmarks.agreements import shares
@@ -21,7 +20,15 @@ WARM = 30
 """Steps that are left out: the caches warm up."""
 BATCH = 64
 """Windows of a rank, which make a step of 50 ms or more."""
+
 MEMORY = 1.03
+MEMORY_STEPS = 3
+MEMORY_BATCH = 512
+"""So many that what they need is far more than what the programs themselves take."""
+
+OTHERS = ("lightning", "accelerate")
+
+Train = Callable[[Path], list[dict[str, float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,64 +47,65 @@ CLAIMS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ride:
-    """One training."""
-
-    steps_per_s: float
-    peak_mib: float
-
-
 def run(strategy: str) -> None:
     """A table: beside the loop that one would write by hand, and what the agreements of the ranks cost."""
     claim = CLAIMS[strategy]
     with tempfile.TemporaryDirectory() as root:
-        boxes = _boxes(Path(root), claim)
-        rounds = _rides(boxes, ["benchmarks.bare"])
-        speed, memory = (_pair(rounds, 1, what) for what in ("steps_per_s", "peak_mib"))
+        boxes = Boxes(Path(root), claim)
+        rounds = _speeds(boxes, [train_with_vastrun, train_by_hand])
+        speed = Pair(ours=[ours for ours, _ in rounds], theirs=[bare for _, bare in rounds])
         title = f"{strategy} x{claim.ranks}"
         show(title, speed, "steps/s", f"{speed.ratio:.3f} of a bare loop (at least {claim.at_least})")
+        memory = Pair(ours=[_peak_mib(boxes, train_with_vastrun)], theirs=[_peak_mib(boxes, train_by_hand)])
         show("  peak memory", memory, "MiB", f"{memory.ratio:.3f} times (at most {MEMORY})")
         if claim.ranks > 1:
-            parts = shares(boxes(), step_s=1 / statistics.median(speed.ours))
-            told = ", ".join(f"{name} {share:.2%}" for name, share in parts.items())
-            print(f"  agreements of the ranks  {sum(parts.values()):.2%} of the time: {told}", flush=True)
+            _tell_agreements(boxes, step_s=1 / statistics.median(speed.ours))
 
 
 def run_others() -> None:
     """A table: beside Lightning and accelerate, with DDP."""
-    others = ["lightning", "accelerate"]
+    others = {name: partial(train_by_hand, program=f"benchmarks.in_{name}") for name in OTHERS}
     with tempfile.TemporaryDirectory() as root:
-        rounds = _rides(_boxes(Path(root), CLAIMS["ddp"]), [f"benchmarks.in_{name}" for name in others])
-    for way, name in enumerate(others, start=1):
-        for what, unit in (("steps_per_s", "steps/s"), ("peak_mib", "MiB")):
-            pair = _pair(rounds, way, what)
-            show(f"ddp x2, {what}", pair, unit, f"{pair.ratio:.3f} of {name}", theirs=name)
+        rounds = _speeds(Boxes(Path(root), CLAIMS["ddp"]), [train_with_vastrun, *others.values()])
+    ours, *theirs = zip(*rounds, strict=True)
+    for name, speeds in zip(others, theirs, strict=True):
+        speed = Pair(ours=ours, theirs=speeds)
+        show("ddp x2", speed, "steps/s", f"{speed.ratio:.3f} of {name}", theirs=name)
 
 
-def _boxes(root: Path, claim: Claim) -> Callable[[], Path]:
-    """Makes a new box at each call."""
-    numbers = itertools.count()
-    job = replace(config(STEPS), strategy=claim.strategy, batch=BATCH * claim.ranks)
-    return lambda: prepare(root / f"box-{next(numbers)}", job, ranks=claim.ranks)
+class Boxes:
+    """Makes new boxes for a claim's trainings."""
+
+    def __init__(self, root: Path, claim: Claim) -> None:
+        self._root = root
+        self._claim = claim
+        self._numbers = itertools.count()
+
+    def new(self, steps: int = STEPS, batch: int = BATCH) -> Path:
+        """`batch`: windows of each rank."""
+        claim = self._claim
+        job = replace(config(steps), strategy=claim.strategy, batch=batch * claim.ranks)
+        return prepare(self._root / f"box-{next(self._numbers)}", job, ranks=claim.ranks)
 
 
-def _rides(box: Callable[[], Path], programs: Sequence[str]) -> list[list[Ride]]:
-    """Round by round: ours, then that of each program."""
-    trainings = [train_with_vastrun, *(partial(train_by_hand, program=program) for program in programs)]
-    ways = [lambda train=train: _ride(train(box())) for train in trainings]
-    return rounds_of(ways, ROUNDS)
+def _speeds(boxes: Boxes, trainings: Sequence[Train]) -> list[list[float]]:
+    """Steps a second of each training, round by round."""
+    return rounds_of([lambda train=train: _steps_per_s(train(boxes.new())) for train in trainings], ROUNDS)
 
 
-def _ride(records: list[dict[str, float]]) -> Ride:
+def _steps_per_s(records: list[dict[str, float]]) -> float:
     warm = [record for record in records if record.get("step", 0) >= WARM]
     first, last = warm[0], warm[-1]
-    return Ride(
-        steps_per_s=(last["step"] - first["step"]) / (last["at"] - first["at"]),
-        peak_mib=max(record.get("peak_memory_mib", 0.0) for record in records),
-    )
+    return (last["step"] - first["step"]) / (last["at"] - first["at"])
 
 
-def _pair(rounds: list[list[Ride]], way: int, what: str) -> Pair:
-    read = attrgetter(what)
-    return Pair(ours=[read(rides[0]) for rides in rounds], theirs=[read(rides[way]) for rides in rounds])
+def _peak_mib(boxes: Boxes, train: Train) -> float:
+    """Of rank 0's process, or of its tensors on the GPU."""
+    records = train(boxes.new(MEMORY_STEPS, MEMORY_BATCH))
+    return max(record.get("peak_memory_mib", 0.0) for record in records)
+
+
+def _tell_agreements(boxes: Boxes, *, step_s: float) -> None:
+    parts = shares(boxes.new(), step_s=step_s)
+    told = ", ".join(f"{name} {share:.2%}" for name, share in parts.items())
+    print(f"  agreements of the ranks  {sum(parts.values()):.2%} of the time: {told}", flush=True)
