@@ -154,9 +154,13 @@ def known_run(box: Path) -> WandbRun | None:
 
 
 def _environment(box: Path) -> dict[str, str]:
-    """Keeps W&B quiet, and its files in the box."""
+    """Keeps W&B quiet, its files in the box, and its service apart from that of who started all this."""
     folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
-    return {"WANDB_SILENT": "true", **dict.fromkeys(folders, str(box / layout.RUN / "wandb"))}
+    return {
+        "WANDB_SILENT": "true",
+        "WANDB_SERVICE": "",
+        **dict.fromkeys(folders, str(box / layout.RUN / "wandb")),
+    }
 
 
 if __name__ == "__main__":
