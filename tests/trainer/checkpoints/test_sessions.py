@@ -1,0 +1,59 @@
+"""Real sessions that are killed, and continued by as many ranks, then by another number of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer import engine
+from tests.trainer.conftest import together
+from trainer.dist import Ranks
+
+pytestmark = pytest.mark.torch
+
+
+def part(ranks: Ranks, box: Path, settings: dict[str, Any], until: int) -> tuple[int, list[float]]:
+    """Where it began, and its losses; there is a checkpoint at its end."""
+    session = engine.begin(ranks, box, settings)
+    losses = [loss for loss, _ in engine.learn(session, session.start, until)]
+    session.save(until, losses[-1], durable=True)
+    return session.start, losses
+
+
+def killed(ranks: Ranks, box: Path, settings: dict[str, Any]) -> None:
+    """Saves the fifth step; rank 1 is killed while the eighth is being saved."""
+    session = engine.begin(ranks, box, settings)
+    engine.learn(session, 0, 5)
+    session.save(5, None, durable=True)
+    engine.learn(session, 5, 8)
+    session.save(8, None, durable=False)
+    if ranks.rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    session.checkpoints.wait()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    box = engine.prepare(tmp_path_factory.mktemp("undisturbed") / "box")
+    losses: list[float] = together(part, 1, box, {}, engine.STEPS)[0][1]
+    return losses
+
+
+@pytest.mark.parametrize(("strategy", "last"), [("ddp", 1), ("fsdp2", 4)])
+def test_a_killed_session_goes_on_along_the_same_curve(
+    tmp_path: Path, undisturbed: list[float], strategy: str, last: int
+) -> None:
+    box = engine.prepare(tmp_path / "box")
+    settings = {"strategy": strategy, "ema": 0.9}
+    with pytest.raises(pytest.fail.Exception, match="died without a word|by peer"):
+        together(killed, 2, box, settings)
+    start, losses = together(part, 2, box, settings, 12)[0]
+    assert start in (5, 8)
+    other = {**settings, "micro_batch": 1, "activation_checkpointing": True}
+    again, rest = together(part, last, box, other, engine.STEPS)[0]
+    assert again == 12
+    assert losses + rest == pytest.approx(undisturbed[start:], abs=1e-6)
