@@ -1,4 +1,4 @@
-"""A task that goes wrong on one rank, at one step, in one place: what, the variable FAULT says as JSON.
+"""A task that goes wrong on a rank, at a step, in one place: how, the variable FAULTS says as JSON.
 
 It reaches into the passes through torch's own global hooks, so that the trainer is the one that is shipped.
 """
@@ -110,15 +110,14 @@ FAULTS: Mapping[str, Callable[[], Any]] = {
 class Faulty(TrajectoryTask):
     """Arms the fault when its step is asked for; its place is then reached by the trainer itself."""
 
-    fault: Fault
+    fault: Fault | None
     armed = False
     """The step has begun, and the place has not been reached."""
 
     def batch(self, step: int, picks: Picks) -> Windows:
         windows = super().batch(step, picks)
-        if self.fault.is_mine and step == self.fault.step and len(windows.fields) > self.fault.above:
+        if self.fault and step == self.fault.step and len(windows.fields) > self.fault.above:
             self.armed = True
-            self._at("batch")
         return windows
 
     def place(self, device: torch.device) -> None:
@@ -129,7 +128,7 @@ class Faulty(TrajectoryTask):
     def _on_forward(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         """Of every module: the first one that computes something is in the midst of the pass."""
         if not torch.is_grad_enabled():
-            self.armed |= self.fault.where == "eval" and self.fault.is_mine
+            self.armed |= self.fault is not None and self.fault.where == "eval"
             self._at("eval")
         elif self.armed:
             self._at("forward")
@@ -138,18 +137,18 @@ class Faulty(TrajectoryTask):
                 output.register_hook(lambda _gradient: self._at("backward"))
 
     def _at(self, where: str) -> None:
-        if self.armed and where == self.fault.where:
+        if self.armed and self.fault and where == self.fault.where:
             self.armed = False
             self.fault.happen()
 
 
 def make(config: DataConfig, folder: Path) -> Faulty:
-    """The advection task, with the fault in it."""
-    fault = Fault(**json.loads(os.environ["FAULT"]))
-    if fault.where == "setup" and fault.is_mine:
-        fault.happen()
+    """The advection task, with what is to happen to this rank."""
+    faults = [Fault(**fault) for fault in json.loads(os.environ["FAULTS"])]
     task = Faulty(*advection.load(config, folder))
-    task.fault = fault
+    task.fault = next((fault for fault in faults if fault.is_mine), None)
+    if task.fault is not None and task.fault.where == "setup":
+        task.fault.happen()
     return task
 
 

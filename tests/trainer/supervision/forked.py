@@ -81,14 +81,13 @@ def starting(folder: Path) -> Iterator[Train]:
     started: list[Supervised] = []
 
     def start(
-        fault: Mapping[str, Any],
-        *,
+        *faults: Mapping[str, Any],
         train: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         **job: Any,
     ) -> Supervised:
         data = {**SMALL["data"], "task": "tests.trainer.supervision.faulty:make"}
-        box, told = folder / f"box-{len(started)}", {"FAULT": json.dumps(fault), **(env or {})}
+        box, told = folder / f"box-{len(started)}", {"FAULTS": json.dumps(faults), **(env or {})}
         started.append(Supervised(box, env=told, train={**(train or {}), "data": data}, **job))
         return started[-1]
 

@@ -48,6 +48,7 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
     former = run.box / layout.ATTEMPTS / "0"
     assert json.loads((former / "ranks/rank-1.process.json").read_text())["exit_code"] == -signal.SIGKILL
     assert (former / "raw/rank-0.log").is_file()
+    assert (former / "heartbeat/rank-1").is_file()
     assert bool((former / "stacks/rank-1.txt").read_text()) == (what == "sleep")
     assert json.loads((run.box / layout.RANKS / "rank-1.process.json").read_text())["exit_code"] == 0
 
@@ -91,6 +92,18 @@ def test_a_stop_before_the_next_start_is_the_end(train: Train) -> None:
 
     assert (outcome.reason, outcome.stop_cause, len(outcome.attempts)) == ("stopped", "time_limit", 2)
     assert outcome.detail.startswith("asked to stop (time_limit) before it was started again, after: rank 0")
+
+
+def test_a_rank_that_left_early_ends_the_others_although_they_do_not_notice(train: Train) -> None:
+    asleep = {"what": "sleep", "where": "forward", "rank": 0}
+    run = train(asleep, {"what": "exit 0", "where": "forward", "rank": 1}, restarts={})
+    outcome = run.outcome()
+
+    assert outcome.detail == "rank 1 left with exit code 0 at step 3 (forward), before the training was done"
+    assert [(end.exit_code, end.ended_by_us) for end in outcome.ranks] == [
+        (-signal.SIGKILL, True),
+        (0, False),
+    ]
 
 
 def smi(folder: Path, text: str, *, exit_code: int = 0) -> dict[str, str]:

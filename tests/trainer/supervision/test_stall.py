@@ -104,6 +104,11 @@ def test_of_ranks_that_all_wait_the_one_in_another_collective_is_stuck() -> None
     assert stuck([*most, at(rank=1, stage="backward", frames=collective("broadcast"))]).rank == 1
 
 
+def test_of_ranks_that_all_wait_in_collectives_of_the_strategy_the_odd_one_is_stuck() -> None:
+    most = [at(rank=rank, stage="backward", frames=GATHER) for rank in (0, 2, 3)]
+    assert stuck([*most, at(rank=1, stage="optimizer", frames=BACKWARD)]).rank == 1
+
+
 @pytest.mark.parametrize("others", [BACKWARD, GATHER])
 def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(others: tuple[Frame, ...]) -> None:
     apart = at(rank=1, frames=collective("broadcast"))
