@@ -17,7 +17,7 @@ from trainer.dist import Ranks
 from trainer.ema import Ema
 from trainer.errors import ConfigError
 from trainer.heartbeat import Stage
-from trainer.loading import make_loader
+from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
@@ -225,6 +225,6 @@ def _introduce(session: Session) -> None:
     begin = f"resumes after step {session.start}" if session.start else "begins"
     print(
         f"training {begin}: {plan.world_size} ranks on {session.ranks.device.type}, {plan}, "
-        f"{size:,} parameters, {config.steps} steps",
+        f"{size:,} parameters, {config.steps} steps, {way_of(session.task, config)}",
         flush=True,
     )

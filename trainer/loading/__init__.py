@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import torch
 
-from trainer.config import TrainConfig
+from trainer.config import Keep, TrainConfig
 from trainer.data import Task
 from trainer.loading.ahead import Ahead
 from trainer.loading.delivery import deliver_to
 from trainer.loading.loader import Direct, Loader
 from trainer.loading.workers import Workers
 from trainer.sampling.windows import Order
+
+_WAYS: dict[Keep, str] = {
+    "device": "data on the device",
+    "host": "data in memory, read by {} threads a rank",
+    "disk": "data in files, read by {} processes a rank, without /dev/shm",
+}
+
+
+def way_of(task: Task, config: TrainConfig) -> str:
+    """How micro-batches come to the device, in words."""
+    return _WAYS[task.train.keep].format(config.loader.workers)
 
 
 def make_loader(task: Task, order: Order, config: TrainConfig, device: torch.device) -> Loader:

@@ -31,6 +31,7 @@ def test_a_killed_worker_ends_its_rank_as_a_fault_of_the_data(
     family = descendants(rank.pid)
     workers = [pid for child in family for pid in descendants(child)]
     assert len(workers) == 2
+    assert "data in files, read by 2 processes a rank, without /dev/shm" in box.log(0)
 
     os.kill(workers[0], signal.SIGKILL)
     assert rank.wait(60) == 1
