@@ -58,7 +58,7 @@ def next_start(
     cause = CAUSE_OF.get(history[-1].reason)
     if cause is None:
         return End(why="this would come again")
-    if job.nodes > 1:  # the checkpoint lies on the first node only
+    if job.nodes > 1:  # each supervisor would decide for itself
         return End(why="its ranks are on several nodes")
     why_not = _used_up(job, history, cause) or _does_not_fit(job, history[-1])
     if why_not is not None:
