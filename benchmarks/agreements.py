@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.box import train_by_hand
 from benchmarks.course import Course
-from trainer.agreement import check_replicas
+from trainer.checks.agreement import check_replicas
 from trainer.dist import VOTE_EVERY_S, join
 from trainer.rank import Rank, read_job
 

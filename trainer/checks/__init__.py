@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 import torch
 
-from trainer.agreement import check_facts, check_replicas, digest, layout_of
+from trainer.checks.agreement import check_facts, check_replicas, digest, layout_of
+from trainer.checks.shares import check_shares, share_of, windows_of
 from trainer.session import Session
-from trainer.shares import check_shares, share_of, windows_of
 
 
 def check_start(session: Session) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from trainer.checks.shares import Share, check_shares, share_of, windows_of
 from trainer.data.faults import DataError
 from trainer.data.trajectories import Trajectories, TrajectoryTask
 from trainer.sampling.windows import Picks, Space, picks
-from trainer.shares import Share, check_shares, share_of, windows_of
 
 SPACE = Space(trajectories=20, frames=9, points=16, unroll=3)
 WHOLE = picks(1, 4, batch=8, noise=0.0, space=SPACE)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.trainer.conftest import together
-from trainer.agreement import DisagreementError, check_facts, check_replicas, digest, layout_of
+from trainer.checks.agreement import DisagreementError, check_facts, check_replicas, digest, layout_of
 from trainer.dist import Ranks
 
 pytestmark = pytest.mark.torch

@@ -10,8 +10,8 @@ import torch
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from trainer import layout
-from trainer.agreement import DisagreementError
 from trainer.checks import check_start, check_step
+from trainer.checks.agreement import DisagreementError
 from trainer.data.faults import DataError
 from trainer.dist import Ranks
 
