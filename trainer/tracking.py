@@ -86,6 +86,7 @@ class Tracker:
             self._become(state="crashed")
 
     def _track(self, wandb: Any, message: dict[str, Any] | int) -> None:
+        self._become()  # whoever kills this rank while W&B begins finds what has to be ended
         run = self._begin(wandb)
         self._become(url=run.url if self._run.mode == "online" else None)
         # W&B's own steps only rise, and a training that starts again from a checkpoint does some once more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.torch
 
 RUN = "calm-heron-3f1a"
 KILLED = {"what": "SIGKILL once tracked", "where": "forward", "step": 13, "rank": 0}
+
+NEVER_BEGAN = {"what": "exception", "where": "setup", "rank": 1}
 
 
 @pytest.fixture
@@ -30,12 +33,13 @@ def wandb() -> Iterator[WandbServer]:
     server.close()
 
 
-def test_a_training_whose_rank_0_was_killed_is_failed_and_not_crashed(
-    train: Train, wandb: WandbServer
+@pytest.mark.parametrize(("fault", "reason"), [(KILLED, "signal"), (NEVER_BEGAN, "error")])
+def test_a_training_that_failed_is_failed_and_not_crashed(
+    fault: dict[str, Any], reason: str, train: Train, wandb: WandbServer
 ) -> None:
-    run = train(KILLED, restarts={"signal": 0}, train={"wandb": {"mode": "online"}}, env=wandb.environment)
+    run = train(fault, restarts={"signal": 0}, train={"wandb": {"mode": "online"}}, env=wandb.environment)
     outcome = run.outcome()
-    assert outcome.reason == "signal", run.log()
+    assert outcome.reason == reason, run.log()
     assert wandb.runs[RUN].state == "failed"
     assert outcome.wandb is not None
     assert (outcome.wandb.mode, outcome.wandb.state) == ("online", "failed")
