@@ -208,6 +208,11 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
             "expected compile to be blocks or whole, got off",
         ),
         (graphs and not alone, "cuda_graphs", "expected the strategy single, with one rank"),
+        (
+            config.fsdp2.cpu_offload and config.precision == "fp16",
+            "precision",
+            "expected bf16 or fp32 with fsdp2.cpu_offload: whether fp16 overflowed is agreed on by GPUs",
+        ),
     ]
 
 

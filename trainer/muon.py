@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,24 +13,29 @@ _ROUNDS = 5
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
-class Muon(torch.optim.AdamW):
-    """Muon for the groups marked `orthogonal`, AdamW for the others, at the same rate and decay.
+class Muon(torch.optim.Optimizer):
+    """Muon for some groups, AdamW for the others, at the same rate and decay.
 
     A sharded matrix is put together for its step, since a part of it has another orthogonal neighbour.
     """
 
+    def __init__(
+        self, matrices: list[dict[str, Any]], others: list[dict[str, Any]], *, lr: float, **adamw: Any
+    ) -> None:
+        self._adamw = torch.optim.AdamW(others, lr=lr, **adamw)
+        groups = [*({**group, "orthogonal": True} for group in matrices), *self._adamw.param_groups]
+        super().__init__(groups, {"lr": lr, "weight_decay": 0.0, "orthogonal": False})
+
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        groups: list[dict[str, Any]] = self.param_groups  # type: ignore[has-type]
-        for group in groups:
-            for parameter in group["params"] if group.get("orthogonal") else ():
+    def step(self, closure: None = None) -> None:  # noqa: ARG002 - of the base class
+        for group in self.param_groups:
+            for parameter in group["params"] if group["orthogonal"] else ():
                 if parameter.grad is not None:
                     self._turn(parameter, group["lr"], group["weight_decay"])
-        self.param_groups = [group for group in groups if not group.get("orthogonal")]
-        try:
-            return super().step(closure)
-        finally:
-            self.param_groups = groups
+        # A state that was loaded is made of new objects.
+        self._adamw.state = self.state
+        self._adamw.param_groups = [group for group in self.param_groups if not group["orthogonal"]]
+        self._adamw.step()
 
     def _turn(self, parameter: Tensor, rate: float, decay: float) -> None:
         state = self.state[parameter]

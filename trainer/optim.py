@@ -26,10 +26,10 @@ def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 def muon(operator: LatentOperator, config: OptimConfig) -> Muon:
     """AdamW trains what is no matrix, and the layers at the ends of the model."""
     matrices = [p for p in operator.blocks.parameters() if p.ndim == 2]
-    chosen = set(matrices)
-    rest = _groups((p for p in operator.parameters() if p not in chosen), config)
-    hidden = {"params": matrices, "weight_decay": config.weight_decay, "orthogonal": True}
-    return Muon([hidden, *rest], lr=config.lr, betas=config.betas, fused=True)
+    hidden = set(matrices)
+    others = _groups((p for p in operator.parameters() if p not in hidden), config)
+    turned = {"params": matrices, "weight_decay": config.weight_decay}
+    return Muon([turned], others, lr=config.lr, betas=config.betas, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

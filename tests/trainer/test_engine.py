@@ -212,8 +212,8 @@ def test_ranks_exchange_gradients_once_however_many_micro_batches_a_step_has(box
     assert fsdp2["c10d::_reduce_scatter_base_"] == 3  # two blocks, and what belongs to none
 
 
-def overflow(ranks: Ranks, box: Path) -> tuple[bool, float]:
-    session = engine.begin(ranks, box, {"strategy": "fsdp2", "precision": "fp16"})
+def overflow(ranks: Ranks, box: Path, settings: dict[str, Any]) -> tuple[bool, float]:
+    session = engine.begin(ranks, box, {"strategy": "fsdp2", "precision": "fp16", **settings})
     before = engine.parameters(session.operator)
     session.scaler.load_state_dict({**session.scaler.state_dict(), "scale": 2.0**60})
     engine.learn(session, 0, 1)
@@ -221,8 +221,11 @@ def overflow(ranks: Ranks, box: Path) -> tuple[bool, float]:
     return all(torch.equal(after[name], value) for name, value in before.items()), session.scaler.get_scale()
 
 
-def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_halves_the_scale(box: Path) -> None:
-    assert together(overflow, 2, box) == [(True, 2.0**59)] * 2
+@pytest.mark.parametrize("settings", [{}, MUON], ids=["adamw", "muon"])
+def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_halves_the_scale(
+    box: Path, settings: dict[str, Any]
+) -> None:
+    assert together(overflow, 2, box, settings) == [(True, 2.0**59)] * 2
 
 
 def refused(ranks: Ranks, box: Path, unfit: int) -> tuple[str, bool]:

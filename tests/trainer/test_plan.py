@@ -101,6 +101,7 @@ def test_what_cannot_be_is_refused_in_one_line(facts: Facts, options: dict[str, 
         ({"cuda_graphs": True, "compile": "whole"}, 2, "cuda_graphs"),
         ({"cuda_graphs": True, "compile": "whole", "strategy": "fsdp2"}, 1, "cuda_graphs"),
         ({"batch": 512 * 18 + 2}, 2, "batch"),
+        ({"precision": "fp16", "fsdp2": Fsdp2Config(cpu_offload=True)}, 2, "precision"),
     ],
 )
 def test_what_the_job_alone_shows_is_known_before_anything_is_rented(
