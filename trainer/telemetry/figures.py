@@ -54,9 +54,11 @@ class Instruments:
         self._session = session
         self._rate = Rate(session.config.batch, session.start)
         self._memory = MemoryWatch(session.ranks.device)
-        on_gpus = session.ranks.device.type == "cuda"
-        self._gpus = GpuWatch(_uuids()) if on_gpus else None
-        self._most_per_s = _most_samples_per_s(session) if on_gpus else None
+        self._gpus: GpuWatch | None = None
+        self._most_per_s: float | None = None
+        if session.ranks.device.type == "cuda":
+            self._gpus = GpuWatch(_uuids())
+            self._most_per_s = most_samples_per_s(session, torch.cuda.get_device_name(session.ranks.device))
 
     def read(self, step: int) -> Figures:
         """After `step` steps."""
@@ -71,15 +73,9 @@ class Instruments:
         )
 
 
-def _uuids() -> list[str]:
-    """Of the GPUs that the ranks of this machine train on, as NVML knows them."""
-    devices = range(torch.cuda.device_count())
-    return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
-
-
-def _most_samples_per_s(session: Session) -> float | None:
-    """What the GPUs could do if they did nothing but the model; None where their peak is not known."""
-    peak = peak_of(torch.cuda.get_device_name(session.ranks.device))
+def most_samples_per_s(session: Session, gpu: str) -> float | None:
+    """What such GPUs could do if they did nothing but the model; None where their peak is not known."""
+    peak = peak_of(gpu)
     if peak is None:
         return None
     plan, space = session.plan, session.space
@@ -95,3 +91,9 @@ def _most_samples_per_s(session: Session) -> float | None:
         )
     per_sample = training_flops(objective, windows) / plan.micro_batch
     return plan.world_size * peak.flops_per_s(plan.precision) / per_sample
+
+
+def _uuids() -> list[str]:
+    """Of the GPUs that the ranks of this machine train on, as NVML knows them."""
+    devices = range(torch.cuda.device_count())
+    return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]

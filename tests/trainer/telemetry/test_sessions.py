@@ -1,0 +1,53 @@
+"""What telemetry takes from a session: its W&B run, which others may have begun, and what its model costs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import together
+from tests.trainer.engine import begin, prepare
+from trainer import layout
+from trainer.dist import Ranks
+from trainer.telemetry.figures import Instruments, most_samples_per_s
+
+pytestmark = pytest.mark.torch
+
+
+def test_the_wandb_run_is_that_of_the_training_that_is_continued(tmp_path: Path) -> None:
+    assert together(continue_twice, 1, prepare(tmp_path / "box")) == [["first", "first", "first"]]
+
+
+def continue_twice(ranks: Ranks, box: Path) -> list[str]:
+    """The W&B runs of a training, of one that continues it, and of one that continues that one."""
+    job = (box / layout.JOB).read_text()
+    runs = []
+    for step, run_id in enumerate(("first", "second", "third"), start=1):
+        (box / layout.JOB).write_text(job.replace("calm-heron-3f1a", run_id))
+        session = begin(ranks, box, {})
+        runs.append(session.wandb_id)
+        session.save(step, None, durable=True)
+        shutil.rmtree(box / layout.RESUME, ignore_errors=True)
+        (box / layout.CHECKPOINTS).rename(box / layout.RESUME)
+    return runs
+
+
+def test_figures_know_the_model_of_the_session_and_the_gpus_that_it_would_fill(tmp_path: Path) -> None:
+    ((fp32, bf16, unknown, known),) = together(read_figures, 1, prepare(tmp_path / "box"))
+    assert bf16 / fp32 == pytest.approx(989.4 / 66.9)
+    assert unknown is None
+    assert known >= {"lr", "samples_per_s", "memory"}
+
+
+def read_figures(ranks: Ranks, box: Path) -> tuple[float | None, float | None, float | None, set[str]]:
+    """What an H200 could do at most in two precisions, what an unknown GPU could, and what is known here."""
+    single, half = begin(ranks, box, {}), begin(ranks, box, {"precision": "bf16"})
+    figures = vars(Instruments(single).read(1))
+    return (
+        most_samples_per_s(single, "NVIDIA H200"),
+        most_samples_per_s(half, "NVIDIA H200"),
+        most_samples_per_s(single, "NVIDIA Z1"),
+        {name for name, value in figures.items() if value is not None},
+    )
