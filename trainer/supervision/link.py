@@ -19,6 +19,7 @@ from trainer.nodes import Place
 from trainer.outcome import Hang
 from trainer.records import read_as
 from trainer.supervision.rank_ends import DatedEnd
+from trainer.supervision.stall import Standing
 
 SILENT_S = 30.0
 """A node that says nothing for so long is lost. Its supervisor may be busy for 20 s, ending its ranks."""
@@ -54,7 +55,10 @@ class Word:
     """Ranks that its supervisor killed."""
     memory_killed: bool = False
     """The kernel killed something there for want of memory."""
+    culprit: Standing | None = None
+    """Of its ranks that stand still, the one that the others wait for."""
     hang: Hang | None = None
+    """The same as evidence."""
     lost: tuple[int, ...] = ()
     """Nodes that it cannot reach any more."""
 

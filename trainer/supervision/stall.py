@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from trainer.job import Job
-from trainer.outcome import Hang
 from trainer.supervision.stacks import Frame
 
 STARTING = ("", "start")
@@ -93,13 +92,6 @@ def stuck(standings: Sequence[Standing]) -> Standing:
         return waits_in is not None, count[waits_in], not _by_hand(s), step, stage, s.rank
 
     return min(standings, key=order_of)
-
-
-def first_stuck(hangs: Sequence[Hang]) -> Hang:
-    """Of the ranks that are stuck on several nodes, the one that the others wait for."""
-    if all(hang.phase for hang in hangs):
-        return min(hangs, key=lambda h: (h.step, _order(h.phase), h.in_collective, h.rank))
-    return min(hangs, key=lambda h: (h.in_collective, h.step, h.rank))
 
 
 def collective_of(standing: Standing) -> str | None:

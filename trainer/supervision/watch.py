@@ -139,6 +139,7 @@ class Watch:
             in_collective=collective_of(culprit) is not None,
             waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := collective_of(s))),
         )
+        self.link.tell(culprit=culprit, hang=self.hang)
         return self._kill()
 
     def _stack(self, rank: int) -> tuple[Frame, ...]:
