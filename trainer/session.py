@@ -113,13 +113,8 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         )
     plan = _plan(ranks, config, space, operator)
     task.place(device)
-    objective = UnrollLoss(operator)
-    prepare(objective, config)
-    strategy = STRATEGIES[plan.strategy]
-    model = strategy.wrap(objective, config, device)
-    operator.normalise_by(*task.train.moments())
+    model = _spread(operator, config, plan, task, device)
     order = _order(config, plan, space, ranks.rank)
-    folder = Folder(path=box / layout.CHECKPOINTS, keep=config.keep_checkpoints, keep_best=config.keep_best)
     session = Session(
         job=job,
         config=config,
@@ -131,12 +126,12 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         loader=make_loader(task, order, config, device),
         operator=operator,
         model=model,
-        strategy=strategy,
+        strategy=STRATEGIES[plan.strategy],
         optimizer=make_optimizer(operator, config.optim),
         schedule=Schedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
         ema=Ema(operator, config.ema) if config.ema else None,
-        checkpoints=Checkpoints(folder, ranks, sharded=strategy.sharded),
+        checkpoints=_checkpoints(ranks, config, plan),
         clock=StepClock(device),
         wandb_id=job.run_id,
         start=0,
@@ -192,6 +187,23 @@ def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: LatentOpera
             theirs.told_elsewhere = rank != ranks.rank.rank
             raise theirs
     return everywhere[0]
+
+
+def _spread(
+    operator: LatentOperator, config: TrainConfig, plan: Plan, task: Task, device: torch.device
+) -> nn.Module:
+    """The operator within its objective: with weights, on its device, spread over the ranks."""
+    objective = UnrollLoss(operator)
+    prepare(objective, config)
+    model = STRATEGIES[plan.strategy].wrap(objective, config, device)
+    operator.normalise_by(*task.train.moments())
+    return model
+
+
+def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan) -> Checkpoints:
+    path = ranks.rank.box / layout.CHECKPOINTS
+    folder = Folder(path=path, keep=config.keep_checkpoints, keep_best=config.keep_best)
+    return Checkpoints(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)
 
 
 def _resume(session: Session) -> Session:
