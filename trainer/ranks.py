@@ -1,29 +1,34 @@
 """The launch agent: starts the ranks through torch's launcher API and records how each ended.
 
-`python -P -m trainer.ranks SUPERVISOR RANKS`; the supervisor, which knows no torch, reads its record
-`run/ranks/agent.json`.
+`python -P -m trainer.ranks SUPERVISOR`, with its order on stdin. Before it carries that out it forks: the
+copy, which has torch imported already, waits for the next order, so that the next start takes less time. The
+supervisor, which knows no torch, reads `run/ranks/agent.json`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from trainer import layout
 from trainer.job import Job
 from trainer.nodes import Place, place_of
-from trainer.records import write_json
+from trainer.records import read_as, write_atomically, write_json
 from trainer.supervision.processes import die_with_parent
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
 
 _RENDEZVOUS_S = 60
+_CHUNK = 1 << 16
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +50,58 @@ class AgentRecord:
     failures: tuple[AgentFailure, ...] = field(default=())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What an agent is to start."""
+
+    world_size: int
+    env: Mapping[str, str]
+    """Of the agent and of the ranks below it."""
+
+
 def main() -> NoReturn:
     """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
-    supervisor, world_size = map(int, sys.argv[1:])
+    supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
-    logging.disable(logging.ERROR)  # torch tells each end in three lines, the supervisor in one
-    box = Path(os.environ["VASTRUN_BOX"])
-    failures = _run_ranks(Job.read(box), world_size, box)
-    record = AgentRecord(at=time.time(), world_size=world_size, failures=failures)
-    write_json(box / layout.AGENT, asdict(record))
+    import torch.distributed.launcher.api  # noqa: F401 - now, for the copies too
+
+    order = _next_order()
+    while (copy := os.fork()) == 0:
+        order = _next_order()
+    die_with_parent(supervisor)
+    _begin(order, copy)
+    failures = _run_ranks(Job.read(_box()), order.world_size, _box())
+    record = AgentRecord(at=time.time(), world_size=order.world_size, failures=failures)
+    write_json(_box() / layout.AGENT, asdict(record))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
+
+
+def _next_order() -> Order:
+    """Waits for it; when the supervisor is gone there is none, and nothing to wait for."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, _CHUNK)
+        if not more:
+            os._exit(0)
+        line += more
+    return cast(Order, read_as(Order, json.loads(line)))
+
+
+def _begin(order: Order, copy: int) -> None:
+    """This process is the agent of a new attempt; `copy` is that of the one after it."""
+    os.environ.clear()
+    os.environ.update(order.env)
+    os.setpgid(0, 0)
+    nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
+    logging.disable(logging.ERROR)  # torch tells each end in three lines, the supervisor in one
+
+
+def _box() -> Path:
+    return Path(os.environ["VASTRUN_BOX"])
 
 
 def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:

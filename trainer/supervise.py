@@ -19,10 +19,10 @@ from trainer.job import Job
 from trainer.nodes import place_of, torchrun_line
 from trainer.outcome import Attempt, Outcome, Reason
 from trainer.records import write_atomically
+from trainer.supervision.agents import Agents
 from trainer.supervision.attempt import DRAIN_S, RESERVE, Begin, put_aside, run_attempt
 from trainer.supervision.conclude import attempt_of, conclude, nothing_started, stopped_between
 from trainer.supervision.gpus import healthy_gpus
-from trainer.supervision.launch import Launch
 from trainer.supervision.link import Link
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.pushing import push_last
@@ -48,8 +48,8 @@ _KILL_S = 5.0
 _LOOK_EVERY_S = 0.1
 
 
-def main(begin: Begin = Launch.begin) -> int:
-    """Supervises the job of this box; the outcome is written on every path."""
+def main(begin: Begin | None = None) -> int:
+    """Supervises the job of this box; the outcome is written on every path. `begin` starts the ranks."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)
@@ -58,12 +58,13 @@ def main(begin: Begin = Launch.begin) -> int:
     try:
         job = Job.read(box)
         with Link(place=place_of(job.nodes, os.environ), run_id=job.run_id) as link:
-            outcome = _supervise(box, job, stop, begin, link)
+            outcome = _supervise(box, job, stop, begin or Agents().begin, link)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)
         write_atomically(box / layout.OUTCOME, nothing_started(error, job, started_at).to_json())
         raise
+    kill_descendants(within_s=_KILL_S)
     reserve.unlink(missing_ok=True)
     write_atomically(box / layout.OUTCOME, outcome.to_json())
     return EXIT_CODE_OF[outcome.reason]

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainer import layout
 from trainer.nodes import Place
 from trainer.outcome import Hang, RankEnd, Reason
 from trainer.ranks import AgentRecord
-from trainer.supervision.launch import AGENT_LOG
 from trainer.supervision.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.tracebacks import last_raised
@@ -141,7 +141,7 @@ def _agent_reason(watched: Watched) -> Reason:
 
 
 def _agent_line(box: Path, watched: Watched) -> str:
-    raised = last_raised(box / AGENT_LOG)
+    raised = last_raised(box / layout.AGENT_LOG)
     code = watched.agent_exit
     how = raised.exception if raised else signal_name(code) or f"exit code {code}"
     started = "after it had started the ranks" if watched.processes else "before any rank started"

@@ -15,7 +15,7 @@ from trainer.nodes import network_environment
 from trainer.supervision.account import Watched
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.joint import joint
-from trainer.supervision.launch import AGENT_LOG, Launch
+from trainer.supervision.launch import Launch
 from trainer.supervision.link import Link
 from trainer.supervision.processes import memory_kills
 from trainer.supervision.progress import Progress
@@ -90,6 +90,6 @@ def put_aside(box: Path, attempt: int) -> None:
 def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
     """Whose output becomes the log of the run."""
     ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
-    agent = Tail(path=box / AGENT_LOG, source=SUPERVISOR)
+    agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
     push = Tail(path=box / PUSH_LOG, source="push")
     return (agent, push, *ranks)

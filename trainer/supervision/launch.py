@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
@@ -22,7 +19,6 @@ from trainer.supervision.progress import pid_of
 from trainer.supervision.rank_process import RankProcess, read_processes
 from trainer.supervision.stacks import dump_stacks
 
-AGENT_LOG = f"{layout.RAW_LOGS}/agent.log"
 _POLL_S = 0.05
 _KILL_S = 5.0
 
@@ -51,23 +47,6 @@ class Launch:
     """Ranks that were asked to stop."""
     killed: set[int] = field(default_factory=set)
     """Ranks that were killed, or asked for their stack, which kills some."""
-
-    @classmethod
-    def begin(cls, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
-        """Starts the launch agent, in a process group of its own."""
-        make_folders(box)
-        command = [sys.executable, "-P", "-m", "trainer.ranks", str(os.getpid()), str(world_size)]
-        with (box / AGENT_LOG).open("ab") as log:
-            agent = subprocess.Popen(
-                command,
-                cwd=box,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
-        return cls(box=box, world_size=world_size, agent=agent)
 
     def processes(self) -> tuple[RankProcess, ...]:
         """The ranks started so far."""
@@ -124,7 +103,8 @@ class Launch:
             self.agent.kill()
         while self.agent.poll() is None and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        kill_descendants(within_s=_KILL_S)
+        spare = spare_of(self.box)
+        kill_descendants(within_s=_KILL_S, but=None if spare == self.agent.pid else spare)
         return _agent_record(self.box)
 
 
@@ -133,6 +113,13 @@ def make_folders(box: Path) -> None:
     own = (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.FLIGHT_RECORDER, layout.RECORDER_PIPES)
     for folder in (*own, layout.OUTPUTS):
         (box / folder).mkdir(parents=True, exist_ok=True)
+
+
+def spare_of(box: Path) -> int | None:
+    """The process that waits to be the next agent, as the last one left its number."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
+    return None
 
 
 def _agent_record(box: Path) -> AgentRecord | None:

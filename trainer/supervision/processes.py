@@ -47,10 +47,10 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def kill_descendants(*, within_s: float) -> list[int]:
-    """Nothing below this process lives on. Returns what could not be killed in time."""
+def kill_descendants(*, within_s: float, but: int | None = None) -> list[int]:
+    """Nothing below this process lives on, `but` one. Returns what could not be killed in time."""
     deadline = time.monotonic() + within_s
-    while alive := descendants(os.getpid()):
+    while alive := [pid for pid in descendants(os.getpid()) if pid != but]:
         for pid in alive:
             send(pid, signal.SIGKILL)
         if time.monotonic() > deadline:

@@ -23,7 +23,7 @@ from trainer import data, layout
 from trainer.outcome import Outcome
 from trainer.rank import read_job
 from trainer.supervision import rank_process
-from trainer.supervision.launch import AGENT_LOG, Launch, make_folders
+from trainer.supervision.launch import Launch, make_folders
 from trainer.supervision.processes import die_with_parent
 
 _END_S = 60.0
@@ -144,7 +144,7 @@ def _be_agent(box: Path, world_size: int, env: Mapping[str, str], supervisor: in
 
     die_with_parent(supervisor)
     os.setpgid(0, 0)
-    log = os.open(box / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(box / layout.AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     for number in (signal.SIGTERM, signal.SIGINT):

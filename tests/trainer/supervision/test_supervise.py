@@ -182,7 +182,8 @@ def test_sigterm_to_the_supervisor_stops_the_ranks_before_it_leaves(launch: Laun
 def test_sigkill_to_the_supervisor_leaves_no_process(launch: Launcher) -> None:
     run = launch("while True: heart.beat(1); time.sleep(0.01)")
     run.until_steps(1)
-    assert len(run.processes()) == 6  # supervisor, agent, and for each rank its process and its program
+    # Supervisor, agent, the copy that waits to be the next, and for each rank its process and its program.
+    assert len(run.processes()) == 7
     run.send(signal.SIGKILL)
     eventually(lambda: run.processes() == [], within_s=5)
 
@@ -194,12 +195,15 @@ def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_s
     run = launch(
         """
         if os.environ["VASTRUN_ATTEMPT"] == "1":
+            parent = Path(f"/proc/{os.getppid()}/status").read_text()
+            (outputs / "agent").write_text(parent.partition("PPid:")[2].split()[0])
             sys.exit(0)
         while True: heart.beat(1); time.sleep(0.01)
         """,
         restarts={"signal": 1},
     )
     run.until_steps(1)
+    spare = (run.box / layout.SPARE_AGENT).read_text()
     killed_at = time.time()
     os.kill(run.agent(), signal.SIGKILL)
     outcome = run.outcome()
@@ -210,6 +214,7 @@ def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_s
         "the launch agent failed after it had started the ranks: SIGKILL",
     )
     assert first.ended_at - killed_at < 8
+    assert (run.box / layout.OUTPUTS / "agent").read_text() == spare  # it had torch imported already
     assert run.processes() == []
 
 

@@ -1,0 +1,85 @@
+"""Agents: the processes that start the ranks, one an attempt. Standard library only.
+
+Each leaves a copy of itself behind for the next attempt (`trainer/ranks.py`): only the first imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from trainer import layout
+from trainer.ranks import Order
+from trainer.supervision.launch import Agent, Launch, make_folders, spare_of
+from trainer.supervision.processes import send
+
+_ROOM = 1 << 20
+"""For an order that nobody reads yet: the environment of a container may be large."""
+
+
+@dataclass(kw_only=True)
+class Agents:
+    """Starts group after group of ranks."""
+
+    _first: subprocess.Popen[bytes] | None = None
+    """Whose stdin the copies read, too."""
+
+    def begin(self, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
+        """The ranks are about to be started, by an agent in a process group of its own."""
+        make_folders(box)
+        agent = self._spare(box) or self._start(box, env)
+        order = Order(world_size=world_size, env=dict(env))
+        assert self._first is not None and self._first.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # an agent that has ended is seen by whoever watches it
+            self._first.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
+            self._first.stdin.flush()
+        return Launch(box=box, world_size=world_size, agent=agent)
+
+    def _spare(self, box: Path) -> Agent | None:
+        pid = spare_of(box)
+        spare = None if self._first is None or pid is None else _Adopted(pid)
+        return spare if spare is not None and spare.poll() is None else None
+
+    def _start(self, box: Path, env: Mapping[str, str]) -> Agent:
+        with (box / layout.AGENT_LOG).open("ab") as log:
+            self._first = subprocess.Popen(
+                [sys.executable, "-P", "-m", "trainer.ranks", str(os.getpid())],
+                cwd=box,
+                env=dict(env),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        assert self._first.stdin is not None
+        fcntl.fcntl(self._first.stdin, fcntl.F_SETPIPE_SZ, _ROOM)
+        return self._first
+
+
+class _Adopted:
+    """A copy that an agent left. It became a child of this process when the agent ended."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # it ended long ago
+                self._code = -signal.SIGKILL
+            else:
+                self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
+
+    def kill(self) -> None:
+        send(self.pid, signal.SIGKILL)
