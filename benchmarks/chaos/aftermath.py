@@ -30,7 +30,18 @@ class Aftermath:
     ledger_usd: float
     bill_usd: float
     """Both 0 where they cannot be compared."""
+    usd_per_hour: float
     overspend_s: float
+
+    @property
+    def drift(self) -> float:
+        """By how much of the bill the ledger is too high."""
+        return self.ledger_usd / self.bill_usd - 1 if self.bill_usd else 0.0
+
+    @property
+    def drift_s(self) -> float:
+        """The same as seconds of the machine's price."""
+        return (self.ledger_usd - self.bill_usd) / self.usd_per_hour * 3600 if self.usd_per_hour else 0.0
 
     def __str__(self) -> str:
         troubles = ", ".join(map(str, self.plan.troubles))
@@ -40,6 +51,7 @@ class Aftermath:
             self.left_rented and f"LEFT RENTED: {self.left_rented}",
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
             self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
+            f"ledger {self.drift:+.1%}" if abs(self.drift) >= 0.005 else "",
         ]
         return "  ".join(
             [f"{self.plan.number:4}  {self.verdict:10}", troubles + end, *map(str, filter(None, faults))]
@@ -73,6 +85,7 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequenc
         repeated_bytes=sum(map(_repeated, logs)),
         ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
         bill_usd=bill_usd if comparable else 0.0,
+        usd_per_hour=last["usd_per_hour"] if last else 0.0,
         overspend_s=max([0.0, *(span - plan.life_s for span in spans_s)]),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -53,11 +54,14 @@ def _ride(plan: Plan, terminal: Terminal, vast: VastEmulator, clock: WallClock) 
 
 def _until_it_ends(plan: Plan, launch: Launch, vast: VastEmulator, clock: WallClock) -> bool:
     """Whether the launcher was killed. Every trouble comes at its time."""
-    began = time.monotonic()
+    began, rented = time.monotonic(), math.inf
     waiting = [trouble for trouble in plan.troubles if trouble.kind != FAULT]
     while launch.process.poll() is None and time.monotonic() - began < _END_S:
+        now = time.monotonic()
+        rented = min(rented, now if vast.billing.meters else math.inf)
         for trouble in list(waiting):
-            if time.monotonic() - began >= trouble.at_s and _strike(trouble, launch, vast, clock):
+            since = began if trouble.early else rented
+            if now - since >= trouble.at_s and _strike(trouble, launch, vast, clock):
                 waiting.remove(trouble)
                 if trouble.kind == LAUNCHER:
                     return True
