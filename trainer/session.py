@@ -57,9 +57,9 @@ class Session:
     clock: StepClock
     wandb_id: str
     """Of the W&B run; that of the training that this one continues, if it does."""
-    start: int
+    start: int = 0
     """Steps that were done before."""
-    loss: float | None
+    loss: float | None = None
     """The last one that was told before."""
 
     def autocast(self) -> AbstractContextManager:
@@ -107,10 +107,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     box, device = ranks.rank.box, ranks.device
     task = data.make(config.data, box / layout.DATA, box / layout.CODE)
     space = _space(config, task)
-    with torch.device("meta"):
-        operator = LatentOperator(
-            config.model, points=space.points, conditions=task.train.conditions.shape[1]
-        )
+    operator = _operator(config, task)
     plan = _plan(ranks, config, space, operator)
     task.place(device)
     model = _spread(operator, config, plan, task, device)
@@ -134,8 +131,6 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         checkpoints=_checkpoints(ranks, config, plan),
         clock=StepClock(device),
         wandb_id=job.run_id,
-        start=0,
-        loss=None,
     )
     session = _resume(session)
     if ranks.rank.is_first:
@@ -150,6 +145,13 @@ def _space(config: TrainConfig, task: Task) -> Space:
         points=task.train.points,
         unroll=config.unroll,
     )
+
+
+def _operator(config: TrainConfig, task: Task) -> LatentOperator:
+    """Without memory: whoever spreads it over the ranks decides what lies where."""
+    train = task.train
+    with torch.device("meta"):
+        return LatentOperator(config.model, points=train.points, conditions=train.conditions.shape[1])
 
 
 def _order(config: TrainConfig, plan: Plan, space: Space, rank: Rank) -> Order:
