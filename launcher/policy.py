@@ -186,6 +186,9 @@ def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
     if meter.began_at is None and machine.state == "loading":
         # It loads before it runs: all of its life was free so far.
         return replace(meter, idle_s=max(0.0, now - (run.rented_at or now)), idle_at=now)
+    if meter.began_at is None:
+        # It ran and ended between two looks.
+        return replace(meter, began_at=meter.idle_at or run.rented_at, idle_at=now)
     free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
     return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
 

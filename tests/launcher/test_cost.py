@@ -64,6 +64,7 @@ def runs_for(seconds: float | None) -> Instance:
         pytest.param(
             [(4, MACHINE), (50, STOPPED), (150, STOPPED)], 160, 150, id="it may have run in between"
         ),
+        pytest.param([(4, LOADS), (10, STOPPED)], 12, 6, id="it ran between two looks"),
         pytest.param([(4, MACHINE), (50, STOPPED), (60, MACHINE)], 100, 100, id="a word that was wrong"),
     ],
 )
