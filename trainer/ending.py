@@ -14,7 +14,7 @@ from typing import NoReturn
 from trainer import layout
 from trainer.data.faults import DataError
 from trainer.devices import FAILED_DEVICE, DeviceError
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, SaveError
 from trainer.heartbeat import Heartbeat
 from trainer.outcome import Reason
 from trainer.rank import Rank
@@ -127,7 +127,7 @@ def _tell(error: BaseException) -> None:
     """On stderr. What the user can put right is told in a line; for anything else the traceback matters."""
     if isinstance(error, ConfigError) and error.told_elsewhere:
         return
-    if isinstance(error, (DataError, ConfigError)):
+    if isinstance(error, (DataError, ConfigError, SaveError)):
         print(_one_line(error), file=sys.stderr)
     else:
         traceback.print_exception(error)

@@ -1,12 +1,16 @@
-"""What a user can put right."""
+"""What a user can put right: told in one line."""
 
 from __future__ import annotations
 
 
 class ConfigError(Exception):
-    """The job asks for what these ranks, this device or this data set cannot do. One line, for the user."""
+    """The job asks for what these ranks, this device or this data set cannot do."""
 
     def __init__(self, text: str, *, told_elsewhere: bool = False) -> None:
         super().__init__(text)
         self.told_elsewhere = told_elsewhere
         """True when another rank explains it."""
+
+
+class SaveError(Exception):
+    """A checkpoint could not be saved; those before it are as they were."""

@@ -6,6 +6,6 @@ and `manifest.json`, which proves every file by its size and checksum.
 
 from trainer.checkpoints.contents import Record, tensors_of
 from trainer.checkpoints.folder import DamagedError, Folder, verify
-from trainer.checkpoints.saving import Checkpoints, SaveError
+from trainer.checkpoints.saving import Checkpoints
 
-__all__ = ["Checkpoints", "DamagedError", "Folder", "Record", "SaveError", "tensors_of", "verify"]
+__all__ = ["Checkpoints", "DamagedError", "Folder", "Record", "tensors_of", "verify"]

@@ -64,8 +64,8 @@ class Folder:
 
     def sweep(self) -> None:
         """What killed writers left is gone."""
-        for part in self.path.glob(".step-*.part"):
-            shutil.rmtree(part)
+        for part in self.path.glob(".*.part"):
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
 
     def commit(self, step: int, loss: float | None, files: list[FileSum]) -> None:
         """The part of `step`, whose files these are, is the newest checkpoint; what is kept no more is gone.

@@ -18,14 +18,10 @@ from trainer.checkpoints.folder import Folder
 from trainer.checkpoints.reading import Found, load_tensors, newest_intact
 from trainer.checkpoints.writing import Planner, Staging, Writer, share_of
 from trainer.dist import Ranks
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, SaveError
 
 # A disk may be slow, and nobody waits for it; a peer that died is noticed at once, by its connection.
 _SLOWEST_WRITE = timedelta(hours=1)
-
-
-class SaveError(Exception):
-    """A checkpoint could not be saved; those before it are as they were."""
 
 
 class Checkpoints:

@@ -112,7 +112,7 @@ def share_of(tensors: Mapping[str, Tensor], place: int, writers: int) -> dict[st
     loads = [0] * writers
     mine = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
     whole = [(name, tensor) for name, tensor in tensors.items() if name not in mine]
-    for name, tensor in sorted(whole, key=lambda item: item[1].nbytes, reverse=True):
+    for name, tensor in sorted(whole, key=lambda item: (-item[1].nbytes, item[0])):
         least = loads.index(min(loads))
         loads[least] += tensor.nbytes
         if least == place:

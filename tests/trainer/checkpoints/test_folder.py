@@ -108,6 +108,7 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_swept(tmp_path: Path)
     folder = folder_at(tmp_path)
     folder.part(2).mkdir(parents=True)
     (tmp_path / ".step-000001.old.part").mkdir()
+    (tmp_path / ".latest.json.17.part").touch()
     assert newest_first(tmp_path) == []
     folder.sweep()
     assert names(tmp_path) == []

@@ -17,11 +17,12 @@ import torch
 
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
-from trainer.checkpoints import SaveError, verify
+from trainer.checkpoints import verify
 from trainer.checkpoints.folder import newest_first
 from trainer.checkpoints.writing import share_of
 from trainer.dist import Ranks
 from trainer.ending import reason_of
+from trainer.errors import SaveError
 
 pytestmark = pytest.mark.torch
 

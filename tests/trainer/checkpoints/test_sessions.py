@@ -49,7 +49,7 @@ def test_a_killed_session_goes_on_along_the_same_curve(
 ) -> None:
     box = engine.prepare(tmp_path / "box")
     settings = {"strategy": strategy, "ema": 0.9}
-    with pytest.raises(pytest.fail.Exception, match="died without a word|by peer"):
+    with pytest.raises(pytest.fail.Exception, match=r"died without a word|by peer"):
         together(killed, 2, box, settings)
     start, losses = together(part, 2, box, settings, 12)[0]
     assert start in (5, 8)
