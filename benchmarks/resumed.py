@@ -69,20 +69,22 @@ def _train(box: Path, *, ranks: int, kill_at: int | None = None) -> None:
         text=True,
     )
     if kill_at is not None:
-        os.kill(_pid_at(box / layout.HEARTBEATS / f"rank-{ranks - 1}", kill_at), signal.SIGKILL)
+        _kill(process, box / layout.HEARTBEATS / f"rank-{ranks - 1}", kill_at)
     said, _ = process.communicate(timeout=_WITHIN_S)
     if (process.returncode == 0) != (kill_at is None):
         raise RuntimeError(f"ended with {process.returncode}:\n{said[-3000:]}")
 
 
-def _pid_at(heartbeat: Path, step: int) -> int:
-    deadline, since = time.monotonic() + _WITHIN_S, time.time()
-    while time.monotonic() < deadline:
+def _kill(launch: subprocess.Popen[str], heartbeat: Path, step: int) -> None:
+    """The rank of that heartbeat is killed in that step, or all of them when it does not come there."""
+    since, deadline = time.time(), time.monotonic() + _WITHIN_S
+    while launch.poll() is None and time.monotonic() < deadline:
         beat = read_beat(heartbeat)
         if beat is not None and beat.at > since and beat.step >= step:
-            return beat.pid
+            os.kill(beat.pid, signal.SIGKILL)
+            return
         time.sleep(0.001)
-    raise TimeoutError(f"no step {step} in {heartbeat}")
+    launch.terminate()
 
 
 def _losses(box: Path) -> list[float]:
