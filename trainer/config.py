@@ -102,11 +102,11 @@ class LoaderConfig:
     """How micro-batches come to the device when the trajectories do not lie there."""
 
     workers: Count = 2
-    """Of each rank: threads that read from memory, or processes that read from files."""
+    """Processes of each rank that read from files."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
     """No `fork`: a copy of a rank has its sockets, and locks that its threads held."""
     prefetch: Count = 2
-    """Micro-batches that each worker reads ahead."""
+    """Micro-batches that the thread, or each worker, reads ahead."""
     pin: bool = True
     """GPU only: they are copied from pinned memory, which the training does not wait for."""
     persistent: bool = True
@@ -145,6 +145,10 @@ class TrainConfig:
     """Steps between two looks at whether all ranks hold the same numbers."""
     micro_batch: Count | None = None
     """Windows that a rank computes at once; None: its whole share of the batch."""
+    probe: Literal["auto", "on", "off"] = "auto"
+    """Find the largest micro-batch that fits before the first step; auto: on GPUs."""
+    out_of_memory: Literal["restart", "retry", "fail"] = "restart"
+    """restart: the ranks start again with half of the micro-batch; retry: the step does; fail: it is over."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
     """Decay of the average of the weights; scores are the average's then."""
     tensorboard: bool = False
@@ -206,6 +210,11 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
             graphs and config.compile == "off",
             "cuda_graphs",
             "expected compile to be blocks or whole, got off",
+        ),
+        (
+            config.out_of_memory == "retry" and (config.strategy == "fsdp2" or graphs),
+            "out_of_memory",
+            "retry is for single and ddp, without cuda_graphs",
         ),
         (graphs and not alone, "cuda_graphs", "expected the strategy single, with one rank"),
         (

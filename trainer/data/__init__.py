@@ -20,7 +20,7 @@ The module is found in the code folder of the box. To change one thing of a task
     generate = advection.generate
 
 Where the data may be kept in memory or on disk (`data.keep`), extend `trainer.data.stored.StoredTask` and
-`advection.store` in the same way; its `batch` is then called by threads, or by processes it is pickled to.
+`advection.store` in the same way; its `batch` is then called by a thread, or by processes it is pickled to.
 
 This module needs no torch, so that data can be made without waiting for its import.
 """

@@ -1,6 +1,6 @@
 """Loading: the micro-batches of a rank, on its device when the loop asks for them.
 
-Where the trajectories lie says who reads them: the loop from the device, threads from memory, or processes
+Where the trajectories lie says who reads them: the loop from the device, a thread from memory, or processes
 from files. The position is a function of the step: a resume is only a later step.
 """
 
@@ -18,7 +18,7 @@ from trainer.sampling.windows import Order
 
 _WAYS: dict[Keep, str] = {
     "device": "data on the device",
-    "host": "data in memory, read by {} threads a rank",
+    "host": "data in memory, read by a thread of each rank",
     "disk": "data in files, read by {} processes a rank, without /dev/shm",
 }
 
@@ -37,8 +37,7 @@ def make_loader(task: Task, order: Order, config: TrainConfig, device: torch.dev
     return Ahead(
         Workers(task, order, loader, config.steps) if from_files else direct,
         deliver_to(device, pin=loader.pin, lent=from_files),
-        threads=1 if from_files else loader.workers,
-        depth=loader.workers * loader.prefetch,
+        depth=loader.prefetch,
         accumulation=order.accumulation,
         steps=config.steps,
     )

@@ -1,4 +1,4 @@
-"""Ahead: threads that read the next micro-batches and put them on the device while this one is trained."""
+"""Ahead: a thread that reads the next micro-batches and puts them on the device while this one is trained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class Ahead:
         source: Loader,
         deliver: Callable[[Windows], Delivery],
         *,
-        threads: int,
         depth: int,
         accumulation: int,
         steps: int,
@@ -32,7 +31,8 @@ class Ahead:
         self._end = Turn(steps, 0)
         self._next = Turn(0, 0)
         self._coming: deque[tuple[Turn, Future[Delivery]]] = deque()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="loader")
+        # One: a second would only wait for the interpreter's lock.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
 
     def read(self, step: int, number: int) -> Windows:
         """A micro-batch, on the device; the next ones are read meanwhile. Raises what reading it raised."""
@@ -40,14 +40,14 @@ class Ahead:
         if not self._coming or self._coming[0][0] != turn:
             self._begin_at(turn)
         while len(self._coming) <= self._depth and self._next < self._end:
-            self._coming.append((self._next, self._threads.submit(self._fetch, self._next)))
+            self._coming.append((self._next, self._thread.submit(self._fetch, self._next)))
             self._next = self._next.after(1, accumulation=self._accumulation)
         _, delivery = self._coming.popleft()
         return delivery.result().accept()
 
     def close(self) -> None:
         """Nothing is being read any more."""
-        self._threads.shutdown(cancel_futures=True)
+        self._thread.shutdown(cancel_futures=True)
         self._source.close()
 
     def _begin_at(self, turn: Turn) -> None:

@@ -109,7 +109,7 @@ def assert_same(found: list[Windows], expected: list[Windows]) -> None:
     ("keep", "loader"),
     [
         ("host", {}),
-        ("host", {"workers": 1, "prefetch": 5}),
+        ("host", {"prefetch": 5}),
         ("disk", {"workers": 3, "prefetch": 1}),
         ("disk", {"workers": 1, "start_method": "spawn"}),
     ],
