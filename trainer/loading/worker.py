@@ -67,7 +67,7 @@ class Worker:
         self._pipe.close()
         self._process.join(_LEAVES_WITHIN_S)
         self._process.kill()
-        self._process.join()
+        self._process.join(_LEAVES_WITHIN_S)
 
     def _end(self) -> str:
         self._process.join(_LEAVES_WITHIN_S)
