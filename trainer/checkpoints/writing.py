@@ -44,7 +44,8 @@ class Writer(FileSystemWriter):
     """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written."""
 
     def __init__(self, folder: Folder, record: Record) -> None:
-        super().__init__(folder.part(record.step))
+        # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
+        super().__init__(folder.part(record.step), per_thread_copy_ahead=0)
         self.fs = self._files = _SummedFiles()
         self._folder = folder
         self._record = record
