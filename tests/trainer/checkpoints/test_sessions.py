@@ -12,6 +12,7 @@ import pytest
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from trainer.dist import Ranks
+from trainer.errors import ConfigError
 
 pytestmark = pytest.mark.torch
 
@@ -57,3 +58,24 @@ def test_a_killed_session_goes_on_along_the_same_curve(
     again, rest = together(part, last, box, other, engine.STEPS)[0]
     assert again == 12
     assert losses + rest == pytest.approx(undisturbed[start:], abs=1e-6)
+
+
+def refusals(ranks: Ranks, box: Path, jobs: list[dict[str, Any]]) -> list[tuple[str, bool]]:
+    """For each job what this rank says, and whether it leaves it to another to say it."""
+    said = []
+    for settings in jobs:
+        with pytest.raises(ConfigError) as caught:
+            engine.begin(ranks, box, settings)
+        said.append((str(caught.value), caught.value.told_elsewhere))
+    return said
+
+
+def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(tmp_path: Path) -> None:
+    box = engine.prepare(tmp_path / "box")
+    together(part, 1, box, {}, 1)
+    jobs = [{"model": {"dim": 32, "depth": 2, "heads": 4}}, {"optim": {"name": "muon"}}]
+    first, second = together(refusals, 2, box, jobs)
+    assert [told_elsewhere for _, told_elsewhere in first + second] == [False, False, True, True]
+    (model, _), (optimizer, _) = first
+    assert model.startswith("step-000001 is of another model: ModelConfig(dim=32, depth=2, heads=2,")
+    assert optimizer.startswith("step-000001 is of another model or optimiser: it has no optimizer.blocks.0.")
