@@ -21,13 +21,13 @@ from benchmarks.figures import Pair, show
 from trainer.config import WandbConfig
 from trainer.dist import join
 from trainer.heartbeat import Heartbeat
-from trainer.loop import micro_batches
 from trainer.metrics import Metrics
 from trainer.rank import Rank, read_job
 from trainer.session import Session, set_up
-from trainer.step import take_step
+from trainer.step import micro_batches, take_step
 from trainer.telemetry.clock import StepClock, StepTimes
 from trainer.telemetry.garbage import collect_by_the_step
+from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
 
 PAIRS = 20
@@ -72,7 +72,7 @@ def main() -> None:
     bare = replace(session, clock=NoClock(session.ranks.device))
     with Metrics(rank.box, job, job.train) as metrics:
         metrics.begin_at(0, session.wandb_id)
-        reports, heart = Reports(session, metrics), Heartbeat.of_this_rank()
+        reports, heart = Reports(session, metrics, Readings()), Heartbeat.of_this_rank()
         for number in range(PAIRS + WARM):
             first = 2 * number * STEPS
             ours = _seconds(_told, session, reports, heart, first)

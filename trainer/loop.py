@@ -2,46 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 
 from trainer import layout
 from trainer.checks import check_start, check_step
 from trainer.config import TrainConfig
-from trainer.data.trajectories import Windows
 from trainer.dist import StopVote, join
 from trainer.ending import exit_code_of
 from trainer.evaluate import evaluate
 from trainer.heartbeat import Heartbeat
+from trainer.memory.probe import fitted
+from trainer.memory.retry import take_step_that_fits
 from trainer.metrics import Metrics
 from trainer.outcome import Reason
 from trainer.rank import Rank, TrainJob
 from trainer.records import write_json
 from trainer.session import Session, set_up
 from trainer.signals import StopWish
-from trainer.step import take_step
 from trainer.telemetry.garbage import collect_by_the_step
+from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
 
 
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopWish) -> Reason:
     """This rank's part of the training, from its set-up to its end. Only rank 0 writes."""
     if not rank.is_first:
-        return _train(set_up(join(rank, job), job, config), heart, stop, None)
+        return _train(_begin(rank, job, config, heart), heart, stop, None)
     with Metrics(rank.box, job, config) as metrics:
-        return _train(set_up(join(rank, job), job, config), heart, stop, metrics)
+        return _train(_begin(rank, job, config, heart), heart, stop, metrics)
+
+
+def _begin(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat) -> Session:
+    """All that the steps need is there, and the ranks agree on it."""
+    session = set_up(join(rank, job), job, config)
+    check_start(session)
+    session = fitted(session, heart)
+    session.introduce()
+    return session
 
 
 def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics | None) -> Reason:
     config, step = session.config, session.start
-    vote, reports = StopVote(session.ranks, step, session.clock), Reports(session, metrics)
+    vote, reports = StopVote(session.ranks, step, session.clock), Reports(session, metrics, Readings())
     if metrics:
         metrics.begin_at(step, session.wandb_id)
     last = step >= config.steps
-    check_start(session)
     while not last:
         session.clock.begin()
-        losses = take_step(session, step, micro_batches(session, step, heart), heart)
+        session, losses = take_step_that_fits(session, step, heart)
         session.clock.end()
         step += 1
         collect_by_the_step(step, session.start)
@@ -61,15 +69,6 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
     _evaluate(session, step, reports.loss, heart, metrics)
     heart.beat(step, "done")
     return "finished"
-
-
-def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
-    """This rank's windows of one step, a micro-batch at a time."""
-    for number in range(session.plan.accumulation):
-        heart.beat(step, "data")
-        with session.clock.waiting_for_data():
-            windows = session.loader.read(step, number)
-        yield windows
 
 
 def _save(

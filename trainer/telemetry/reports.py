@@ -23,11 +23,11 @@ class DivergedError(Exception):
 class Reports:
     """The reports of one training, on each of its ranks. `metrics`: on rank 0."""
 
-    def __init__(self, session: Session, metrics: Metrics | None) -> None:
+    def __init__(self, session: Session, metrics: Metrics | None, readings: Readings) -> None:
         self._session = session
         self._metrics = metrics
         self._instruments = Instruments(session) if metrics else None
-        self._readings = Readings()
+        self._readings = readings
         self._figures: dict[int, Figures] = {}
         self.loss = session.loss
         """The last mean over all ranks that came through."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from tests.trainer.conftest import together
 from tests.trainer.engine import begin, prepare
 from trainer import layout
 from trainer.dist import Ranks
+from trainer.metrics import Metrics
 from trainer.telemetry.figures import Instruments, most_samples_per_s
+from trainer.telemetry.readings import Reading, Readings
+from trainer.telemetry.reports import DivergedError, Reports
 
 pytestmark = pytest.mark.torch
 
@@ -51,3 +58,46 @@ def read_figures(ranks: Ranks, box: Path) -> tuple[float | None, float | None, f
         most_samples_per_s(single, "NVIDIA Z1"),
         {name for name, value in figures.items() if value is not None},
     )
+
+
+class LateReadings(Readings):
+    """As on a GPU: a reading is there one report later."""
+
+    waiting: Reading | None = None
+
+    def after(self, step: int, values: Tensor) -> Reading | None:
+        arrived, self.waiting = self.waiting, super().after(step, values)
+        return arrived
+
+    def arrived(self) -> Reading | None:
+        arrived, self.waiting = self.waiting, None
+        return arrived
+
+
+def test_a_report_that_comes_late_is_of_its_own_step_and_there_before_a_checkpoint(tmp_path: Path) -> None:
+    (lines,) = together(report_late, 1, prepare(tmp_path / "box"))
+    assert lines == [[], [1], [1, 2], [1, 2], "the loss is nan at step 3"]
+
+
+def report_late(ranks: Ranks, box: Path) -> list[list[int] | str]:
+    """The steps that are in the metrics after each report, and what the last loss came to."""
+    session, path, seen = begin(ranks, box, {}), box / layout.METRICS, []
+
+    def told() -> list[int]:
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line)["step"] for line in lines]
+
+    with Metrics(box, session.job, session.config) as metrics:
+        reports = Reports(session, metrics, LateReadings())
+        for step in (1, 2):
+            reports.report(step, (torch.tensor(0.5), torch.tensor(1.0)))
+            seen.append(told())
+        reports.settle()
+        seen.append(told())
+        reports.report(3, (torch.tensor(math.nan), torch.tensor(1.0)))
+        seen.append(told())
+        try:
+            reports.settle()
+        except DivergedError as error:
+            seen.append(str(error))
+    return seen
