@@ -45,11 +45,18 @@ class Plan:
     accumulation: int
     """Micro-batches of a rank in each step."""
     precision: str
+    reserved_mib: int | None = None
+    """What the passes take of a GPU, on the rank that needs most; None: nobody tried them."""
+
+    @property
+    def share(self) -> int:
+        """Windows of a rank in each step."""
+        return self.micro_batch * self.accumulation
 
     def __str__(self) -> str:
         return (
             f"{self.strategy} ({self.reason}), {self.precision}, "
-            f"batch {self.world_size * self.micro_batch * self.accumulation} = {self.world_size} ranks "
+            f"batch {self.world_size * self.share} = {self.world_size} ranks "
             f"x {self.micro_batch} windows x {self.accumulation}"
         )
 
@@ -109,6 +116,10 @@ def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
         (
             config.cuda_graphs and strategy != "single",
             f"train.cuda_graphs: only with single, not with {strategy}",
+        ),
+        (
+            strategy == "fsdp2" and config.out_of_memory == "retry",
+            "train.out_of_memory: retry is for single and ddp, not for fsdp2",
         ),
         (config.cuda_graphs and facts.device == "cpu", "train.cuda_graphs: needs a GPU"),
         (

@@ -74,6 +74,14 @@ class Session:
         """What a rank does in a pass of `step`: in those of its first one, a compiled model compiles."""
         return "compile" if self.config.compile != "off" and step == self.start else usual
 
+    def with_micro_batch(self, size: int) -> Session:
+        """The same training, computing so many windows at once, a divisor of a rank's share."""
+        self.loader.close()
+        plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
+        order = replace(self.order, accumulation=plan.accumulation)
+        loader = make_loader(self.task, order, self.config, self.ranks.device)
+        return replace(self, plan=plan, order=order, loader=loader)
+
     def save(self, step: int, loss: float | None, *, durable: bool) -> None:
         """A checkpoint of the state after `step` steps is on its way; when `durable`, it is on the disk."""
         self.checkpoints.save(self._record(step, loss), self.tensors(), durable=durable)
@@ -81,6 +89,24 @@ class Session:
     def tensors(self) -> dict[str, Tensor]:
         """All that is trained, by name."""
         return tensors_of(self.operator, [self.optimizer], self.ema.state_dict() if self.ema else None)
+
+    def write_plan(self) -> None:
+        """The supervisor reads there with how much less to start again."""
+        if self.ranks.rank.is_first:
+            write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
+
+    def introduce(self) -> None:
+        """Writes and says how this start trains."""
+        self.write_plan()
+        if not self.ranks.rank.is_first:
+            return
+        size = sum(parameter.numel() for parameter in self.operator.parameters())
+        begin = f"resumes after step {self.start}" if self.start else "begins"
+        print(
+            f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
+            f"{size:,} parameters, {self.config.steps} steps, {way_of(self.task, self.config)}",
+            flush=True,
+        )
 
     def _record(self, step: int, loss: float | None) -> Record:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
@@ -110,7 +136,8 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     operator = _operator(config, task)
     plan = _plan(ranks, config, space, operator)
     task.place(device)
-    model = _spread(operator, config, plan, task, device)
+    strategy = _strategy(config, plan)
+    model = _spread(operator, config, strategy, task, device)
     order = _order(config, plan, space, ranks.rank)
     session = Session(
         job=job,
@@ -123,7 +150,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         loader=make_loader(task, order, config, device),
         operator=operator,
         model=model,
-        strategy=STRATEGIES[plan.strategy],
+        strategy=strategy,
         optimizer=make_optimizer(operator, config.optim),
         schedule=Schedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
@@ -132,10 +159,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         clock=StepClock(device),
         wandb_id=job.run_id,
     )
-    session = _resume(session)
-    if ranks.rank.is_first:
-        _introduce(session)
-    return session
+    return _resume(session)
 
 
 def _space(config: TrainConfig, task: Task) -> Space:
@@ -191,13 +215,18 @@ def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: LatentOpera
     return everywhere[0]
 
 
+def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
+    """What may be done again is done by the bare model: nothing is sent before all ranks are through."""
+    return STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
+
+
 def _spread(
-    operator: LatentOperator, config: TrainConfig, plan: Plan, task: Task, device: torch.device
+    operator: LatentOperator, config: TrainConfig, strategy: Strategy, task: Task, device: torch.device
 ) -> nn.Module:
     """The operator within its objective: with weights, on its device, spread over the ranks."""
     objective = UnrollLoss(operator)
     prepare(objective, config)
-    model = STRATEGIES[plan.strategy].wrap(objective, config, device)
+    model = strategy.wrap(objective, config, device)
     operator.normalise_by(*task.train.moments())
     return model
 
@@ -230,15 +259,3 @@ def _resume(session: Session) -> Session:
         session.scaler.load_state_dict(record.scaler)
     wandb_id = record.made_by.get("wandb", session.wandb_id)
     return replace(session, start=record.step, loss=record.loss, wandb_id=wandb_id)
-
-
-def _introduce(session: Session) -> None:
-    config, plan = session.config, session.plan
-    write_json(session.ranks.rank.box / layout.PLAN, asdict(plan))
-    size = sum(parameter.numel() for parameter in session.operator.parameters())
-    begin = f"resumes after step {session.start}" if session.start else "begins"
-    print(
-        f"training {begin}: {plan.world_size} ranks on {session.ranks.device.type}, {plan}, "
-        f"{size:,} parameters, {config.steps} steps, {way_of(session.task, config)}",
-        flush=True,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.distributed as torch_dist
@@ -19,11 +19,31 @@ def take_step(
     session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat
 ) -> tuple[Tensor, Tensor]:
     """(loss on this rank's share, norm of the whole gradient), still on the device. `step` counts from 0."""
+    loss = learn(session, step, micro_batches, heart)
+    return loss, update(session, step, heart)
+
+
+def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
+    """This rank's windows of one step, a micro-batch at a time."""
+    for number in range(session.plan.accumulation):
+        heart.beat(step, "data")
+        with session.clock.waiting_for_data():
+            windows = session.loader.read(step, number)
+        yield windows
+
+
+def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat) -> Tensor:
+    """The loss on this rank's share; the parameters have its gradient, averaged over the ranks."""
     session.optimizer.zero_grad(set_to_none=not session.config.cuda_graphs)
     losses = [
         _learn(session, step, windows, heart, last=number == session.plan.accumulation)
         for number, windows in enumerate(micro_batches, start=1)
     ]
+    return torch.stack(losses).mean()
+
+
+def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
+    """The norm of the gradient that the parameters have; they follow it."""
     heart.beat(step, "optimizer")
     session.scaler.unscale_(session.optimizer)
     norm = clip(session)
@@ -32,7 +52,7 @@ def take_step(
     session.scaler.update()
     if session.ema:
         session.ema.update()
-    return torch.stack(losses).mean(), norm
+    return norm
 
 
 def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, last: bool) -> Tensor:

@@ -15,11 +15,10 @@ from trainer import data, layout
 from trainer.config import TrainConfig
 from trainer.dist import Ranks
 from trainer.heartbeat import Heartbeat
-from trainer.loop import micro_batches
 from trainer.rank import read_job
 from trainer.records import read_as
 from trainer.session import Session, set_up
-from trainer.step import take_step
+from trainer.step import micro_batches, take_step
 
 STEPS = 20
 

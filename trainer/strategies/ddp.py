@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainer.config import TrainConfig
 from trainer.models.weights import materialise
 from trainer.objective import UnrollLoss
-from trainer.strategies.strategy import Strategy
+from trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
@@ -25,8 +25,15 @@ def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn
     )
 
 
-def passes(model: DistributedDataParallel, last: bool) -> AbstractContextManager:
-    return nullcontext() if last else model.no_sync()
+def passes(model: nn.Module, last: bool) -> AbstractContextManager:
+    if last or not isinstance(model, DistributedDataParallel):
+        return nullcontext()
+    return model.no_sync()
 
 
-DDP = Strategy(wrap=wrap, passes=passes, sharded=False)
+def rehearsal(model: DistributedDataParallel, ask: Ask) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
+    """The bare model: a wrapper could not be used again after an error in its backward pass."""
+    return nullcontext(model.module)
+
+
+DDP = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, sharded=False)

@@ -10,13 +10,20 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 
 from trainer.config import TrainConfig
 from trainer.models.weights import materialise
 from trainer.objective import UnrollLoss
 from trainer.precision import DTYPES
-from trainer.strategies.strategy import Strategy
+from trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:
@@ -71,4 +78,52 @@ def passes(model: UnrollLoss, last: bool) -> Iterator[None]:
         hook.remove()
 
 
-FSDP2 = Strategy(wrap=wrap, passes=passes, sharded=True)
+@contextmanager
+def rehearsal(model: UnrollLoss, ask: Ask) -> Iterator[UnrollLoss]:
+    """All messages of FSDP2 go through hooks that ask first, when the buffers are there."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for unit in units:
+        unit.set_custom_all_gather(_AskedAllGather(ask))
+        unit.set_custom_reduce_scatter(_AskedReduceScatter(ask))
+    try:
+        yield model
+    finally:
+        for unit in units:
+            unit.set_custom_all_gather(DefaultAllGather())
+            unit.set_custom_reduce_scatter(DefaultReduceScatter())
+        model.operator.reset_iter_state()
+        _forget_gradients(units)
+
+
+def _forget_gradients(units: list[FSDPModule]) -> None:
+    """Those of whole parameters, which a backward pass that failed leaves behind.
+
+    `reset_iter_state` of torch 2.13 forgets them, and they would be added to the next ones.
+    """
+    for unit in units:
+        for group in unit._get_fsdp_state()._fsdp_param_groups:
+            for parameter in group.fsdp_params:
+                parameter.unsharded_accumulated_grad = None
+                if hasattr(parameter, "_unsharded_param"):
+                    parameter._unsharded_param.grad = None
+
+
+class _AskedAllGather(DefaultAllGather):
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def __call__(self, *buffers: Any, **options: Any) -> torch_dist.Work | None:
+        self._ask()
+        return super().__call__(*buffers, **options)
+
+
+class _AskedReduceScatter(DefaultReduceScatter):
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def __call__(self, *buffers: Any, **options: Any) -> torch_dist.Work | None:
+        self._ask()
+        return super().__call__(*buffers, **options)
+
+
+FSDP2 = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, sharded=True)

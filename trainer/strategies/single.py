@@ -10,7 +10,7 @@ from torch import nn
 from trainer.config import TrainConfig
 from trainer.models.weights import materialise
 from trainer.objective import UnrollLoss
-from trainer.strategies.strategy import Strategy
+from trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:
@@ -27,4 +27,8 @@ def passes(model: nn.Module, last: bool) -> AbstractContextManager:  # noqa: ARG
     return nullcontext()
 
 
-SINGLE = Strategy(wrap=wrap, passes=passes, sharded=False)
+def rehearsal(model: nn.Module, ask: Ask) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
+    return nullcontext(model)
+
+
+SINGLE = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, sharded=False)

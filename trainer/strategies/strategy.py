@@ -12,6 +12,9 @@ from torch import nn
 from trainer.config import TrainConfig
 from trainer.objective import UnrollLoss
 
+Ask = Callable[[], None]
+"""Called before a message to other ranks; raises when one of them has failed and will not take part."""
+
 Wrap = Callable[[UnrollLoss, TrainConfig, torch.device], nn.Module]
 
 
@@ -23,5 +26,8 @@ class Strategy:
     """The model to train: weights drawn, on its device, spread over the ranks. It comes without memory."""
     passes: Callable[[nn.Module, bool], AbstractContextManager]
     """Around the passes of a micro-batch: in the last one of a step, once, the ranks exchange gradients."""
+    rehearsal: Callable[[nn.Module, Ask], AbstractContextManager[nn.Module]]
+    """The model, to try passes that may fail on any rank: it sends nothing, or asks before each message.
+    What a failed pass leaves in it is gone at the end."""
     sharded: bool
     """True when a rank holds a part of each parameter only."""
