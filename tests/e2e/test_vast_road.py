@@ -32,9 +32,9 @@ def losses(outputs: Path) -> list[tuple[int, float]]:
 
 
 def told(outputs: Path) -> list[str]:
-    """What the ranks said of their steps, without what depends on the hour and the load."""
+    """What the ranks said of their steps, without what depends on the hour and the load: also the order."""
     log = (outputs / "run.log").read_text()
-    return re.findall(r"rank0 (step \d+/\d+  loss \S+|checkpoint \S+ saved|rollout nRMSE \S+)", log)
+    return sorted(re.findall(r"rank0 (step \d+/\d+  loss \S+|checkpoint \S+ saved|rollout nRMSE \S+)", log))
 
 
 def names(outputs: Path) -> set[str]:
