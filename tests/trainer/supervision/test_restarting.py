@@ -86,11 +86,12 @@ def test_what_never_fits_ends_when_a_single_window_does_not(train: Train) -> Non
 
 def test_a_stop_before_the_next_start_is_the_end(train: Train) -> None:
     run = train({"what": "SIGKILL", "where": "forward", "step": 0, "rank": 0, "attempts": 9}, ranks=1)
-    eventually(lambda: run.log().count("was ended by SIGKILL") == 2)
+    eventually(lambda: run.log().count("was ended by SIGKILL") == 2 or run.process.exitcode is not None)
     (run.box / layout.STOP).write_text("time_limit\n")
     outcome = run.outcome()
 
-    assert (outcome.reason, outcome.stop_cause, len(outcome.attempts)) == ("stopped", "time_limit", 2)
+    seen = (outcome.reason, outcome.stop_cause, len(outcome.attempts))
+    assert seen == ("stopped", "time_limit", 2), run.log()
     assert outcome.detail.startswith("asked to stop (time_limit) before it was started again, after: rank 0")
 
 
