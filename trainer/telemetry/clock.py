@@ -53,7 +53,7 @@ class StepClock:
 
     def begin(self) -> None:
         """A step begins."""
-        self._began = self._met = self._stamps.take()
+        self._began, self._met = self._stamps.take(), None
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
@@ -64,11 +64,13 @@ class StepClock:
 
     def meet(self) -> None:
         """From here on, in this step, this rank waits for the others: it has worked alone so far."""
-        self._met = self._stamps.take()
+        if self._met is None:
+            self._met = self._stamps.take()
 
     def end(self) -> None:
         """The step is over."""
-        self._pending.append((self._began, self._met, self._stamps.take()))
+        ended = self._stamps.take()
+        self._pending.append((self._began, self._met or ended, ended))
 
     def look(self) -> StepTimes | None:
         """The times up to now; None before a step has passed."""

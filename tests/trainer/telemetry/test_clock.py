@@ -44,3 +44,13 @@ def test_what_was_told_is_told_once_and_the_percentiles_remember() -> None:
     assert times.data_wait == 0
     assert times.step_p50_s >= 0.02
     assert clock.alone_s() == pytest.approx(0.0)
+
+
+def test_the_work_alone_ends_where_a_rank_first_waits_for_others() -> None:
+    clock = StepClock(torch.device("cpu"))
+    clock.begin()
+    clock.meet()
+    time.sleep(0.02)
+    clock.meet()
+    clock.end()
+    assert clock.alone_s() < 0.01
