@@ -72,10 +72,11 @@ def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
 
 def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
     """The evidence when the supervisor itself could not do its work."""
+    alone = isinstance(error, LinkError)
     return Outcome(
         kind="train" if job and job.train else "command",
-        reason="communication" if isinstance(error, LinkError) else "error",
-        detail=f"the supervisor failed: {type(error).__name__}: {error}",
+        reason="communication" if alone else "error",
+        detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
         started_at=started_at,
         ended_at=time.time(),
         world_size=job.ranks if job else 0,

@@ -125,8 +125,8 @@ class Link:
 
     @property
     def ended(self) -> bool:
-        """Every other node's ranks have ended, or nobody can know."""
-        return all(node in self.lost or self._has_ended(node) for node in self._elsewhere)
+        """The ranks of every other node that ever came have ended, or nobody can know."""
+        return all(node in self.lost or self._has_ended(node) for node in self.others)
 
     @property
     def failing(self) -> bool:

@@ -116,6 +116,14 @@ def test_a_node_of_another_run_does_not_join(join: Join) -> None:
     assert not other.complete
 
 
+def test_nobody_waits_for_a_node_that_never_came(join: Join) -> None:
+    host = join(0, 2)
+    host.meet(within_s=60.0, given_up=lambda: True)
+    host.tell(stop_cause="stopped")
+    host.wait_until_ended()
+    assert host.ended and not host.complete
+
+
 def test_one_node_has_nobody_to_wait_for() -> None:
     with Link(place=Place(), run_id="calm-heron") as link:
         link.meet(within_s=0.0, given_up=lambda: False)
