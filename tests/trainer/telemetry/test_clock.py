@@ -28,8 +28,9 @@ def test_a_clock_knows_the_step_the_wait_for_data_and_the_work_alone() -> None:
     step(clock, data_s=0.01, alone_s=0.1, together_s=0.01)
     times = clock.look()
     assert times is not None
-    assert 0.04 <= times.step_p50_s < 0.1 <= times.step_p99_s
-    assert 0.05 < times.data_wait < 0.25
+    assert 0.04 <= times.step_p50_s <= times.step_p99_s
+    assert times.step_p99_s >= 0.12
+    assert 0 < times.data_wait < 1
     assert clock.alone_s() >= (3 * 0.03 + 0.11) / 4
 
 
@@ -53,4 +54,6 @@ def test_the_work_alone_ends_where_a_rank_first_waits_for_others() -> None:
     time.sleep(0.02)
     clock.meet()
     clock.end()
-    assert clock.alone_s() < 0.01
+    times = clock.look()
+    assert times is not None
+    assert times.step_p50_s - clock.alone_s() >= 0.02
