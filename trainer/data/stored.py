@@ -6,13 +6,12 @@ disk    each process that reads opens the files itself, whatever their chunks or
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,11 +41,11 @@ class StoredTrajectories:
         self.points = points
         self.conditions = torch.tensor([part.conditions for part in parts for _ in range(part.count)])
         self._parts = parts
-        self._ends = list(accumulate(part.count for part in parts))
-        self._open: dict[Path, Any] = {}
+        self._firsts = np.cumsum([0, *(part.count for part in parts)])
+        self._open: list[pdebench.Fields] = []
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return int(self._firsts[-1])
 
     def moments(self) -> tuple[float, float]:
         """The mean and the standard deviation of all values. Raises DataError when one is not finite."""
@@ -55,35 +54,33 @@ class StoredTrajectories:
     def read(self, picks: Picks) -> Tensor:
         """(B, U + 1, X): the windows, in memory."""
         fields = torch.empty(*picks.frames.shape, self.points)
-        length = picks.frames.shape[1]
+        length, stored = picks.frames.shape[1], self._stored()
+        part = np.searchsorted(self._firsts, picks.trajectory, side="right") - 1
+        row = picks.trajectory - self._firsts[part]
         # As plain numbers: indexing is quicker with them.
-        wanted = zip(
-            picks.trajectory.tolist(), picks.frames[:, 0].tolist(), picks.shift.tolist(), strict=True
-        )
-        for window, (trajectory, first, shift) in zip(fields.numpy(), wanted, strict=True):
-            part = bisect_right(self._ends, trajectory)
-            row = trajectory - self._ends[part] + self._parts[part].count
-            block = self._fields(self._parts[part].path)[row, first : first + length]
+        places = zip(*(each.tolist() for each in (part, row, picks.frames[:, 0], picks.shift)), strict=True)
+        for window, (p, r, first, shift) in zip(fields.numpy(), places, strict=True):
+            block = stored[p][r, first : first + length]
             window[:, shift:] = block[:, : self.points - shift]
             window[:, :shift] = block[:, self.points - shift :]
         return fields
 
     def _chunks(self) -> Iterator[Tensor]:
-        for part in self._parts:
-            fields = self._fields(part.path)
+        for part, fields in zip(self._parts, self._stored(), strict=True):
             for first in range(0, part.count, _CHUNK):
                 chunk = fields[first : min(first + _CHUNK, part.count)]
                 pdebench.check_finite(part.path, chunk, first)
                 yield torch.tensor(chunk)
 
-    def _fields(self, path: Path) -> pdebench.Fields:
-        if path not in self._open:
-            self._open[path] = pdebench.view(path, mapped=self.keep == "host")
-        return self._open[path]
+    def _stored(self) -> list[pdebench.Fields]:
+        """The fields of each part; this process has the files open from now on."""
+        if not self._open:
+            self._open = [pdebench.view(part.path, mapped=self.keep == "host") for part in self._parts]
+        return self._open
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: it opens the files itself, and no tensor goes there through `/dev/shm`."""
-        return vars(self) | {"_open": {}, "conditions": self.conditions.numpy()}
+        return vars(self) | {"_open": [], "conditions": self.conditions.numpy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
