@@ -65,11 +65,13 @@ def next_start(
         return End(why=why_not)
     world_size = world_size_on(job, healthy)
     if world_size is None:
-        return End(why=f"{len(healthy or ())} GPUs answer, too few for this job's {job.ranks} ranks")
-    halves = cause == "out_of_memory" and job.train is not None
-    micro_batch = (history[-1].micro_batch or 0) // 2 if halves else last.micro_batch
-    fewer = () if healthy is None or world_size == job.ranks else tuple(healthy[:world_size])
-    start = Start(attempt=last.attempt + 1, world_size=world_size, micro_batch=micro_batch, gpus=fewer)
+        return End(why=f"{len(healthy or ())} GPU(s) answer, too few for this job's {job.ranks} ranks")
+    start = Start(
+        attempt=last.attempt + 1,
+        world_size=world_size,
+        micro_batch=_micro_batch(job, history[-1], last, world_size),
+        gpus=() if healthy is None or world_size == job.ranks else tuple(healthy[:world_size]),
+    )
     return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
 
 
@@ -91,6 +93,13 @@ def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
     if job.train is None:  # a program of the user's own may count on its ranks
         return None
     return next((size for size in range(len(healthy), 0, -1) if job.train.batch % size == 0), None)
+
+
+def _micro_batch(job: Job, ended: Attempt, last: Start, world_size: int) -> int | None:
+    """What a rank may compute at once: what is known to fit, once something did not, or each has more to do."""
+    if ended.reason == "oom" and job.train is not None:
+        return (ended.micro_batch or 0) // 2
+    return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
 
 
 def _used_up(job: Job, history: Sequence[Attempt], cause: str) -> str | None:

@@ -116,19 +116,22 @@ def test_a_training_that_must_not_be_changed_ends_when_it_does_not_fit() -> None
 
 
 def test_when_gpus_have_failed_the_most_that_divides_the_batch_goes_on_with_those_that_answer() -> None:
-    four = training(ranks=4, gpus=4, train={"batch": 8})
-    start = restarted(ended("device"), job=four, healthy=("GPU-a", "GPU-c", "GPU-d")).start
-    assert (start.world_size, start.gpus) == (2, ("GPU-a", "GPU-c"))
-    assert restarted(ended("device"), job=four, healthy=("a", "b", "c", "d")).start == Start(
+    job = training(ranks=4, gpus=4, train={"batch": 8})
+    four, three = ("GPU-a", "GPU-b", "GPU-c", "GPU-d"), ("GPU-a", "GPU-c", "GPU-d")
+    last = Start(world_size=4)
+    assert restarted(ended("device"), job=job, last=last, healthy=four).start == Start(
         attempt=1, world_size=4
     )
-    assert why_not(ended("device"), job=four, healthy=()) == "0 GPUs answer, too few for this job's 4 ranks"
+    fewer = restarted(ended("device", micro_batch=2), job=job, last=last, healthy=three).start
+    assert (fewer.world_size, fewer.gpus) == (2, ("GPU-a", "GPU-c"))
+    assert fewer.micro_batch == 2  # that much fits: not the four of a rank's larger share
+    assert why_not(ended("device"), job=job, healthy=()) == "0 GPU(s) answer, too few for this job's 4 ranks"
 
 
 def test_a_users_own_program_has_all_its_ranks_or_none() -> None:
     job = read_as(Job, job_of(gpus=2, restarts={"host": 1}))
     assert why_not(ended("device"), job=job, healthy=("GPU-a",)) == (
-        "1 GPUs answer, too few for this job's 2 ranks"
+        "1 GPU(s) answer, too few for this job's 2 ranks"
     )
 
 
