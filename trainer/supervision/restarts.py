@@ -96,7 +96,7 @@ def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
 
 
 def _micro_batch(job: Job, ended: Attempt, last: Start, world_size: int) -> int | None:
-    """What a rank may compute at once: what is known to fit, once something did not, or each has more to do."""
+    """What is known to fit a rank, once something did not, or each rank has more to do."""
     if ended.reason == "oom" and job.train is not None:
         return (ended.micro_batch or 0) // 2
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
