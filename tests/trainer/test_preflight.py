@@ -49,7 +49,9 @@ esac
 """As of the driver 550, shortened; its second GPU has a faulty row of memory."""
 
 
-def preflight(box: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def preflight(
+    box: Path, *arguments: str, python: tuple[str, ...] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
     (box / "run").mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
         "VASTRUN_BOX": str(box),
@@ -59,7 +61,7 @@ def preflight(box: Path, *arguments: str, **variables: str) -> subprocess.Comple
         "VASTRUN_RANKS": "2",
         **variables,
     }
-    command = [sys.executable, "-m", "trainer.preflight", *arguments]
+    command = [sys.executable, *python, "-m", "trainer.preflight", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -190,8 +192,21 @@ def test_two_ranks_all_reduce_and_what_was_found_is_kept(tmp_path: Path) -> None
     assert [trial["fault"] for trial in kept["trials"]] == [None]
 
 
-@pytest.mark.torch
 def test_a_torch_without_cuda_is_the_image_s_fault_and_never_falls_back_to_the_cpu(tmp_path: Path) -> None:
     finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2")
     assert (finished.returncode, finished.stdout) == (78, "")
-    assert "is built for the CPU only: take an image with CUDA" in finished.stderr
+    assert finished.stderr == "torch is built for the CPU only: take an image with CUDA\n"
+
+
+def test_what_set_up_commands_may_still_install_is_no_fault_before(tmp_path: Path) -> None:
+    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", VASTRUN_SETUP="1")
+    assert finished.returncode == 0
+    assert "unless set-up installs it; the ranks are not tried" in finished.stdout
+
+
+def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
+    finished = preflight(tmp_path, "comm", python=("-S",), PYTHONPATH=str(Path(layout.__file__).parents[1]))
+    assert (finished.returncode, finished.stderr) == (
+        78,
+        "torch is not installed: take an image that has it\n",
+    )

@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 
 from trainer.preflight.machine import Needs, description, look_at_machine, refusals, warnings
+from trainer.preflight.torch_build import torch_fault
+
+_EXIT_UNFIT_IMAGE = 78
 
 _USAGE = "usage: python -m trainer.preflight machine|comm   (in a box: VASTRUN_BOX is its folder)"
 
@@ -23,10 +26,7 @@ def main(arguments: list[str]) -> int:
         return 2
     if arguments == ["machine"]:
         return _check_machine(Path(box))
-    from trainer.preflight.comm import check_communication  # needs torch, which takes seconds
-
-    ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
-    return check_communication(Path(box), ranks, "nccl" if gpus else "gloo")
+    return _check_communication(Path(box))
 
 
 def _check_machine(box: Path) -> int:
@@ -45,6 +45,20 @@ def _check_machine(box: Path) -> int:
     for line in faults:
         print(line, file=sys.stderr)
     return 1 if faults else 0
+
+
+def _check_communication(box: Path) -> int:
+    ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
+    fault = torch_fault(gpus=gpus)
+    if fault and os.environ["VASTRUN_SETUP"] != "0":
+        print(f"{fault}, unless set-up installs it; the ranks are not tried before that")
+        return 0
+    if fault:
+        print(fault, file=sys.stderr)
+        return _EXIT_UNFIT_IMAGE
+    from trainer.preflight.comm import check_communication  # imports torch, which takes seconds
+
+    return check_communication(box, ranks, "nccl" if gpus else "gloo")
 
 
 if __name__ == "__main__":

@@ -7,14 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
-
 from trainer import layout
 from trainer.preflight.all_reduce import MEGABYTES, all_reduce
 from trainer.preflight.forked import Forked, run_forked
 from trainer.records import write_json
-
-EXIT_UNFIT_IMAGE = 78
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +46,6 @@ _LEAST_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
 
 def check_communication(box: Path, ranks: int, backend: str) -> int:
     """The exit status of the step. `run/preflight.json` says what was tried and what the training gets."""
-    if backend == "nccl" and torch.version.cuda is None:
-        print(
-            f"torch {torch.__version__} is built for the CPU only: take an image with CUDA", file=sys.stderr
-        )
-        return EXIT_UNFIT_IMAGE
     name = f"all-reduce {ranks} ranks {backend}"
 
     def attempt(way: Way) -> Trial:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import shutil
 import tempfile
 import time
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from trainer.preflight.kernel_log import HARDWARE, LASTING, Xid, read_xids
 from trainer.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
+from trainer.preflight.torch_build import Version, torch_cuda
 
 _SHM = Path("/dev/shm")
 _SHM_MIB = 1024
@@ -23,8 +22,6 @@ _OTHERS_MIB = 1024
 _SLOW_DISK_MB_PER_S = 50.0
 _WRITE_MB = 256
 _WRITE_S = 1.0
-
-Version = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +68,7 @@ def _with_gpus(machine: Machine, box: Path) -> Machine:
         gpus=gpus,
         xids=read_xids(),
         driver_cuda=driver_cuda(),
-        torch_cuda=_torch_cuda(),
+        torch_cuda=torch_cuda(),
         disk_mb_per_s=_write_speed(box) if machine.free_mib >= _FREE_MIB else None,
     )
 
@@ -165,16 +162,6 @@ def _cpu() -> str:
     gib = int(memory[1]) >> 20 if memory else 0
     cores = len(os.sched_getaffinity(0))
     return f"CPU {model[1] if model else 'unknown'}, {cores} cores, {gib} GiB of memory"
-
-
-def _torch_cuda() -> Version | None:
-    """The CUDA that torch was built for, without the seconds that its import takes."""
-    found = find_spec("torch")
-    if found is None or found.origin is None:
-        return None
-    cuda = runpy.run_path(str(Path(found.origin).with_name("version.py"))).get("cuda")
-    major, _, minor = (cuda or "").partition(".")
-    return (int(major), int(minor or 0)) if major.isdigit() else None
 
 
 def _write_speed(box: Path) -> float:
