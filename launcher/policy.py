@@ -83,7 +83,8 @@ def gpu_seconds(run: Run, now: float) -> float:
 def metered(run: Run, machine: Instance, now: float) -> Meter:
     """The run's meter after this look at its machine."""
     meter = _metered_idle(run, machine, now) if machine.idle else _metered_running(run, machine, now)
-    return replace(meter, down_gb=max(meter.down_gb, machine.down_gb), up_gb=max(meter.up_gb, machine.up_gb))
+    down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
+    return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None)
 
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
@@ -160,12 +161,12 @@ def rented_at(run: Run, machine: Instance, now: float) -> float:
     return min(max(run.rented_at or now, machine.rented_at), now)
 
 
-def released_at(run: Run, lease_life_s: float, agreed_at: float, *, found: bool) -> float:
-    """When the machine stopped costing: as its end was agreed to, or by its lease before we looked."""
-    if found or run.rented_at is None:
-        return agreed_at
+def released_at(run: Run, lease_life_s: float, looked_at: float) -> float:
+    """When a machine that is gone stopped costing: as its end was agreed to, else by its lease."""
+    if run.meter.given_back_at is not None or run.rented_at is None:
+        return run.meter.given_back_at or looked_at
     armed_at = run.meter.began_at or run.rented_at + BOOT_S
-    return min(agreed_at, armed_at + lease_life_s + LIMIT_SLACK_S)
+    return min(looked_at, armed_at + lease_life_s + LIMIT_SLACK_S)
 
 
 def lease_ends_at(run: Run, lease: Lease) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from launcher import policy
-from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.errors import GoneError, ProviderError, StorageError, UnreachableError
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
 from launcher.flow.trip import End, Trip
@@ -112,14 +114,16 @@ def destroy(trip: Trip) -> End:
     machines = trip.machines()
     for machine in machines:
         trip.tools.provider.destroy(machine.id)
-    agreed_at = trip.now()
+    if machines:
+        _note_given_back(trip)
+    looked_at = trip.now()
     if not trip.is_gone():
         return End(result=Result.FAILED, detail="the machine is still there")
     if not machines and trip.run.instance_id is None:
         trip.save(rented_at=None)
     elif trip.run.offer is not None:
         life_s = policy.lease_of(trip.spec, trip.run.offer).life_s
-        trip.save(released_at=policy.released_at(trip.run, life_s, agreed_at, found=bool(machines)))
+        trip.save(released_at=policy.released_at(trip.run, life_s, looked_at))
     trip.tell("the machine is gone, seen twice" if machines else "there is no machine, seen twice")
     return _OK
 
@@ -133,6 +137,12 @@ STEPS: Mapping[Phase, Callable[[Trip], End | None]] = {
     Phase.COLLECT: collect,
     Phase.DESTROY: destroy,
 }
+
+
+def _note_given_back(trip: Trip) -> None:
+    # A disk that is full must not keep the launcher from the proof that the machine is gone.
+    with suppress(StorageError):
+        trip.save(meter=replace(trip.run.meter, given_back_at=trip.now()))
 
 
 def _tell_noise(trip: Trip) -> None:

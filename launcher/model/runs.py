@@ -42,6 +42,8 @@ class Meter:
     down_gb: float = 0.0
     up_gb: float = 0.0
     """Traffic, as the provider last counted it."""
+    given_back_at: float | None = None
+    """When the provider last agreed to end it; whether it did is for a later look to say."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -267,3 +267,27 @@ def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: f
 
     assert run.cause is None, run.detail
     assert world.rented() == 0
+
+
+def test_a_launcher_killed_between_the_destroy_and_its_proof_does_not_make_the_run_dearer(
+    tmp_path: Path,
+) -> None:
+    calm = World(folder(tmp_path, "calm"))
+    calm.launch()
+    proofs = 2
+
+    world = World(folder(tmp_path, "killed"))
+    nth = calm.plan.calls["provider.instances"] - proofs + 1
+    world.expect(Fault(verb="provider.instances", nth=nth, moment="before", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    assert world.rented() == 0
+    world.pass_time(3600)
+    run = world.resume()
+
+    assert policy.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.01)
+
+
+def folder(parent: Path, name: str) -> Path:
+    (parent / name).mkdir()
+    return parent / name
