@@ -20,9 +20,9 @@ from trainer.loading import Loader, make_loader
 from trainer.sampling.windows import Order, Space
 
 ROUNDS = 15
-STEPS = 40
+STEPS = 20
 # Windows of 128 KiB: 4 frames of 8192 points.
-BATCH, UNROLL = 32, 3
+BATCH, UNROLL = 64, 3
 DATA = DataConfig(betas=(0.4, 1.0), train=64, test=1, points=8192, frames=21)
 CPU = torch.device("cpu")
 
