@@ -27,7 +27,7 @@ def main() -> None:
     runs = {
         "startup": startup.run,
         **{name: partial(throughput.run, name) for name in throughput.CLAIMS},
-        "others": throughput.run_others,
+        "frameworks": throughput.run_frameworks,
         "overhead": overhead.run,
         "telemetry": telemetry.run,
         "checkpoints": checkpoints.run,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
@@ -40,9 +41,11 @@ def _replicated(objective: UnrollLoss) -> nn.Module:
 
 
 def _sharded(objective: UnrollLoss) -> nn.Module:
+    device = next(objective.parameters()).device
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for block in objective.operator.blocks:
-        fully_shard(block)
-    fully_shard(objective.operator)
+        fully_shard(block, mesh=mesh)
+    fully_shard(objective.operator, mesh=mesh)
     return objective
 
 

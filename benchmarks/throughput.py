@@ -13,6 +13,8 @@ from pathlib import Path
 from benchmarks.agreements import shares
 from benchmarks.box import config, prepare, train_by_hand, train_with_vastrun
 from benchmarks.figures import Pair, rounds_of, show
+from trainer.config import DataConfig, ModelConfig
+from trainer.supervision.gpus import healthy_gpus
 
 ROUNDS = 4
 STEPS = 130
@@ -26,7 +28,10 @@ MEMORY_STEPS = 3
 MEMORY_BATCH = 512
 """So many that what they need is far more than what the programs themselves take."""
 
-OTHERS = ("lightning", "accelerate")
+ON_GPUS = {"model": ModelConfig(dim=512, depth=8, heads=8), "data": DataConfig(points=256)}
+"""Of what would take too long on a CPU, and no time at all on a GPU with the usual model."""
+
+FRAMEWORKS = ("lightning", "accelerate")
 
 Train = Callable[[Path], list[dict[str, float]]]
 
@@ -54,38 +59,42 @@ def run(strategy: str) -> None:
         boxes = Boxes(Path(root), claim)
         rounds = _speeds(boxes, [train_with_vastrun, train_by_hand])
         speed = Pair(ours=[ours for ours, _ in rounds], theirs=[bare for _, bare in rounds])
-        title = f"{strategy} x{claim.ranks}"
-        show(title, speed, "steps/s", f"{speed.ratio:.3f} of a bare loop (at least {claim.at_least})")
+        show("  speed", speed, "steps/s", f"{speed.ratio:.3f} of a bare loop (at least {claim.at_least})")
         memory = Pair(ours=[_peak_mib(boxes, train_with_vastrun)], theirs=[_peak_mib(boxes, train_by_hand)])
         show("  peak memory", memory, "MiB", f"{memory.ratio:.3f} times (at most {MEMORY})")
         if claim.ranks > 1:
             _tell_agreements(boxes, step_s=1 / statistics.median(speed.ours))
 
 
-def run_others() -> None:
+def run_frameworks() -> None:
     """A table: beside Lightning and accelerate, with DDP."""
-    others = {name: partial(train_by_hand, program=f"benchmarks.in_{name}") for name in OTHERS}
+    programs = [partial(train_by_hand, program=f"benchmarks.in_{name}") for name in FRAMEWORKS]
     with tempfile.TemporaryDirectory() as root:
-        rounds = _speeds(Boxes(Path(root), CLAIMS["ddp"]), [train_with_vastrun, *others.values()])
+        rounds = _speeds(Boxes(Path(root), CLAIMS["ddp"]), [train_with_vastrun, *programs])
     ours, *theirs = zip(*rounds, strict=True)
-    for name, speeds in zip(others, theirs, strict=True):
+    for name, speeds in zip(FRAMEWORKS, theirs, strict=True):
         speed = Pair(ours=ours, theirs=speeds)
-        show("ddp x2", speed, "steps/s", f"{speed.ratio:.3f} of {name}", theirs=name)
+        show("  speed", speed, "steps/s", f"{speed.ratio:.3f} of {name}", theirs=name)
 
 
 class Boxes:
-    """Makes new boxes for a claim's trainings."""
+    """Makes new boxes for a claim's trainings: on GPUs when every rank can have one."""
 
     def __init__(self, root: Path, claim: Claim) -> None:
         self._root = root
         self._claim = claim
         self._numbers = itertools.count()
+        self._gpus = claim.ranks if len(healthy_gpus() or ()) >= claim.ranks else 0
+        print(f"{claim.strategy} x{claim.ranks}, on {'GPUs' if self._gpus else 'the CPU'}:", flush=True)
 
     def new(self, steps: int = STEPS, batch: int = BATCH) -> Path:
         """`batch`: windows of each rank."""
         claim = self._claim
         job = replace(config(steps), strategy=claim.strategy, batch=batch * claim.ranks)
-        return prepare(self._root / f"box-{next(self._numbers)}", job, ranks=claim.ranks)
+        if self._gpus:
+            job = replace(job, **ON_GPUS)
+        folder = self._root / f"box-{next(self._numbers)}"
+        return prepare(folder, job, ranks=claim.ranks, gpus=self._gpus)
 
 
 def _speeds(boxes: Boxes, trainings: Sequence[Train]) -> list[list[float]]:
