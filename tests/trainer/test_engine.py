@@ -1,4 +1,4 @@
-"""One training, spread in every way: the same first weights, gradients and losses."""
+"""The engine of a training: its memory, its average, its messages, its refusals."""
 
 from __future__ import annotations
 
@@ -14,122 +14,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer import engine
 from tests.trainer.conftest import SMALL, together
-from tests.trainer.engine import Curve
-from trainer import data, layout
 from trainer.dist import Ranks
 from trainer.errors import ConfigError
 from trainer.evaluate import evaluate
 from trainer.heartbeat import Heartbeat
-from trainer.models.latent_operator import LatentOperator
 from trainer.step import micro_batches, take_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 MUON = {"optim": {"name": "muon"}}
-ONE = {"single": {}, "single twice": {"micro_batch": 4}, "single muon": {"micro_batch": 4, **MUON}}
-TWO: dict[str, dict[str, Any]] = {
-    "ddp": {"strategy": "ddp"},
-    "ddp clone": {"strategy": "ddp"},
-    "ddp halves": {"strategy": "ddp", "micro_batch": 2},
-    "ddp muon": {"strategy": "ddp", **MUON},
-    "ddp bf16": {"strategy": "ddp", "precision": "bf16"},
-    "fsdp2": {"strategy": "fsdp2"},
-    "fsdp2 clone": {"strategy": "fsdp2"},
-    "fsdp2 halves": {"strategy": "fsdp2", "micro_batch": 2},
-    "fsdp2 muon": {"strategy": "fsdp2", **MUON},
-    "fsdp2 kept": {"strategy": "fsdp2", "fsdp2": {"reshard_after_forward": False}},
-    "fsdp2 recomputed": {"strategy": "fsdp2", "activation_checkpointing": True},
-    "fsdp2 bf16": {"strategy": "fsdp2", "precision": "bf16"},
-    "fsdp2 fp16": {"strategy": "fsdp2", "precision": "fp16"},
-}
-FOUR = {"fsdp2 x4": {"strategy": "fsdp2"}}
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return engine.prepare(tmp_path_factory.mktemp("engine") / "box")
-
-
-@pytest.fixture(scope="module")
-def curves(box: Path) -> dict[str, Curve]:
-    """By name; every rank must have seen the same."""
-    found: dict[str, Curve] = {}
-    for ranks, jobs in ((1, ONE), (2, TWO), (4, FOUR)):
-        first, *others = together(engine.curves, ranks, box, jobs, within_s=200)
-        assert all(other[name].losses == first[name].losses for other in others for name in jobs)
-        found |= first
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("fsdp2", "ddp"),
-        ("fsdp2 kept", "ddp"),
-        ("fsdp2 recomputed", "ddp"),
-        ("fsdp2 clone", "ddp"),
-        ("ddp clone", "ddp"),
-        ("single twice", "ddp"),
-        ("fsdp2 halves", "ddp halves"),
-        ("fsdp2 muon", "ddp muon"),
-        ("single muon", "ddp muon"),
-    ],
-)
-def test_losses_and_norms_are_the_same_to_the_last_digit(
-    curves: dict[str, Curve], name: str, other: str
-) -> None:
-    assert curves[name].losses == curves[other].losses
-    assert curves[name].norms == curves[other].norms
-
-
-@pytest.mark.parametrize(
-    ("name", "tolerance"),
-    [
-        ("single", 1e-6),
-        ("ddp halves", 1e-6),
-        ("fsdp2 x4", 1e-6),
-        ("fsdp2 fp16", 1e-3),
-        ("fsdp2 bf16", 1e-2),
-        ("ddp bf16", 1e-2),
-    ],
-)
-def test_losses_differ_by_rounding_only(curves: dict[str, Curve], name: str, tolerance: float) -> None:
-    assert curves[name].losses == pytest.approx(curves["ddp"].losses, abs=tolerance)
-
-
-def test_a_small_type_is_really_computed_in(curves: dict[str, Curve]) -> None:
-    for name in ("fsdp2 bf16", "fsdp2 fp16", "ddp bf16"):
-        assert max(abs(a - b) for a, b in zip(curves[name].losses, curves["ddp"].losses, strict=True)) > 1e-6
-
-
-def test_sharded_parameters_learn(curves: dict[str, Curve]) -> None:
-    for curve in curves.values():
-        assert curve.losses[-1] < 0.8 * curve.losses[0]
-
-
-def test_muon_turns_the_matrices_of_the_blocks(curves: dict[str, Curve]) -> None:
-    assert curves["fsdp2 muon"].losses != pytest.approx(curves["fsdp2"].losses, abs=1e-3)
-
-
-@pytest.mark.parametrize("name", ["fsdp2", "fsdp2 kept", "fsdp2 halves", "fsdp2 x4"])
-def test_gradients_of_shards_are_those_of_one_rank(curves: dict[str, Curve], name: str) -> None:
-    """Every block is used twice in a forward pass, once for each frame that is predicted."""
-    one, several = curves["single"].gradients, curves[name].gradients
-    assert one.keys() == several.keys()
-    for parameter, gradient in one.items():
-        assert torch.allclose(several[parameter], gradient, rtol=1e-5, atol=1e-7), parameter
-
-
-def test_first_weights_depend_on_the_seed_alone(box: Path, curves: dict[str, Curve]) -> None:
-    config = engine.config()
-    train = data.make(config.data, box / layout.DATA).train
-    torch.manual_seed(config.seed)
-    twin = LatentOperator(config.model, points=train.points, conditions=train.conditions.shape[1])
-    twin.normalise_by(*train.moments())
-    for name, curve in curves.items():
-        assert curve.weights.keys() == twin.state_dict().keys(), name
-        for tensor, value in twin.state_dict().items():
-            assert torch.equal(curve.weights[tensor], value), (name, tensor)
 
 
 def fresh(ranks: Ranks, box: Path) -> bool:
@@ -170,13 +68,12 @@ def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Scored:
     )
 
 
-def test_scores_are_those_of_the_average_and_the_training_goes_on_as_if_nobody_had_looked(
-    box: Path, curves: dict[str, Curve]
-) -> None:
+def test_scores_are_those_of_the_average_and_the_training_goes_on_as_if_nobody_had_looked(box: Path) -> None:
+    (uninterrupted,) = together(engine.curves, 1, box, {"single": {"micro_batch": 4}})
     (one,) = together(scored, 1, box, {"micro_batch": 4, **EMA})
     sharded, _ = together(scored, 2, box, {"strategy": "fsdp2", **EMA})
     assert sharded.scores == pytest.approx(one.scores, rel=1e-5)
-    assert sharded.losses == one.losses == curves["ddp"].losses
+    assert sharded.losses == one.losses == uninterrupted["single"].losses
     for name, weight in sharded.weights.items():
         assert torch.equal(sharded.after[name], weight), name
         assert torch.equal(sharded.average[name], one.average[name]), name

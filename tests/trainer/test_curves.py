@@ -1,0 +1,102 @@
+"""One training, spread in every way: the same first weights, the same gradients, the same losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer import engine
+from tests.trainer.conftest import together
+from tests.trainer.engine import Curve
+from trainer import data, layout
+from trainer.models.latent_operator import LatentOperator
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+MUON = {"optim": {"name": "muon"}}
+ONE = {"single": {}, "single twice": {"micro_batch": 4}, "single muon": {"micro_batch": 4, **MUON}}
+TWO: dict[str, dict[str, Any]] = {
+    "ddp": {"strategy": "ddp"},
+    "ddp clone": {"strategy": "ddp"},
+    "ddp halves": {"strategy": "ddp", "micro_batch": 2},
+    "ddp muon": {"strategy": "ddp", **MUON},
+    "ddp bf16": {"strategy": "ddp", "precision": "bf16"},
+    "fsdp2": {"strategy": "fsdp2"},
+    "fsdp2 clone": {"strategy": "fsdp2"},
+    "fsdp2 halves": {"strategy": "fsdp2", "micro_batch": 2},
+    "fsdp2 muon": {"strategy": "fsdp2", **MUON},
+    "fsdp2 kept": {"strategy": "fsdp2", "fsdp2": {"reshard_after_forward": False}},
+    "fsdp2 recomputed": {"strategy": "fsdp2", "activation_checkpointing": True},
+    "fsdp2 bf16": {"strategy": "fsdp2", "precision": "bf16"},
+    "fsdp2 fp16": {"strategy": "fsdp2", "precision": "fp16"},
+}
+FOUR = {"fsdp2 x4": {"strategy": "fsdp2"}}
+
+SAME_TO_THE_LAST_DIGIT = [
+    ("fsdp2", "ddp"),
+    ("fsdp2 kept", "ddp"),
+    ("fsdp2 recomputed", "ddp"),
+    ("fsdp2 clone", "ddp"),
+    ("ddp clone", "ddp"),
+    ("single twice", "ddp"),
+    ("fsdp2 halves", "ddp halves"),
+    ("fsdp2 muon", "ddp muon"),
+    ("single muon", "ddp muon"),
+]
+WITHIN = {"single": 1e-6, "ddp halves": 1e-6, "fsdp2 x4": 1e-6}
+WITHIN_ITS_TYPE = {"fsdp2 fp16": 1e-3, "fsdp2 bf16": 1e-2, "ddp bf16": 1e-2}
+
+
+def test_a_training_is_the_same_however_it_is_spread(tmp_path: Path) -> None:
+    """One test, so that its three launches are made once."""
+    box = engine.prepare(tmp_path / "box")
+    curves: dict[str, Curve] = {}
+    for ranks, jobs in ((1, ONE), (2, TWO), (4, FOUR)):
+        first, *others = together(engine.curves, ranks, box, jobs, within_s=200)
+        assert all(other[name].losses == first[name].losses for other in others for name in jobs)
+        curves |= first
+    first_weights_depend_on_the_seed_alone(box, curves)
+    gradients_of_shards_are_those_of_one_rank(curves)
+    losses_and_norms_agree(curves)
+    options_have_their_effect(curves)
+
+
+def first_weights_depend_on_the_seed_alone(box: Path, curves: dict[str, Curve]) -> None:
+    config = engine.config()
+    train = data.make(config.data, box / layout.DATA).train
+    torch.manual_seed(config.seed)
+    twin = LatentOperator(config.model, points=train.points, conditions=train.conditions.shape[1])
+    twin.normalise_by(*train.moments())
+    for name, curve in curves.items():
+        assert curve.weights.keys() == twin.state_dict().keys(), name
+        for tensor, value in twin.state_dict().items():
+            assert torch.equal(curve.weights[tensor], value), (name, tensor)
+
+
+def gradients_of_shards_are_those_of_one_rank(curves: dict[str, Curve]) -> None:
+    """Every block is used twice in a forward pass, once for each frame that is predicted."""
+    one = curves["single"].gradients
+    for name in ("fsdp2", "fsdp2 kept", "fsdp2 halves", "fsdp2 x4"):
+        several = curves[name].gradients
+        assert several.keys() == one.keys()
+        for parameter, gradient in one.items():
+            assert torch.allclose(several[parameter], gradient, rtol=1e-5, atol=1e-7), (name, parameter)
+
+
+def losses_and_norms_agree(curves: dict[str, Curve]) -> None:
+    for name, other in SAME_TO_THE_LAST_DIGIT:
+        assert curves[name].losses == curves[other].losses, name
+        assert curves[name].norms == curves[other].norms, name
+    for name, tolerance in {**WITHIN, **WITHIN_ITS_TYPE}.items():
+        assert curves[name].losses == pytest.approx(curves["ddp"].losses, abs=tolerance), name
+
+
+def options_have_their_effect(curves: dict[str, Curve]) -> None:
+    for name, curve in curves.items():
+        assert curve.losses[-1] < 0.8 * curve.losses[0], name  # sharded parameters learn
+    for name in WITHIN_ITS_TYPE:
+        assert curves[name].losses != pytest.approx(curves["ddp"].losses, abs=1e-6), name
+    assert curves["fsdp2 muon"].losses != pytest.approx(curves["fsdp2"].losses, abs=1e-3)
