@@ -12,8 +12,9 @@ from benchmarks.chaos.rides import ride
 
 MOST_OVERSPEND_S = 60.0
 MOST_DRIFT = 0.01
-"""Of the bill, for all runs together. A run of seconds may be a second off: nobody looks more often."""
-MOST_DRIFT_S = 1.0
+"""Of the bill, for all runs together."""
+MOST_DRIFT_S = 5.0
+"""Of one run, in seconds of its price: Vast may be asked no more often how a machine is."""
 
 
 def run(*, runs: int = 20, seed: int = 0, parallel: int = 4) -> bool:
