@@ -60,7 +60,8 @@ class Agents:
                 process_group=0,
             )
         assert self._first.stdin is not None
-        fcntl.fcntl(self._first.stdin, fcntl.F_SETPIPE_SZ, _ROOM)
+        with contextlib.suppress(OSError):  # more than this user may have
+            fcntl.fcntl(self._first.stdin, fcntl.F_SETPIPE_SZ, _ROOM)
         return self._first
 
 
