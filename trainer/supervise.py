@@ -67,7 +67,10 @@ def main(begin: Begin | None = None) -> int:
     kill_descendants(within_s=_KILL_S)
     reserve.unlink(missing_ok=True)
     write_atomically(box / layout.OUTCOME, outcome.to_json())
-    return EXIT_CODE_OF[outcome.reason]
+    exit_code = EXIT_CODE_OF[outcome.reason]
+    # The evidence comes first: whoever asked for a stop may not wait for W&B.
+    write_atomically(box / layout.OUTCOME, end_wandb(box, job, outcome, exit_code).to_json())
+    return exit_code
 
 
 def _reserve(box: Path) -> Path:
@@ -98,7 +101,6 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link)
     push_last(box, job)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, history), following, stop, log)
-    outcome = end_wandb(box, job, outcome, EXIT_CODE_OF[outcome.reason])
     return replace(outcome, ended_at=time.time())
 
 

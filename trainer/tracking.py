@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -73,6 +74,7 @@ class Tracker:
     def _work(self) -> None:
         # The import takes a second of processor time, which the set-up of the training needs more.
         first = self._queue.get()
+        self._become()  # whoever kills this rank while W&B begins finds what has to be ended
         try:
             import wandb
         except ImportError:
@@ -86,7 +88,6 @@ class Tracker:
             self._become(state="crashed")
 
     def _track(self, wandb: Any, message: dict[str, Any] | int) -> None:
-        self._become()  # whoever kills this rank while W&B begins finds what has to be ended
         run = self._begin(wandb)
         self._become(url=run.url if self._run.mode == "online" else None)
         # W&B's own steps only rise, and a training that starts again from a checkpoint does some once more.
@@ -127,7 +128,8 @@ class Tracker:
 
     def _become(self, **changes: Any) -> None:
         self._run = replace(self._run, **changes)
-        write_json(self._box / layout.WANDB, asdict(self._run))
+        with suppress(OSError):  # a full disk ends the training elsewhere, with its own reason
+            write_json(self._box / layout.WANDB, asdict(self._run))
 
 
 def main(arguments: list[str]) -> None:

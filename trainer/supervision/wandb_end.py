@@ -37,7 +37,10 @@ def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
     if run.mode == "offline" and truth == "failed" and run.state == "crashed":
         # A run without an end is a failed one for `wandb sync`.
         return replace(outcome, wandb=replace(run, state=truth))
-    with suppress(subprocess.TimeoutExpired), (box / layout.RAW_LOGS / "wandb.log").open("ab") as log:
+    with (
+        suppress(subprocess.TimeoutExpired, OSError),
+        (box / layout.RAW_LOGS / "wandb.log").open("ab") as log,
+    ):
         subprocess.Popen(
             [*_COMMAND, str(exit_code)],
             cwd=box,
