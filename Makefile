@@ -1,13 +1,15 @@
-# One word each: quickstart, test, check, wheel, format, bench, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, check, wheel, format, bench, chaos, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
+RUNS   ?= 40
+SEED   ?= 0
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test pytest bats check wheel format bench clean
+.PHONY: help quickstart test pytest bats check wheel format bench chaos clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +44,9 @@ format: $(STAMPS)/dev ## Format the code
 
 bench: $(STAMPS)/dev ## Print every figure the README claims
 	$(BIN)/python -m benchmarks
+
+chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; nothing may stay rented
+	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8
 
 clean: ## Remove what set-up made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
