@@ -41,7 +41,15 @@ def defaults(job: Job, start: Start) -> dict[str, str]:
         # How long NCCL's watchdog may stand still before it aborts the rank. The supervisor comes first: it
         # knows what the rank was about, and that compiling and saving take longer than a step.
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + _AFTER_US_S),
+        **_allocator(job),
     }
+
+
+def _allocator(job: Job) -> dict[str, str]:
+    """On GPUs, memory that is free in pieces can be used as a whole: larger micro-batches fit."""
+    if job.train is None or not job.gpus or "PYTORCH_CUDA_ALLOC_CONF" in job.env:  # its older name
+        return {}
+    return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
 def _found_to_work(box: Path) -> dict[str, str]:

@@ -35,6 +35,16 @@ def test_the_threads_of_the_training_are_those_of_its_ranks() -> None:
     assert env["OMP_NUM_THREADS"] == "3"
 
 
+def test_the_memory_of_gpus_grows_in_one_piece_unless_the_job_says_otherwise() -> None:
+    on_gpus = {"train": {"steps": 5}, "command": None, "gpus": 2}
+    assert (
+        rank_environment(job(**on_gpus), START, BOX, {})["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    )
+    older = job(**on_gpus, env={"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"})
+    for other in (older, job(**{**on_gpus, "gpus": 0}), job(gpus=2)):
+        assert "PYTORCH_ALLOC_CONF" not in rank_environment(other, START, BOX, {})
+
+
 def test_the_jobs_nccl_debug_is_set() -> None:
     assert rank_environment(job(nccl_debug="INFO"), START, BOX, {})["NCCL_DEBUG"] == "INFO"
 
