@@ -120,7 +120,7 @@ def _take_part(
     torch.set_num_threads(1)
     with _Answer(pipe) as answer:
         store = torch_dist.FileStore(str(rank.box / "store"), rank.world_size)
-        limit = timedelta(seconds=within_s)
+        limit = timedelta(seconds=within_s + 30)  # the deadline comes first, and knows who is missing
         torch_dist.init_process_group(
             "gloo", store=store, rank=rank.rank, world_size=rank.world_size, timeout=limit
         )
