@@ -113,7 +113,7 @@ class Terminal:
         folder.mkdir(exist_ok=True)
         self.clock = FakeClock()
         self.market = Market(self.clock, list(trainings) or [Training()], usd_per_hour=usd_per_hour)
-        self.ledger = SqliteLedger(folder / "ledger.db", now=self.clock.now, alive=lambda _: True)
+        self.ledger = SqliteLedger(Path(":memory:"), now=self.clock.now, alive=lambda _: True)
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.who = who
         self.environ: dict[str, str] = {}

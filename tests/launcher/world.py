@@ -35,8 +35,9 @@ class World:
         self.wrong_by_s = 0.0
         """How far the launchers' clocks are from the true one."""
         self.plan = Plan(self.market)
+        # Kept in memory: the launchers of a world are of one process, and a disk would sync at every call.
         self.ledger = SqliteLedger(
-            folder / "ledger.db", now=self.clock.now, alive=lambda who: who not in self.dead
+            Path(":memory:"), now=self.clock.now, alive=lambda who: who not in self.dead
         )
         self._packer = FakePacker(folder)
         self._numbers = itertools.count(1)
