@@ -125,13 +125,15 @@ def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
         env={"A": "1"},
         outputs=("x/*",),
         ranks=2,
+        nodes=3,
         limits=Limits(stall_s=5.0),
     )
     (tmp_path / layout.JOB).write_bytes(packed(spec)[layout.JOB])
     job = Job.read(tmp_path)
-    assert (job.run_id, job.ranks, job.stall_s, job.command) == (
+    assert (job.run_id, job.ranks, job.nodes, job.stall_s, job.command) == (
         "calm-heron-3f1a",
         2,
+        3,
         5.0,
         ("python", "a b.py"),
     )
