@@ -66,7 +66,9 @@ class Tracker:
         if self._thread.is_alive():
             self._queue.put(exit_code)
             self._thread.join(_FINISH_S)
-        if self._run.mode != "off" and self._run.state == "running":
+        if self._run.mode == "off":
+            return replace(self._run, state=_state_of(exit_code))
+        if self._run.state == "running":
             self._become(state="crashed")
             print("W&B did not finish; its files are in run/wandb", flush=True)
         return self._run
@@ -97,7 +99,7 @@ class Tracker:
             message = self._queue.get()
         run.summary.update(self._scores)
         run.finish(exit_code=message)
-        self._become(state="finished" if message == 0 else "failed")
+        self._become(state=_state_of(message))
 
     def _begin(self, wandb: Any) -> Any:
         try:
@@ -145,6 +147,10 @@ def mode_of(config: WandbConfig) -> Mode:
     if config.mode == "auto":
         return "online" if os.environ.get("WANDB_API_KEY") else "offline"
     return config.mode
+
+
+def _state_of(exit_code: int) -> Literal["finished", "failed"]:
+    return "finished" if exit_code == 0 else "failed"
 
 
 def known_run(box: Path) -> WandbRun | None:

@@ -96,6 +96,13 @@ def test_a_training_that_fails_is_failed_on_wandb(
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.parametrize(("exit_code", "state"), [(0, "finished"), (1, "failed")])
+def test_a_training_without_wandb_still_says_how_it_ended(box: Box, exit_code: int, state: str) -> None:
+    with metrics_in(box, "off") as metrics:
+        run = metrics.finish(exit_code)
+    assert (run.mode, run.state) == ("off", state)
+
+
 def test_wandb_without_a_way_in_goes_on_offline(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "not-a-key")
     with metrics_in(box, "online") as metrics:
