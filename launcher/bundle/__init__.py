@@ -19,6 +19,9 @@ from launcher.model import NOTHING, Origin, Parcel, Run
 from launcher.shipped import onstart_dir, trainer_dir
 from trainer import layout
 
+_CHECKPOINTS = 2
+"""The newest so many travel with a run that continues from them."""
+
 
 class Bundler:
     """Packs bundles into a temporary folder that goes with it. `Packer` says what each verb promises.
@@ -132,11 +135,18 @@ def _pack_code(path: Path, tree: Worktree) -> None:
 
 
 def _add_resume(archive: Archive, folder: Path) -> None:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    left_out = _older_checkpoints(folder)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.parent not in left_out)
     if not paths:
         raise UsageError(f"nothing to continue from: no checkpoint in {folder}")
     for path in paths:
         archive.add_file(f"{layout.RESUME}/{path.relative_to(folder).as_posix()}", path)
+
+
+def _older_checkpoints(folder: Path) -> list[Path]:
+    """Those that no training would continue from: a newer one is there, and one more should that be torn."""
+    made = [manifest.parent for manifest in folder.glob("step-*/manifest.json")]
+    return sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS]
 
 
 def _from_file(name: str, path: Path) -> str:

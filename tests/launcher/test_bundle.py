@@ -295,6 +295,16 @@ def test_a_run_that_continues_another_gets_its_checkpoints(tmp_path: Path) -> No
         packed(SPEC, origin=Origin(folder=tmp_path / "none"))
 
 
+def test_of_many_checkpoints_the_two_newest_travel(tmp_path: Path) -> None:
+    for step in (500, 999500, 1000000):
+        folder = tmp_path / f"step-{step:06d}"
+        folder.mkdir()
+        (folder / "manifest.json").write_text("{}")
+    files = packed(SPEC, origin=Origin(folder=tmp_path))
+    shipped = {name for name in files if name.startswith("resume/")}
+    assert shipped == {"resume/step-999500/manifest.json", "resume/step-1000000/manifest.json"}
+
+
 @pytest.mark.parametrize("value", ["plain", "it's", "two\nlines", '$HOME `id` "\\', "grün", "'"])
 def test_a_shell_reads_a_secret_back_as_it_was(value: str, tmp_path: Path) -> None:
     spec = replace(SPEC, secrets=(Secret(name="TOKEN"),))
