@@ -61,6 +61,9 @@ class Aftermath:
 _ENDED_BEFORE = 2
 """What `resume` says of a run whose launcher was killed after its end."""
 
+_REFUSALS = frozenset({1, 4, 8})
+"""What `launch` ends with when it has nothing to begin with: no answer, a bad key, no offer."""
+
 Logged = Sequence[tuple[str, str]]
 """The program's lines in one log: text and number."""
 
@@ -110,12 +113,8 @@ def _wrong(plan: Plan, last: Any, codes: Sequence[int], struck: frozenset[str]) 
 def _without_run(plan: Plan, codes: Sequence[int]) -> str:
     """The launcher was killed before it began, or there was nothing that it could begin with."""
     kinds = {trouble.kind for trouble in plan.troubles}
-    excused = {EXIT_CODE_OF[VERDICT_OF[cause]] for cause in plan.excused} | ({1} if CUT in kinds else set())
-    return (
-        ""
-        if LAUNCHER in kinds or excused.issuperset(codes)
-        else f"there is no run, and exit code {codes[-1]}"
-    )
+    explained = LAUNCHER in kinds or ((plan.excused or CUT in kinds) and _REFUSALS.issuperset(codes))
+    return "" if explained else f"there is no run, and exit code {codes[-1]}"
 
 
 def _unproven(outputs: Path) -> str:
