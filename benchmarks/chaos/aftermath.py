@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
 from benchmarks.chaos.plans import CERTAIN, CUT, LAUNCHER, Plan
 from launcher.model import Cause, Verdict
-from launcher.phases import EXIT_CODE_OF, VERDICT_OF
+from launcher.phases import EXIT_CODE_OF
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
 
