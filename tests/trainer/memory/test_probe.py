@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import random
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.trainer import engine
 from tests.trainer.conftest import together
@@ -21,6 +22,7 @@ from trainer.ending import reason_of
 from trainer.heartbeat import Heartbeat
 from trainer.memory.probe import fitted
 from trainer.session import Session
+from trainer.step import learn, micro_batches
 
 pytestmark = pytest.mark.torch
 
@@ -74,13 +76,23 @@ def trials(
     found, failures = [], 0
     gc.freeze()  # torch itself is no garbage: without it, a look for some takes long
     for trial in range(count):
-        rooms = random.Random(trial).choices([1, 2, 3, share], k=ranks.rank.world_size)
+        draw = random.Random(trial)
+        rooms = draw.choices([1, 2, 3, share], k=ranks.rank.world_size)
+        if trial % 2:  # the others must learn of it
+            alone = draw.randrange(ranks.rank.world_size)
+            rooms = [2 if rank == alone else share for rank in range(ranks.rank.world_size)]
         fits = next(size for size in TRIED[ranks.rank.world_size] if size <= min(rooms))
         session = engine.begin(ranks, box, {"batch": BATCH, "probe": "on", **settings})
         before = state(session)
         lot = random.Random(1000 * trial + ranks.rank.rank)
         shortage = Shortage(session, room=rooms[ranks.rank.rank], lot=lot)
+        moments: list[bool] = []
+        hook = session.operator.register_forward_hook(
+            lambda *_, optimizer=session.optimizer, seen=moments: seen.append(bool(optimizer.state))
+        )
         session = probed(session)
+        hook.remove()
+        assert all(moments)
         after = state(session)
         assert before.keys() == after.keys()
         assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
@@ -106,6 +118,50 @@ def test_every_rank_finds_what_fits_on_all_and_trains_as_if_it_had_been_told(
     for found, _ in answers:
         assert [micro_batch for micro_batch, _ in found] == [fits for _, fits in found]
     assert sum(failures for _, failures in answers) > 0
+
+
+def after_a_failed_pass(ranks: Ranks, box: Path) -> bool:
+    """Whether the next step is that of a training in which no backward pass ever failed."""
+
+    def fail(_: Tensor) -> None:
+        raise torch.OutOfMemoryError("injected")
+
+    def fail_behind(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        output.register_hook(fail)
+
+    settings = {"strategy": "fsdp2", "batch": BATCH}
+    session, other = (engine.begin(ranks, box, settings) for _ in range(2))
+    hook = session.operator.blocks[0].register_forward_hook(fail_behind)
+    heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
+    with (
+        suppress(torch.OutOfMemoryError),
+        session.strategy.rehearsal(session.model, lambda: None) as model,
+    ):
+        learn(replace(session, model=model), 0, micro_batches(session, 0, heart), heart)
+    hook.remove()
+    return engine.learn(session, 0, 1) == engine.learn(other, 0, 1)
+
+
+def test_gradients_of_a_backward_pass_that_failed_are_in_no_later_one(box: Path) -> None:
+    assert together(after_a_failed_pass, 2, box) == [True, True]
+
+
+def messages(ranks: Ranks, box: Path) -> list[dict[str, int]]:
+    """What a step sends, after a probe and without one."""
+    counts = []
+    for probe in ("on", "off"):
+        session = probed(engine.begin(ranks, box, {"strategy": "fsdp2", "probe": probe}))
+        with torch.profiler.profile() as profile:
+            engine.learn(session, 0, 1)
+        events = profile.key_averages()
+        counts.append({event.key: event.count for event in events if event.key.startswith("c10d::")})
+    return counts
+
+
+def test_a_training_pays_nothing_for_its_probe(box: Path) -> None:
+    for after, without in together(messages, 2, box):
+        assert after == without
+        assert "c10d::_allgather_base_" in after
 
 
 def too_much(ranks: Ranks, box: Path) -> tuple[str, str | None]:
