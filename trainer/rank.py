@@ -41,8 +41,6 @@ class Rank:
     local_rank: int
     world_size: int
     box: Path
-    attempt: int = 0
-    """How often the supervisor started the ranks before."""
     micro_batch_cap: int | None = None
     """The most windows that this rank may compute at once: more did not fit before."""
 
@@ -55,7 +53,6 @@ class Rank:
             local_rank=int(os.environ["LOCAL_RANK"]),
             world_size=int(os.environ["WORLD_SIZE"]),
             box=Path(os.environ["VASTRUN_BOX"]),
-            attempt=int(os.environ.get("VASTRUN_ATTEMPT", "0")),
             micro_batch_cap=None if cap is None else int(cap),
         )
 
