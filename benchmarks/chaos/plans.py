@@ -74,7 +74,7 @@ FATAL: Mapping[str, Cause] = {
 }
 """Faults that may end a run, and the cause that it must then name."""
 
-CERTAIN = ("insufficient_credit", "no_offers", "image_not_found")
+CERTAIN = ("insufficient_credit", "image_not_found")
 """Those that leave no run a success, once they have struck."""
 
 
