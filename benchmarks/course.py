@@ -18,12 +18,11 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from trainer import data, layout
+from trainer import data, layout, models
 from trainer.config import TrainConfig
 from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.dist import device_of
-from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw
 from trainer.rank import read_job
@@ -57,7 +56,7 @@ class Course:
         task = data.make(config.data, box / layout.DATA)
         task.place(device)
         train = task.train
-        operator = LatentOperator(config.model, points=train.points, conditions=train.conditions.shape[1])
+        operator = models.make(config.model, grid=(train.points,), conditions=train.conditions.shape[1])
         operator.to(device).normalise_by(*train.moments())
         return cls(
             config=config,

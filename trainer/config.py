@@ -38,13 +38,25 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The latent operator: patch encoder, transformer blocks with AdaLN, patch decoder."""
+    """The operator: `latent` is a transformer over patches of a field, `fno` mixes its lowest frequencies."""
 
+    name: Literal["latent", "fno"] = "latent"
     dim: Annotated[int, Ge(8)] = 64
     depth: Count = 4
+    """Blocks; of `unet`, at each station of the way down and up."""
+    mlp_ratio: Count = 2
     heads: Count = 4
     patch: Count = 4
-    mlp_ratio: Count = 2
+    core: Literal["plain", "unet"] = "plain"
+    """unet: coarser tokens on the way down, finer ones on the way up, attention within windows."""
+    levels: Count = 2
+    """Of `unet`; each has half as many tokens along an axis as the one before."""
+    window: Count = 8
+    """Of `unet`: tokens that see each other, along an axis."""
+    decoder: Literal["patch", "point"] = "patch"
+    """patch: a linear map of each token; point: any points attend to all tokens."""
+    modes: Count = 12
+    """Of `fno`: frequencies along an axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,19 +240,44 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
 def _model_checks(config: TrainConfig) -> list[_Check]:
     data, model = config.data, config.model
     return [
+        *(_fno_checks(model, data.points) if model.name == "fno" else _latent_checks(model, data.points)),
         (
-            data.points % model.patch > 0,
-            "model.patch",
-            f"expected a divisor of data.points ({data.points}), got {model.patch}",
+            config.unroll >= data.frames,
+            "unroll",
+            f"expected less than data.frames ({data.frames}), got {config.unroll}",
         ),
+    ]
+
+
+def _fno_checks(model: ModelConfig, points: int) -> list[_Check]:
+    return [
+        (
+            2 * model.modes > points,
+            "model.modes",
+            f"expected at most half of data.points ({points}), got {model.modes}",
+        )
+    ]
+
+
+def _latent_checks(model: ModelConfig, points: int) -> list[_Check]:
+    tokens, rest = divmod(points, model.patch)
+    grids = [tokens / 2**level for level in range(model.levels)]
+    return [
+        (rest > 0, "model.patch", f"expected a divisor of data.points ({points}), got {model.patch}"),
         (
             model.dim % model.heads > 0,
             "model.heads",
             f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
         (
-            config.unroll >= data.frames,
-            "unroll",
-            f"expected less than data.frames ({data.frames}), got {config.unroll}",
+            model.core == "unet" and rest == 0 and grids[-1] % 1 > 0,
+            "model.levels",
+            f"expected {tokens} tokens to be halved {model.levels - 1} times without remainder",
+        ),
+        (
+            model.core == "unet" and rest == 0 and any(grid % min(model.window, grid) > 0 for grid in grids),
+            "model.window",
+            f"expected a divisor of the tokens of each level ({', '.join(f'{grid:g}' for grid in grids)}), "
+            f"got {model.window}",
         ),
     ]

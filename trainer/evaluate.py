@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainer.data.trajectories import Trajectories
 from trainer.dist import Ranks
-from trainer.models.latent_operator import LatentOperator
+from trainer.models.operator import Operator
 
 _CHUNK = 256
 _SUMS = 4
@@ -44,7 +44,7 @@ class Scores:
         )
 
 
-def evaluate(operator: LatentOperator, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> Scores:
+def evaluate(operator: Operator, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> Scores:
     """The scores over all of `test`. Every rank rolls out its share; the sums meet on all of them.
 
     The shares are equally large, so that all ranks take part in the same gathers of weights: what is missing
@@ -63,7 +63,7 @@ def evaluate(operator: LatentOperator, test: Trajectories, ranks: Ranks, beat: C
 
 
 @torch.no_grad()
-def _sums(operator: LatentOperator, fields: Tensor, conditions: Tensor) -> Tensor:
+def _sums(operator: Operator, fields: Tensor, conditions: Tensor) -> Tensor:
     """(4, N, T - 1): squares of target and of errors of rollout, one step and persistence, over space."""
     u = fields[:, 0]
     sums = []

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.data.trajectories import Windows
-from trainer.models.latent_operator import LatentOperator
+from trainer.models.operator import Operator
 
 
 class UnrollLoss(nn.Module):
@@ -15,7 +15,7 @@ class UnrollLoss(nn.Module):
     A module of its own, so that a wrapper sees one forward and one backward a step, whatever the unroll is.
     """
 
-    def __init__(self, operator: LatentOperator) -> None:
+    def __init__(self, operator: Operator) -> None:
         super().__init__()
         self.operator = operator
 

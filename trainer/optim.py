@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from trainer.config import OptimConfig
-from trainer.models.latent_operator import LatentOperator
+from trainer.models.operator import Operator
 from trainer.muon import Muon
 
 
-def make_optimizer(operator: LatentOperator, config: OptimConfig) -> torch.optim.Optimizer:
+def make_optimizer(operator: Operator, config: OptimConfig) -> torch.optim.Optimizer:
     """The optimiser of a model that is already wrapped. Vectors and scalars are not decayed."""
     return _MAKERS[config.name](operator, config)
 
@@ -23,7 +23,7 @@ def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
-def muon(operator: LatentOperator, config: OptimConfig) -> Muon:
+def muon(operator: Operator, config: OptimConfig) -> Muon:
     """AdamW trains what is no matrix, and the layers at the ends of the model."""
     matrices = [p for p in operator.blocks.parameters() if p.ndim == 2]
     hidden = set(matrices)
@@ -45,7 +45,7 @@ def _groups(parameters: Iterable[nn.Parameter], config: OptimConfig) -> list[dic
     ]
 
 
-_MAKERS: dict[str, Callable[[LatentOperator, OptimConfig], torch.optim.Optimizer]] = {
+_MAKERS: dict[str, Callable[[Operator, OptimConfig], torch.optim.Optimizer]] = {
     "adamw": adamw,
     "muon": muon,
 }

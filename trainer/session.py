@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from trainer import data, layout
+from trainer import data, layout, models
 from trainer.blocks import prepare
 from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
 from trainer.config import ModelConfig, TrainConfig
@@ -19,7 +19,8 @@ from trainer.errors import ConfigError
 from trainer.heartbeat import Stage
 from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
-from trainer.models.latent_operator import LatentOperator
+from trainer.models.operator import Operator
+from trainer.models.weights import size_of
 from trainer.objective import UnrollLoss
 from trainer.optim import make_optimizer
 from trainer.plan import Facts, Plan, make_plan
@@ -45,7 +46,7 @@ class Session:
     space: Space
     order: Order
     loader: Loader
-    operator: LatentOperator
+    operator: Operator
     model: nn.Module
     """The operator within its objective, spread over the ranks."""
     strategy: Strategy
@@ -100,11 +101,13 @@ class Session:
         self.write_plan()
         if not self.ranks.rank.is_first:
             return
-        size = sum(parameter.numel() for parameter in self.operator.parameters())
+        sizes = {name: size_of(part) for name, part in self.operator.named_children()}
+        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         begin = f"resumes after step {self.start}" if self.start else "begins"
         print(
             f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
-            f"{size:,} parameters, {self.config.steps} steps, {way_of(self.task, self.config)}",
+            f"{size_of(self.operator):,} parameters ({parts}), {self.config.steps} steps, "
+            f"{way_of(self.task, self.config)}",
             flush=True,
         )
 
@@ -171,11 +174,11 @@ def _space(config: TrainConfig, task: Task) -> Space:
     )
 
 
-def _operator(config: TrainConfig, task: Task) -> LatentOperator:
+def _operator(config: TrainConfig, task: Task) -> Operator:
     """Without memory: whoever spreads it over the ranks decides what lies where."""
     train = task.train
     with torch.device("meta"):
-        return LatentOperator(config.model, points=train.points, conditions=train.conditions.shape[1])
+        return models.make(config.model, grid=(train.points,), conditions=train.conditions.shape[1])
 
 
 def _order(config: TrainConfig, plan: Plan, space: Space, rank: Rank) -> Order:
@@ -191,7 +194,7 @@ def _order(config: TrainConfig, plan: Plan, space: Space, rank: Rank) -> Order:
     )
 
 
-def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: LatentOperator) -> Plan:
+def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: Operator) -> Plan:
     """The plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
     device = ranks.device
     facts = Facts(
@@ -199,7 +202,7 @@ def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: LatentOpera
         device=device.type,
         memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
         bf16=computes_bf16(device),
-        parameters=sum(parameter.numel() for parameter in operator.parameters()),
+        parameters=size_of(operator),
         windows=space.trajectories * (space.frames - space.unroll),
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
@@ -221,7 +224,7 @@ def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
 
 
 def _spread(
-    operator: LatentOperator, config: TrainConfig, strategy: Strategy, task: Task, device: torch.device
+    operator: Operator, config: TrainConfig, strategy: Strategy, task: Task, device: torch.device
 ) -> nn.Module:
     """The operator within its objective: with weights, on its device, spread over the ranks."""
     objective = UnrollLoss(operator)

@@ -30,7 +30,7 @@ def task(tmp_path: Path) -> TrajectoryTask:
 @pytest.fixture
 def operator(task: TrajectoryTask) -> LatentOperator:
     torch.manual_seed(0)
-    operator = LatentOperator(CONFIG, points=32, conditions=2)
+    operator = LatentOperator(CONFIG, grid=(32,), conditions=2)
     operator.normalise_by(*task.train.moments())
     return operator
 
@@ -116,7 +116,7 @@ def test_scores_of_persistence_are_the_floor_itself(
 def test_scores_that_are_not_numbers_are_left_out_of_the_record(
     operator: LatentOperator, task: TrajectoryTask, alone: Ranks
 ) -> None:
-    torch.nn.init.constant_(operator.decoder.bias, float("inf"))
+    torch.nn.init.constant_(operator.decoder.content.bias, float("inf"))
     scores = evaluate(operator, task.test, alone, lambda: None).finite()
     assert set(scores) == {"persistence_nrmse"}
 

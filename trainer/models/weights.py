@@ -1,4 +1,4 @@
-"""First weights: the same for every strategy, every device and any number of ranks."""
+"""Weights: how many there are; the first ones, the same for every strategy, device and number of ranks."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def materialise(module: nn.Module, when_drawn: Callable[[nn.Module], None] = lam
     if hasattr(module, "reset_parameters"):
         module.reset_parameters()
     when_drawn(module)
+
+
+def size_of(module: nn.Module) -> int:
+    """Numbers that are learned."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _own(module: nn.Module) -> chain:

@@ -25,11 +25,14 @@ from trainer.objective import UnrollLoss
 from trainer.precision import DTYPES
 from trainer.strategies.strategy import Ask, Strategy
 
+_EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)
+
 
 def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:
     """Sharded block by block, as soon as a block has its weights: no rank ever holds the whole model."""
     operator = objective.operator
-    units = {*operator.blocks, operator}
+    exact = set(operator.exact)
+    units = {*operator.blocks, *exact, operator}
     mesh = init_device_mesh(device.type, (torch_dist.get_world_size(),))
 
     def shard(module: nn.Module) -> None:
@@ -40,7 +43,7 @@ def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn
             mesh=mesh,
             # What belongs to no block is small, and needed again at once: it stays whole.
             reshard_after_forward=config.fsdp2.reshard_after_forward and module is not operator,
-            mp_policy=_precision(config),
+            mp_policy=_EXACT if module in exact else _precision(config),
             offload_policy=CPUOffloadPolicy() if config.fsdp2.cpu_offload else OffloadPolicy(),
         )
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from trainer import models
 from trainer.data.trajectories import Windows
-from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.session import Session
 from trainer.telemetry.clock import StepTimes
@@ -81,9 +81,8 @@ def most_samples_per_s(session: Session, gpu: str) -> float | None:
     plan, space = session.plan, session.space
     conditions = session.task.train.conditions.shape[1]
     with torch.device("meta"):
-        objective = UnrollLoss(
-            LatentOperator(session.config.model, points=space.points, conditions=conditions)
-        )
+        operator = models.make(session.config.model, grid=(space.points,), conditions=conditions)
+        objective = UnrollLoss(operator)
         windows = Windows(
             fields=torch.empty(plan.micro_batch, space.unroll + 1, space.points),
             noise=torch.empty(plan.micro_batch, space.points),

@@ -1,0 +1,116 @@
+"""Fourier neural operator (Li et al. 2021), the baseline: a field's lowest frequencies are mixed.
+
+Shapes: B samples, K channels of the field, X points by axis, D channels, M frequencies by axis, C conditions,
+N axes. Channels come last within the model.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer.config import ModelConfig
+from trainer.models.operator import Operator, grid_points
+
+
+class FNO(Operator):
+    """The conditions and the coordinates are further channels of the input."""
+
+    coordinates: Tensor
+
+    def __init__(
+        self, config: ModelConfig, *, grid: tuple[int, ...], channels: int = 1, conditions: int
+    ) -> None:
+        super().__init__(grid, channels)
+        self.register_buffer("coordinates", torch.empty(*grid, len(grid)))
+        self.lift = nn.Linear(channels + len(grid) + conditions, config.dim)
+        self.layers = nn.ModuleList(FourierBlock(config.dim, config.modes, grid) for _ in range(config.depth))
+        self.hidden = nn.Linear(config.dim, config.mlp_ratio * config.dim)
+        self.head = nn.Linear(config.mlp_ratio * config.dim, channels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Changes nothing at first: the head is zero."""
+        super().reset_parameters()
+        self.coordinates.copy_(grid_points(self.grid))
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        """Fourier layers."""
+        return self.layers
+
+    @property
+    def exact(self) -> list[nn.Module]:
+        """Spectral convolutions: there are no complex numbers of half precision."""
+        return [module for module in self.modules() if isinstance(module, SpectralConv)]
+
+    def change(self, fields: Tensor, conditions: Tensor) -> Tensor:
+        """Fields (B, K, *X) and conditions (B, C) to (B, K, *X)."""
+        where = self.coordinates.expand(len(fields), *self.coordinates.shape)
+        what = conditions.reshape(len(fields), *(1,) * len(self.grid), -1).expand(-1, *self.grid, -1)
+        x = self.lift(torch.cat([fields.movedim(1, -1), where, what], dim=-1))
+        for layer in self.layers:
+            x = layer(x)
+        change: Tensor = self.head(functional.gelu(self.hidden(x)))
+        return change.movedim(-1, 1)
+
+
+class FourierBlock(nn.Module):
+    """What all points do to each other and what each does to itself, added to the input."""
+
+    def __init__(self, dim: int, modes: int, grid: tuple[int, ...]) -> None:
+        super().__init__()
+        self.spectral = SpectralConv(dim, modes, grid)
+        self.pointwise = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, *X, D) to (B, *X, D)."""
+        return x + functional.gelu(self.spectral(x) + self.pointwise(x))
+
+
+class SpectralConv(nn.Module):
+    """A convolution over the whole periodic domain by the lowest frequencies, always in fp32.
+
+    The weight is real, (*M, D, D, 2) with the parts of a complex number last: what shards, sends or updates
+    floats does so with it.
+    """
+
+    def __init__(self, dim: int, modes: int, grid: tuple[int, ...]) -> None:
+        super().__init__()
+        self.grid = grid
+        self.modes = modes
+        self.weight = nn.Parameter(torch.empty(*(2 * modes for _ in grid[1:]), modes, dim, dim, 2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Output is as large as input."""
+        nn.init.normal_(self.weight, std=(2 * self.weight.shape[-2]) ** -0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, *X, D) to (B, *X, D)."""
+        axes = tuple(range(1, 1 + len(self.grid)))
+        with torch.autocast(x.device.type, enabled=False):
+            low = self._low(torch.fft.rfftn(x.float(), dim=axes))
+            mixed = torch.einsum("b...i,...io->b...o", low, torch.view_as_complex(self.weight))
+            return cast(Tensor, torch.fft.irfftn(self._padded(mixed), s=self.grid, dim=axes))
+
+    def _low(self, spectrum: Tensor) -> Tensor:
+        """All axes but the last have negative frequencies, at their end."""
+        for axis in range(1, len(self.grid)):
+            ends = spectrum.narrow(axis, 0, self.modes), spectrum.narrow(axis, -self.modes, self.modes)
+            spectrum = torch.cat(ends, dim=axis)
+        return spectrum.narrow(len(self.grid), 0, self.modes)
+
+    def _padded(self, low: Tensor) -> Tensor:
+        """Zero in between; the last axis gets its zeros from the transform."""
+        for axis, points in enumerate(self.grid[:-1], start=1):
+            first, last = low.chunk(2, dim=axis)
+            shape = [*first.shape]
+            shape[axis] = points - 2 * self.modes
+            low = torch.cat([first, low.new_zeros(shape), last], dim=axis)
+        return low
