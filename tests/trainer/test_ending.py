@@ -26,7 +26,7 @@ from trainer.signals import StopWish
 
 heart = Heartbeat.of_this_rank()
 with Ending(Rank.of_environment(), heart) as ending:
-    stop = StopWish.watch(ending.give_up, grace_s=0.2, saving_grace_s=1.0)
+    stop = StopWish.watch(ending.give_up, grace_s=0.2, saving_grace_s=30.0)
     heart.beat(7, "forward")
 {body}
 """
