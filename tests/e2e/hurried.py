@@ -16,6 +16,7 @@ from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.shelf import FolderShelf
 from tests.e2e.market import machines
+from tests.e2e.terminal import LEAN
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
@@ -35,6 +36,7 @@ def job(program: str, *, interruptible: bool = False, hours: float = 1.0) -> Job
         ranks=1,
         command=("python", "-c", program),
         success=Success(log="all is well"),
+        env={"PYTHONPATH": str(LEAN)},
     )
 
 

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 import psutil
 
 JOBS = Path(__file__).parent / "jobs"
+LEAN = Path(__file__).parent / "lean"
+"""A stand-in for torch, whose import would be most of the work of a run that does not train."""
 VASTRUN = str(Path(sys.executable).with_name("vastrun"))
 
 _T = TypeVar("_T")

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal, eventually
+from tests.e2e.terminal import JOBS, LEAN, Terminal, eventually
 
-pytestmark = pytest.mark.torch
-
-WAITS = ("launch", str(JOBS / "script.yaml"), "--set", "command=python script.py waits")
-PASSES = ("launch", str(JOBS / "script.yaml"))
+PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", "--set", f"env.PYTHONPATH={LEAN}")
+WAITS = (*PASSES, "--set", "command=python script.py waits")
 
 
 @pytest.mark.parametrize("phase", ["plan", "rent", "boot", "ship", "train", "collect"])

@@ -25,12 +25,6 @@ def test_a_training_succeeds_and_leaves_its_outputs_and_nothing_else(terminal: T
     assert terminal.leftovers() == []
 
 
-def test_stdout_is_one_json_document_when_asked_for(terminal: Terminal) -> None:
-    done = terminal.type("launch", str(JOBS / "learn.yaml"), "--json")
-
-    assert done.json()["run"]["verdict"] == "SUCCEEDED"
-
-
 def test_a_rank_that_segfaults_is_named_with_its_signal(terminal: Terminal) -> None:
     launch = terminal.start("launch", str(JOBS / "endless.yaml"), "--set", "restarts={}")
     launch.shows("checkpoint step-000020 saved")
@@ -71,27 +65,29 @@ def test_a_training_that_exits_0_without_a_step_is_not_a_success(terminal: Termi
     assert "0 of 30 steps" in terminal.type("why", "last").out
 
 
-def test_an_own_program_that_meets_its_conditions_succeeds(terminal: Terminal) -> None:
-    done = terminal.type("launch", str(JOBS / "script.yaml"))
+def test_an_own_program_that_meets_its_conditions_succeeds_and_stdout_is_json_when_asked_for(
+    terminal: Terminal,
+) -> None:
+    done = terminal.type("launch", str(JOBS / "script.yaml"), "--json")
 
     assert done.exit_code == 0, done.err
+    assert done.json()["run"]["verdict"] == "SUCCEEDED"
     assert (terminal.outputs() / "code" / "result.txt").read_text() == "42\n"
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said"),
+    ("behaviour", "ranks", "said"),
     [
-        ("raises", "ValueError: the grid has no points"),
-        ("exits_3", "exit code 3"),
-        ("says_nothing", "result.txt"),
+        ("raises", 2, "ValueError: the grid has no points"),
+        ("exits_3", 1, "exit code 3"),
+        ("says_nothing", 1, "result.txt"),
     ],
 )
 def test_an_own_program_that_fails_is_a_failure_that_says_why(
-    behaviour: str, said: str, terminal: Terminal
+    behaviour: str, ranks: int, said: str, terminal: Terminal
 ) -> None:
-    done = terminal.type(
-        "launch", str(JOBS / "script.yaml"), "--set", f"command=python script.py {behaviour}"
-    )
+    command = ("--set", f"command=python script.py {behaviour}", "--set", f"ranks={ranks}")
+    done = terminal.type("launch", str(JOBS / "script.yaml"), *command)
 
     assert done.exit_code == 5, done.out
     assert said in terminal.type("why", "last").out
@@ -117,7 +113,8 @@ def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal:
 
 
 def test_ctrl_c_twice_ends_the_machine_at_once(terminal: Terminal) -> None:
-    launch = terminal.start("launch", str(JOBS / "script.yaml"), "--set", "command=python script.py waits")
+    waits = ("--set", "command=python script.py waits", "--set", "ranks=1")
+    launch = terminal.start("launch", str(JOBS / "script.yaml"), *waits)
     launch.shows("step 3")
     launch.send(signal.SIGINT)
     launch.send(signal.SIGINT)

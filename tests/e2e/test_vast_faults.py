@@ -15,8 +15,6 @@ from tests.e2e.hurried import PRINTS, WAITS, WORKS, Hurried, job
 from tests.emulators.billing import Meter
 from tests.emulators.faults import FAULTS
 
-pytestmark = pytest.mark.torch
-
 NEVER_MET = {
     "start_refused": "no machine that was stopped is started again",
     "exited_lag": "no machine that was stopped is started again",

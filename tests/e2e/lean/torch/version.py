@@ -1,0 +1,3 @@
+"""What it was built for: no GPU."""
+
+cuda = None
