@@ -34,7 +34,7 @@ class Desk:
         clock = FakeClock(time.time())
         account = Account(key=vast.account_key, server=vast.url)
         self.provider = VastProvider(account, folder, clock=clock)
-        self.ledger = SqliteLedger(folder / "ledger.db", now=clock.now, alive=lambda _: True)
+        self.ledger = SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True)
         self.screen = FakeScreen()
         self.tools = Tools(
             provider=self.provider,
@@ -73,7 +73,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         ("never_scheduled", "never scheduled"),
         ("pull_eof", "unexpected EOF"),
         ("build_failure", "docker_build() error"),
-        ("stuck_loading", f"Pulling fs layer) after {STILL_S:.0f} s"),
     ],
 )
 def test_a_machine_that_is_no_good_is_given_back_and_its_host_avoided(
@@ -89,6 +88,18 @@ def test_a_machine_that_is_no_good_is_given_back_and_its_host_avoided(
     assert run.host not in {offer.host for offer in choose(JOB, desk.provider, desk.avoided())}
 
 
+def test_a_machine_that_loads_for_ever_is_given_back_and_each_layer_is_told_once(desk: Desk) -> None:
+    desk.vast.faults.add("stuck_loading")
+    run = desk.launch()
+    assert (run.cause, run.phase, run.failed_in) == (Cause.HOST, Phase.ENDED, Phase.BOOT)
+    assert f"Pulling fs layer) after {STILL_S:.0f} s" in run.detail
+    assert len(desk.vast.instances) == 0
+    assert desk.avoided() == {run.host}
+    told = [event.text for event in desk.screen.events if event.phase is Phase.BOOT]
+    assert "loading: a3ed95caeb02: Pulling fs layer" in told
+    assert len(told) < 5
+
+
 @pytest.mark.parametrize("fault", ["image_not_found", "pull_denied"])
 def test_an_image_that_cannot_be_pulled_is_not_the_host_s_fault(desk: Desk, fault: str) -> None:
     desk.vast.faults.add(fault)
@@ -96,14 +107,6 @@ def test_an_image_that_cannot_be_pulled_is_not_the_host_s_fault(desk: Desk, faul
     assert run.cause is Cause.USER_ERROR
     assert len(desk.vast.instances) == 0
     assert not desk.avoided()
-
-
-def test_what_vast_says_of_a_start_is_told_as_it_changes(desk: Desk) -> None:
-    desk.vast.faults.add("stuck_loading")
-    desk.launch()
-    told = [event.text for event in desk.screen.events if event.phase is Phase.BOOT]
-    assert "loading: a3ed95caeb02: Pulling fs layer" in told
-    assert len(told) < 5
 
 
 def test_a_host_is_not_blamed_while_vast_cannot_be_asked(desk: Desk) -> None:
