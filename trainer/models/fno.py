@@ -94,10 +94,10 @@ class SpectralConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, *X, D) to (B, *X, D)."""
         axes = tuple(range(1, 1 + len(self.grid)))
-        with torch.autocast(x.device.type, enabled=False):
-            low = self._low(torch.fft.rfftn(x.float(), dim=axes))
-            mixed = torch.einsum("b...i,...io->b...o", low, torch.view_as_complex(self.weight))
-            return cast(Tensor, torch.fft.irfftn(self._padded(mixed), s=self.grid, dim=axes))
+        # Autocast leaves complex numbers alone.
+        low = self._low(torch.fft.rfftn(x.float(), dim=axes))
+        mixed = torch.einsum("b...i,...io->b...o", low, torch.view_as_complex(self.weight))
+        return cast(Tensor, torch.fft.irfftn(self._padded(mixed), s=self.grid, dim=axes))
 
     def _low(self, spectrum: Tensor) -> Tensor:
         """All axes but the last have negative frequencies, at their end."""
