@@ -10,41 +10,44 @@ from torch import Tensor, nn
 
 from trainer.session import Session
 
-_LATEST = 40
-"""Modules that have computed something by then, in every pass of the small model."""
+_MODULES = 30
+"""That a frame passes through at least."""
 
 
 class Shortage:
-    """Runs out of memory in a forward pass, or in the backward pass through what that computed."""
+    """Runs out of memory in a forward pass, or in the backward pass through what that computed.
+
+    The model is used twice in a pass. Only behind its first use, where the backward pass comes last, are
+    there gradients, and messages with them.
+    """
 
     def __init__(self, session: Session, *, room: int, lot: random.Random) -> None:
         self.room = room
         self.failures = 0
         self._lot = lot
-        self._batch = session.plan.micro_batch
-        self._until = -1
+        self._size = 0
+        self._left = -1
+        """Modules to go before the place; it has been passed when negative."""
+        session.operator.register_forward_pre_hook(self._before)
         for module in session.operator.modules():
             module.register_forward_hook(self._after)
-        session.operator.register_forward_pre_hook(self._before)
 
     def _before(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self._batch = len(inputs[0])
-        if self._batch > self.room and self._until < 0:
-            # Early outputs come late in the backward pass, when ranks have gradients and exchange them.
-            self._until = min(self._lot.randrange(_LATEST), self._lot.randrange(_LATEST))
+        if len(inputs[0]) == self._size:
+            return
+        self._size = len(inputs[0])
+        place = self._lot.randrange(_MODULES) + self._lot.choice((0, _MODULES))
+        self._left = place if self._size > self.room else -1
 
     def _after(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
-        if self._batch <= self.room or self._until < 0:
+        self._left -= 1
+        if self._left != -1:
             return
-        self._until -= 1
-        if self._until >= 0:
-            return
-        if self._lot.random() < 0.5 and isinstance(output, Tensor) and output.requires_grad:
-            output.register_hook(lambda _: self._fail())
+        if self._lot.random() < 0.7 and isinstance(output, Tensor) and output.requires_grad:
+            output.register_hook(self._fail)
         else:
             self._fail()
 
-    def _fail(self) -> None:
+    def _fail(self, *_: Tensor) -> None:
         self.failures += 1
-        self._until = -1
         raise torch.OutOfMemoryError("injected")
