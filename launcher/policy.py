@@ -32,7 +32,8 @@ HOLD_S = 600.0
 """How long a driver may be silent before another may take its run."""
 WATCHED_S = 60.0
 """What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
-DESTROY_TRIES = 5
+DESTROY_TRIES = 10
+"""With the waits between them more than 5 minutes: a line that was cut is often back by then."""
 RENT_TRIES = 5
 DOWN_GB = 6.0
 """An image with torch, compressed, and what set-up and data usually add."""

@@ -200,6 +200,16 @@ def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(tm
     assert world.rented() == 0
 
 
+def test_a_line_that_is_cut_for_minutes_while_the_machine_is_ended_is_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="unreachable", times=8))
+
+    run = world.launch()
+
+    assert (run.phase, run.cause) == (Phase.ENDED, None)
+    assert world.rented() == 0
+
+
 def test_the_first_cause_stays_when_the_clean_up_stumbles(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.expect(
