@@ -16,17 +16,32 @@ Keep = Literal["device", "host", "disk"]
 _Check = tuple[bool, str, str]
 """Whether it is a fault, its key, its text."""
 
+PARAMETERS = {
+    "advection": "betas",
+    "burgers": "nus",
+    "darcy": "sources",
+    "diffusion_reaction": None,
+    "shallow_water": None,
+}
+"""Our own tasks, each with the key that lists the values of its PDE's parameter."""
+_LEARNED = ("advection", "burgers")
+"""Those whose fields the models take."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """The data set: made by our own solver when its file is not there."""
 
     task: str = "advection"
-    """`advection`, or `module:function` of the user's own code (see trainer/data/__init__.py)."""
+    """One of our own, or `module:function` of the user's own code (see trainer/data/__init__.py)."""
     betas: Annotated[tuple[Positive, ...], MinLen(1)] = (0.4, 1.0)
-    """Advection speeds; each is a file of its own."""
+    """Advection's speeds; each is a file of its own, and so is each of the next two."""
+    nus: Annotated[tuple[Positive, ...], MinLen(1)] = (0.01, 0.1)
+    """Burgers' viscosities."""
+    sources: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
+    """What flows into Darcy's square; PDEBench calls it beta. The solution is proportional to it."""
     train: Count = 256
-    """Initial conditions to train on, per speed."""
+    """Initial conditions, or coefficients, to train on, per file."""
     keep: Keep = "device"
     """Where those lie while training: on the GPU, in memory that the ranks share, or in their files."""
     test: Count = 64
@@ -34,6 +49,11 @@ class DataConfig:
     frames: Annotated[int, Ge(2)] = 21
     dt: Positive = 0.1
     seed: Seed = 2022
+
+    def parameters_of(self, task: str) -> tuple[float | None, ...]:
+        """One for each file of one of our own tasks; None where the PDE has no parameter."""
+        key = PARAMETERS[task]
+        return (None,) if key is None else getattr(self, key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,17 +197,45 @@ class TrainConfig:
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     """What is wrong between fields: (key, fault) pairs, keys relative to `train`."""
-    checks = [*_batch_checks(config, world_size), *_engine_checks(config, world_size), *_model_checks(config)]
+    checks = [
+        *_data_checks(config.data),
+        *_batch_checks(config, world_size),
+        *_engine_checks(config, world_size),
+        *_model_checks(config),
+    ]
     return [(key, fault) for wrong, key, fault in checks if wrong]
+
+
+def _data_checks(data: DataConfig) -> list[_Check]:
+    if data.task not in PARAMETERS:
+        return []
+    read = PARAMETERS[data.task]
+    usual = DataConfig()
+    return [
+        (
+            data.task not in _LEARNED,
+            "data.task",
+            f"expected {' or '.join(_LEARNED)}: no model learns {data.task} yet, its data can be made",
+        ),
+        *(
+            (
+                key != read and getattr(data, key) != getattr(usual, key),
+                f"data.{key}",
+                f"means nothing to {data.task}" + (f", which reads {read}" if read else ""),
+            )
+            for key in PARAMETERS.values()
+            if key is not None
+        ),
+    ]
 
 
 def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
     share, rest = divmod(config.batch, world_size)
     size = config.micro_batch or 1
+    data = config.data
     # Of our own set the job alone says how large it is.
-    trajectories = (
-        config.data.train * len(config.data.betas) if config.data.task == "advection" else sys.maxsize
-    )
+    files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
+    trajectories = data.train * files
     windows = trajectories * max(1, config.data.frames - config.unroll)
     return [
         (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"),

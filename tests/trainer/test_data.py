@@ -143,7 +143,7 @@ def test_a_grid_that_does_not_fit_and_a_file_that_is_no_hdf5_are_refused(tmp_pat
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("advektion", "expected one of advection, or module:function, got 'advektion'"),
+        ("advektion", "expected one of advection, burgers, .*, or module:function, got 'advektion'"),
         ("no_such_module:make", "No module named 'no_such_module'"),
         ("trainer.data.advection:mak", "has no attribute 'mak'"),
     ],

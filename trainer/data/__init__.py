@@ -3,6 +3,8 @@
     make(config: DataConfig, folder: Path) -> Task            the task, read from the files in `folder`
     generate(config: DataConfig, folder: Path) -> list[str]   the files are there; a line for each
 
+Each of our own is a `Problem` (problem.py); `splits` reads its files, whatever their dimensions.
+
 A task of your own is `data.task: module:function` in the job file; `function` takes the place of `make`.
 The module is found in the code folder of the box. To change one thing of a task that exists, extend it:
 
@@ -34,17 +36,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from trainer.config import DataConfig
+from trainer.config import PARAMETERS, DataConfig
 from trainer.data.faults import DataError
 
 if TYPE_CHECKING:
     import torch
 
+    from trainer.data.making import Watch
+    from trainer.data.samples import Splits
     from trainer.data.stored import StoredTrajectories
     from trainer.data.trajectories import Trajectories, Windows
     from trainer.sampling.windows import Picks
 
-TASKS = {"advection": "trainer.data.advection:make"}
+TASKS = {name: f"trainer.data.{name}:make" for name in PARAMETERS}
 
 
 class Task(Protocol):
@@ -76,11 +80,31 @@ def make(config: DataConfig, folder: Path, code: Path | None = None) -> Task:
     return task
 
 
-def generate(config: DataConfig, folder: Path, code: Path | None = None) -> Sequence[str]:
-    """The task's files are in `folder`; a line for each. Files that fit are left alone. Raises DataError."""
+def generate(
+    config: DataConfig,
+    folder: Path,
+    code: Path | None = None,
+    *,
+    jobs: int = 1,
+    watch: Watch | None = None,
+) -> Sequence[str]:
+    """The task's files are in `folder`; a line for each. Files that fit are left alone. Raises DataError.
+
+    Our own are made by `jobs` processes, and `watch` is told how far they are.
+    """
     module, _ = _find(config.task, code)
+    if config.task in PARAMETERS:
+        return module.PROBLEM.generate(config, folder, jobs=jobs, watch=watch)
     writer = getattr(module, "generate", None)
     return [] if writer is None else writer(config, folder)
+
+
+def splits(config: DataConfig, folder: Path) -> Splits:
+    """What one of our own tasks has to train on and to test on, read as it is asked for. Raises DataError."""
+    if config.task not in PARAMETERS:
+        raise DataError(f"data.task: expected one of {', '.join(PARAMETERS)}, got {config.task!r}")
+    module, _ = _find(config.task, None)
+    return module.PROBLEM.splits(config, folder)
 
 
 def _find(task: str, code: Path | None) -> tuple[ModuleType, str]:

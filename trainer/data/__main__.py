@@ -1,42 +1,126 @@
-"""`python -m trainer.data generate|check`: make a box's data, or see whether the trainer can read them."""
+"""`python -m trainer.data generate|check|info`: make data, see whether they can be read, say what they are.
+
+In a box (VASTRUN_BOX is its folder) for its job; with --folder anywhere, for what the options say.
+"""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainer import data, layout
+from trainer.config import PARAMETERS, DataConfig
 from trainer.data.faults import DataError
+from trainer.data.inspection import check, info
+from trainer.data.progress import Bar
 from trainer.rank import read_job
 
-_USAGE = "usage: python -m trainer.data generate|check   (in a box: VASTRUN_BOX is its folder)"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What the data are to be, and where."""
+
+    config: DataConfig
+    folder: Path
+    code: Path | None
+    jobs: int
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The exit status: 0, 1 when the data are wrong, 2 when the call is."""
-    box = os.environ.get("VASTRUN_BOX")
-    if arguments not in (["generate"], ["check"]) or not box:
-        print(_USAGE, file=sys.stderr)
-        return 2
-    train = read_job(Path(box)).train
-    if train is None:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.folder is None and "VASTRUN_BOX" not in os.environ:
+        parser.error("--folder is needed outside of a box")
+    request = _request(options)
+    if request is None:
         print("the job brings its own program: no data to make")
         return 0
-    folder, code = Path(box) / layout.DATA, Path(box) / layout.CODE
     try:
-        if arguments == ["generate"]:
-            lines = data.generate(train.data, folder, code)
-        else:
-            task = data.make(train.data, folder, code)
-            lines = [
-                f"{train.data.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"
-            ]
+        lines = _VERBS[options.verb](request)
     except (DataError, OSError) as error:
         print(f"data: {error}", file=sys.stderr)
         return 1
-    print("\n".join(lines) or f"{train.data.task}: makes no files")
+    print("\n".join(lines))
     return 0
+
+
+def _generate(request: _Request) -> Sequence[str]:
+    with Bar(sys.stderr) as bar:
+        lines = data.generate(request.config, request.folder, request.code, jobs=request.jobs, watch=bar.show)
+    return lines or [f"{request.config.task}: makes no files"]
+
+
+def _check(request: _Request) -> Sequence[str]:
+    if request.config.task in PARAMETERS:
+        return check(request.config, request.folder)
+    task = data.make(request.config, request.folder, request.code)
+    return [f"{request.config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
+
+
+def _info(request: _Request) -> Sequence[str]:
+    return info(request.folder)
+
+
+_VERBS = {"generate": _generate, "check": _check, "info": _info}
+
+
+def _request(options: argparse.Namespace) -> _Request | None:
+    """None: the box's job has no data of ours."""
+    if options.folder is not None:
+        given = {key: getattr(options, key) for key in _SETTABLE if getattr(options, key) is not None}
+        lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        config = dataclasses.replace(DataConfig(), **{**given, **lists})
+        return _Request(config=config, folder=options.folder, code=None, jobs=options.jobs)
+    box = Path(os.environ["VASTRUN_BOX"])
+    train = read_job(box).train
+    if train is None:
+        return None
+    return _Request(config=train.data, folder=box / layout.DATA, code=box / layout.CODE, jobs=options.jobs)
+
+
+_SETTABLE = [field.name for field in dataclasses.fields(DataConfig) if field.name != "keep"]
+_LEAST = {"seed": 0, "points": 16, "frames": 2}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainer.data", description=__doc__)
+    parser.add_argument("verb", choices=_VERBS)
+    parser.add_argument("--folder", type=Path, help="where the files are")
+    parser.add_argument("--jobs", type=_whole(1), default=1, help="processes that solve")
+    usual = DataConfig()
+    for key in _SETTABLE:
+        value = getattr(usual, key)
+        told = f"train.data.{key} of a job file; default {value}"
+        if key == "task":
+            parser.add_argument("--task", choices=PARAMETERS, help=told)
+        elif isinstance(value, tuple):
+            parser.add_argument(f"--{key}", type=_positive, nargs="+", help=told)
+        elif isinstance(value, float):
+            parser.add_argument(f"--{key}", type=_positive, help=told)
+        else:
+            parser.add_argument(f"--{key}", type=_whole(_LEAST.get(key, 1)), help=told)
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+    return value
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text}")
+        return int(text)
+
+    return read
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""PDEBench's HDF5 layout for 1-D sets: `tensor` (N, T, X), `x-coordinate` (X), `t-coordinate` (T + 1)."""
+"""PDEBench's HDF5 files: opened, looked at, and read where they hold 1-D trajectories."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,29 +35,6 @@ class Grid:
         return np.arange(self.frames) * self.dt
 
 
-def write(
-    path: Path, chunks: Iterable[NDArray[np.float64]], *, grid: Grid, n: int, attrs: Mapping[str, Attribute]
-) -> None:
-    """`path` holds the `n` trajectories that `chunks` yields, each chunk (some, T, X). All or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with h5py.File(part, "w") as file:
-            tensor = file.create_dataset("tensor", (n, grid.frames, grid.points), dtype="f4")
-            filled = 0
-            for chunk in chunks:
-                tensor[filled : filled + len(chunk)] = chunk
-                filled += len(chunk)
-            file["x-coordinate"] = grid.x.astype(np.float32)
-            file["t-coordinate"] = (np.arange(grid.frames + 1) * grid.dt).astype(np.float32)
-            file.attrs.update(attrs)
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def attributes(path: Path) -> dict[str, Attribute] | None:
     """The file's attributes; None when there is no such file. Raises DataError when it is no HDF5 file."""
     if not path.exists():
@@ -72,13 +48,13 @@ def attributes(path: Path) -> dict[str, Attribute] | None:
 
 def check(path: Path, *, grid: Grid, at_least: int) -> None:
     """Raises DataError unless at least so many trajectories of the file fit `grid`."""
-    with _opened(path) as file:
-        _check_layout(path, file, grid, at_least)
+    with opened(path) as file:
+        check_trajectories(path, file, grid, at_least)
 
 
 def read(path: Path, rows: slice = slice(None)) -> Fields:
     """The trajectories of the file in `rows`, (N, T, X). Raises DataError."""
-    with _opened(path) as file:
+    with opened(path) as file:
         first, end, _ = rows.indices(len(file["tensor"]))
         fields: Fields = file["tensor"][first:end]
     check_finite(path, fields, first)
@@ -101,17 +77,9 @@ def view(path: Path, *, mapped: bool) -> Fields:
     return np.memmap(path, tensor.dtype, "r", offset, tensor.shape).view(np.ndarray)
 
 
-def check_finite(path: Path, fields: Fields, first: int) -> None:
-    """Raises DataError when a value is not finite; `first` is the number of the first trajectory."""
-    bad = np.flatnonzero(~np.isfinite(fields).all(axis=(1, 2)))
-    if len(bad):
-        raise DataError(
-            f"{path}: {len(bad)} trajectories hold NaN or infinity, the first is number {first + bad[0]}"
-        )
-
-
 @contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
+def opened(path: Path) -> Iterator[h5py.File]:
+    """The file, to be read. Raises DataError when it is not there, or not whole."""
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -121,7 +89,17 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         raise DataError(f"{path}: expected an HDF5 file: {error}") from error
 
 
-def _check_layout(path: Path, file: h5py.File, grid: Grid, at_least: int) -> None:
+def check_finite(path: Path, fields: Fields, first: int) -> None:
+    """Raises DataError when a value is not finite; `first` is the number of the first trajectory."""
+    bad = np.flatnonzero(~np.isfinite(fields).all(axis=tuple(range(1, fields.ndim))))
+    if len(bad):
+        raise DataError(
+            f"{path}: {len(bad)} trajectories hold NaN or infinity, the first is number {first + bad[0]}"
+        )
+
+
+def check_trajectories(path: Path, file: h5py.File, grid: Grid, at_least: int) -> None:
+    """Raises DataError unless the file holds 1-D trajectories on `grid`, at least so many."""
     for name in ("tensor", "x-coordinate", "t-coordinate"):
         if name not in file:
             raise DataError(f"{path}: expected a dataset `{name}`, found: {', '.join(file) or 'none'}")

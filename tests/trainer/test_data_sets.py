@@ -1,0 +1,255 @@
+"""The sets as files: made whole or not at all, by any number of processes, and PDEBench's own read alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from trainer import data
+from trainer.config import PARAMETERS, DataConfig, TrainConfig, faults_of
+from trainer.data.faults import DataError
+from trainer.data.inspection import check
+
+SMALL = DataConfig(train=17, test=3, points=16, frames=3)
+FILES = {
+    "advection": "1D_Advection_Sols_beta1.0.hdf5",
+    "burgers": "1D_Burgers_Sols_Nu0.1.hdf5",
+    "darcy": "2D_DarcyFlow_beta1.0_Train.hdf5",
+    "diffusion_reaction": "2D_diff-react_NA_NA.h5",
+    "shallow_water": "2D_rdb_NA_NA.h5",
+}
+TASKS = sorted(FILES)
+
+
+def config_of(task: str) -> DataConfig:
+    return replace(SMALL, task=task)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all sets."""
+    folder = tmp_path_factory.mktemp("data")
+    for task in TASKS:
+        data.generate(config_of(task), folder)
+    return folder
+
+
+@pytest.fixture
+def copied(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "data"))
+
+
+def write_as_published(task: str, path: Path, config: DataConfig) -> np.ndarray:
+    """A file with PDEBench's names, shapes and types; returned as they are read."""
+    n, t, x = config.train + config.test, config.frames, config.points
+    channels = {"diffusion_reaction": 2}.get(task, 1)
+    rng = np.random.default_rng(1)
+    with h5py.File(path, "w") as file:
+        if task in ("advection", "burgers"):
+            values = rng.standard_normal((n, t, 1, x), dtype=np.float32)
+            file["tensor"] = values[:, :, 0]
+            file["x-coordinate"] = np.linspace(0, 1, x, dtype="f4")
+            file["t-coordinate"] = (np.arange(t + 1) * config.dt).astype("f4")
+        elif task == "darcy":
+            values = rng.standard_normal((n, 2, x, x), dtype=np.float32)
+            file["nu"], file["tensor"] = values[:, 0], values[:, 1:]
+            file["x-coordinate"] = file["y-coordinate"] = np.linspace(0, 1, x, dtype="f4")
+            file.attrs["beta"] = 1.0
+        else:
+            values = rng.standard_normal((n, t, channels, x, x), dtype=np.float32)
+            for row in range(n):
+                group = file.create_group(f"{row:04d}")
+                group["data"] = np.moveaxis(values[row], 1, -1)
+                group["grid/x"] = group["grid/y"] = np.linspace(-1, 1, x, dtype="f4")
+                group["grid/t"] = (np.arange(t) * config.dt).astype("f4")
+    return values
+
+
+def test_every_task_has_its_file() -> None:
+    assert set(FILES) == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_file_of_pdebench_is_left_alone_and_read_like_ours(task: str, tmp_path: Path) -> None:
+    key = PARAMETERS[task]
+    parameter = {"burgers": 0.1}.get(task, 1.0)
+    config = replace(config_of(task), points=128 if task not in ("advection", "burgers") else 1024)
+    config = config if key is None else replace(config, **{key: (parameter,)})
+    values = write_as_published(task, tmp_path / FILES[task], config)
+    assert data.generate(config, tmp_path) == [f"{FILES[task]}: present"]
+    splits = data.splits(config, tmp_path)
+    np.testing.assert_array_equal(splits.train.read(range(17)), values[:17])
+    np.testing.assert_array_equal(splits.test.read([2, 0]), values[[19, 17]])
+    mean, deviation = splits.train.moments()
+    axes = tuple(axis for axis in range(values.ndim) if axis != (1 if splits.train.steady else 2))
+    np.testing.assert_allclose(mean, values[:17].mean(axis=axes, dtype=np.float64), atol=1e-6)
+    np.testing.assert_allclose(deviation, values[:17].std(axis=axes, dtype=np.float64), rtol=1e-4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_tested_on_was_not_trained_on_at_any_parameter(task: str, made: Path) -> None:
+    splits = data.splits(config_of(task), made)
+    files = len(config_of(task).parameters_of(task))
+    assert (len(splits.train), len(splits.test)) == (17 * files, 3 * files)
+    begin = [
+        split.read(range(len(split)))[:, 0].reshape(len(split), -1) for split in (splits.train, splits.test)
+    ]
+    seen = {row.tobytes() for row in begin[0]}
+    assert seen.isdisjoint(row.tobytes() for row in begin[1])
+    assert len(seen) == 17
+    np.testing.assert_allclose(begin[0][:17], begin[0][-17:], atol=1e-6)
+
+
+def test_a_steady_set_says_so_and_has_no_time(made: Path) -> None:
+    splits = data.splits(config_of("darcy"), made)
+    assert (splits.train.steady, splits.train.shape, splits.train.channels) == (
+        True,
+        (2, 16, 16),
+        ("coefficient", "solution"),
+    )
+    assert splits.train.parameters.shape == (17, 1)
+    moving = data.splits(config_of("diffusion_reaction"), made).train
+    assert (moving.steady, moving.shape, moving.channels) == (False, (3, 2, 16, 16), ("u", "v"))
+    np.testing.assert_allclose(moving.parameters, -1.0)
+
+
+def test_frames_are_read_alone_and_a_reader_goes_to_another_process_closed(made: Path) -> None:
+    train = data.splits(config_of("shallow_water"), made).train
+    whole = train.read([4])
+    again = pickle.loads(pickle.dumps(train))
+    np.testing.assert_array_equal(again.read([4], slice(1, 3)), whole[:, 1:3])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_two_processes_make_the_same_file_as_one(task: str, made: Path, tmp_path: Path) -> None:
+    if task not in ("burgers", "shallow_water"):
+        data.generate(config_of(task), tmp_path)
+    else:
+        data.generate(config_of(task), tmp_path, jobs=2)
+    name = FILES[task]
+    assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
+    mine, theirs = (
+        json.loads((folder / "manifest.json").read_text())["files"] for folder in (tmp_path, made)
+    )
+    assert mine[name] == theirs[name]
+
+
+def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> None:
+    told: list[int] = []
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(name: str, done: int, of: int) -> None:
+        told.append(done)
+        if len(told) == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        data.generate(config_of("shallow_water"), tmp_path, watch=interrupt)
+    (pieces,) = (path for path in tmp_path.iterdir() if path.name.endswith(".pieces"))
+    assert not (tmp_path / FILES["shallow_water"]).exists()
+    kept = {place.name: place.stat().st_mtime_ns for place in pieces.iterdir()}
+    assert len(kept) == 2
+    seen: dict[str, int] = {}
+
+    def look(name: str, done: int, of: int) -> None:
+        seen.update((place.name, place.stat().st_mtime_ns) for place in pieces.iterdir())
+
+    data.generate(config_of("shallow_water"), tmp_path, watch=look)
+    assert kept.items() <= seen.items()
+    name = FILES["shallow_water"]
+    assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "manifest.json"]
+
+
+@pytest.mark.parametrize(
+    ("task", "damage", "message"),
+    [
+        ("darcy", lambda file: file.__delitem__("nu"), "expected a dataset `nu`, found: tensor"),
+        ("darcy", lambda file: file.attrs.modify("beta", 3.0), "the attribute beta to be 1.0, got 3.0"),
+        ("darcy", lambda file: file.move("tensor", "nu2"), "expected a dataset `tensor`"),
+        ("shallow_water", lambda file: file.__delitem__("0019"), "expected at least 20 trajectories, got 19"),
+        ("shallow_water", lambda file: file["0003"].__delitem__("grid/t"), "`grid/t` in `/0003`"),
+        ("diffusion_reaction", lambda file: file.move("0007", "7"), "expected a group `0007`"),
+        ("burgers", lambda file: file.attrs.modify("Nu", 1.0), "the attribute Nu to be 0.1, got 1.0"),
+    ],
+)
+def test_a_wrong_layout_is_named(copied: Path, task: str, damage, message: str) -> None:
+    with h5py.File(copied / FILES[task], "a") as file:
+        damage(file)
+    with pytest.raises(DataError, match=message):
+        data.splits(config_of(task), copied)
+
+
+def test_a_missing_split_another_grid_and_other_frames_are_named(made: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"expected `nu` of shape \(at least 30, 16, 16\), got \(20, 16, 16\)"
+    ):
+        data.splits(replace(config_of("darcy"), test=13), made)
+    with pytest.raises(DataError, match=r"expected `0000/data` of shape \(3, 32, 32, 1\)"):
+        data.splits(replace(config_of("shallow_water"), points=32), made)
+    with pytest.raises(DataError, match=r"expected frames 0.2 apart, `grid/t` begins with \[0.0, 0.1"):
+        data.splits(replace(config_of("shallow_water"), dt=0.2), made)
+
+
+@pytest.mark.parametrize("task", ["darcy", "shallow_water"])
+def test_a_check_finds_what_was_changed_and_what_is_not_finite(task: str, copied: Path) -> None:
+    config = config_of(task)
+    assert check(config, copied)[0].startswith(f"{task}: 17 ")
+    name = "tensor" if task == "darcy" else "0018/data"
+    with h5py.File(copied / FILES[task], "a") as file:
+        file[name][-1] = 0.5
+    with pytest.raises(DataError, match="the file was changed since it was made"):
+        check(config, copied)
+    with h5py.File(copied / FILES[task], "a") as file:
+        file[name][-1] = np.nan
+    with pytest.raises(DataError, match=r"NaN or infinity, the first is number 1[89]"):
+        check(config, copied)
+
+
+def test_a_truncated_file_is_named(copied: Path) -> None:
+    path = copied / FILES["darcy"]
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(DataError, match=r"DarcyFlow.*expected an HDF5 file: .*truncated"):
+        data.splits(config_of("darcy"), copied)
+
+
+def test_the_command_makes_checks_and_describes_sets_anywhere(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainer.data", *arguments, "--folder", str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    wanted = ["--task", "burgers", "--nus", "0.1", "0.2", "--train", "2", "--test", "1", "--points", "16"]
+    made = run("generate", *wanted, "--frames", "2")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert "1D_Burgers_Sols_Nu0.2.hdf5: 3 trajectories of 2 frames and 16 points made" in made.stdout
+    assert (
+        run("check", *wanted, "--frames", "2").stdout == "burgers: 4 trajectories to train on, 2 to test on\n"
+    )
+    assert run("check", *wanted, "--frames", "3").returncode == 1
+    assert run("generate", "--points", "3").returncode == 2
+    told = run("info").stdout
+    assert "tensor (3, 2, 16) float32" in told
+    assert "generator vastrun burgers 1" in told
+
+
+def test_a_job_that_names_what_its_task_does_not_read_is_refused() -> None:
+    def keys(**settings: object) -> list[str]:
+        return [key for key, _ in faults_of(TrainConfig(data=DataConfig(**settings)), 1)]
+
+    assert keys(task="burgers", nus=(0.5,)) == []
+    assert keys(task="burgers", betas=(0.5,)) == ["data.betas"]
+    assert keys(task="my.own:make", betas=(0.5,), nus=(1.0,)) == []
+    assert keys(task="burgers", nus=(0.5,), train=10, frames=5, test=1) == ["batch"]
+    assert keys(task="darcy") == ["data.task"]

@@ -1,0 +1,94 @@
+"""2-D diffusion-reaction (FitzHugh-Nagumo) on the square (-1, 1)^2, nothing flows through its walls.
+
+    u_t = 0.001 lap u + u - u^3 - 0.005 - v
+    v_t = 0.005 lap v + u - v
+
+Takamoto et al. 2022 (arXiv 2210.07182), appendix D: activator u, inhibitor v, both begin as white noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from trainer.data.initial import Array
+from trainer.data.layouts import Groups
+from trainer.data.pdebench import Grid
+from trainer.data.problem import Problem
+
+SIDE = 2.0
+_DIFFUSIVITY = (0.001, 0.005)
+_FEED = 0.005
+_LONGEST_STEP = 0.01
+
+
+def draw(n: int, points: int, rng: np.random.Generator) -> Array:
+    """`n` beginnings: (n, 2, points, points)."""
+    return rng.standard_normal((n, 2, points, points))
+
+
+def solve(begin: Array, frames: int, dt: float) -> Array:
+    """The fields from `begin` (n, 2, X, Y) on: (n, frames, 2, X, Y).
+
+    Strang splitting: diffusion exactly in the cosine modes of the cells, the reaction by the classical
+    Runge-Kutta method.
+    """
+    steps = math.ceil(dt / _LONGEST_STEP)
+    step = dt / steps
+    modes, decay = _modes(begin.shape[-1], step)
+    fields = np.empty((len(begin), frames, *begin.shape[1:]))
+    fields[:, 0] = w = begin
+    for frame in range(1, frames):
+        w = _react(w, step / 2)
+        for number in range(steps):
+            w = modes.T @ ((modes @ w @ modes.T) * decay) @ modes
+            # Half a step of reaction ends the frame; between two steps the halves are one.
+            w = _react(w, step / 2 if number == steps - 1 else step)
+        fields[:, frame] = w
+    return fields
+
+
+def _modes(points: int, step: float) -> tuple[Array, Array]:
+    """The cosine modes, orthonormal, (mode, point); what `step` leaves of each: (2, mode, mode)."""
+    number = np.arange(points)
+    modes = np.sqrt(2 / points) * np.cos(np.pi / points * number[:, None] * (number + 0.5))
+    modes[0] /= math.sqrt(2)
+    rate = np.square(np.pi / SIDE * number)
+    laplacian = rate[:, None] + rate
+    return modes, np.stack([np.exp(-diffusivity * laplacian * step) for diffusivity in _DIFFUSIVITY])
+
+
+def _react(w: Array, step: float) -> Array:
+    first = _rate(w)
+    second = _rate(w + 0.5 * step * first)
+    third = _rate(w + 0.5 * step * second)
+    return w + step / 6 * (first + 2 * (second + third) + _rate(w + step * third))
+
+
+def _rate(w: Array) -> Array:
+    u, v = w[:, 0], w[:, 1]
+    return np.stack([u - u * u * u - _FEED - v, u - v], axis=1)
+
+
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
+    return draw(n, grid.points, rng)
+
+
+def _solve(begin: Array, parameter: None, grid: Grid) -> Array:  # noqa: ARG001 - there is none
+    return solve(begin, grid.frames, grid.dt)
+
+
+PROBLEM = Problem(
+    task="diffusion_reaction",
+    generator="vastrun diffusion-reaction 1",
+    file="2D_diff-react_NA_NA.h5",
+    attribute=None,
+    channels=("u", "v"),
+    layout=lambda grid: Groups(grid=grid, channels=2, side=SIDE),
+    draw=_draw,
+    solve=_solve,
+    chunk=8,
+    method={"longest step": _LONGEST_STEP},
+)
+generate, make = PROBLEM.generate, PROBLEM.make

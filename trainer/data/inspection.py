@@ -1,0 +1,69 @@
+"""Inspection: are the files of a task what they should be, and what are the files of a folder?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+
+from trainer import data
+from trainer.config import DataConfig
+from trainer.data import manifest
+from trainer.data.faults import DataError
+from trainer.data.pdebench import attributes, opened
+
+_SUFFIXES = (".hdf5", ".h5")
+_READ_AT_ONCE = 64
+
+
+def check(config: DataConfig, folder: Path) -> list[str]:
+    """Every sample of the task was read, every file is as it was made; a line. Raises DataError."""
+    splits = data.splits(config, folder)
+    for split in (splits.train, splits.test):
+        for first in range(0, len(split), _READ_AT_ONCE):
+            split.read(range(first, min(first + _READ_AT_ONCE, len(split))))
+    for path in splits.train.paths:
+        expected = manifest.expected_of(path)
+        if expected is not None and manifest.sum_of(path) != expected:
+            raise DataError(
+                f"{path}: expected what {manifest.NAME} lists; the file was changed since it was made"
+            )
+    kind = "steady problems" if splits.train.steady else "trajectories"
+    return [f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on"]
+
+
+def info(folder: Path) -> list[str]:
+    """Lines for each HDF5 file of the folder: what it holds, and what it says of how it was made."""
+    files = sorted(
+        path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
+    )
+    if not files:
+        raise DataError(f"{folder}: no HDF5 file; `python -m trainer.data generate` makes them")
+    return [line for path in files for line in _info_of(path)]
+
+
+def _info_of(path: Path) -> list[str]:
+    told = attributes(path) or {}
+    made = ", ".join(f"{name} {value}" for name, value in told.items())
+    with opened(path) as file:
+        return [
+            f"{path.name}: {path.stat().st_size / 1e6:.1f} MB",
+            *_arrays(file),
+            f"  {made or 'says nothing'}",
+        ]
+
+
+def _arrays(file: h5py.File) -> list[str]:
+    """A line for each array; of groups that are alike, for those of the first."""
+    groups = [name for name, item in file.items() if isinstance(item, h5py.Group)]
+    lines = [f"  {name} {item.shape} {item.dtype}" for name, item in file.items() if name not in groups]
+    if groups:
+        lines.append(f"  {len(groups)} groups like `{groups[0]}`:")
+        file[groups[0]].visititems(
+            lambda name, item: (
+                lines.append(f"    {name} {item.shape} {item.dtype}")
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
+        )
+    return lines

@@ -1,0 +1,121 @@
+"""Making: a file of samples, solved piece by piece on one core or many, there only when it is whole."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import chain, islice
+from multiprocessing import get_context
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from trainer.data.layouts import Layout
+from trainer.data.pdebench import Attribute, Fields, attributes
+
+Piece = Callable[[], Fields]
+"""Solves some samples: (some, *shape). Another process may be sent it."""
+Watch = Callable[[str, int, int], None]
+"""Told of a file's name, how many of its samples are solved, and how many there will be."""
+
+
+def make(
+    path: Path,
+    pieces: Iterable[Piece],
+    *,
+    layout: Layout,
+    n: int,
+    attrs: Mapping[str, Attribute],
+    jobs: int,
+    watch: Watch | None,
+) -> None:
+    """`path` holds the `n` samples that `pieces` solve, in order. All or nothing.
+
+    Solved pieces wait in a folder beside it: who makes the file again after a kill goes on behind them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _workshop(path, attrs) as workshop:
+        if attributes(path) == attrs:
+            return
+        solved: list[Path] = []
+        samples = 0
+        for place in _solved(workshop, pieces, jobs):
+            solved.append(place)
+            samples += len(np.load(place, mmap_mode="r"))
+            if watch is not None:
+                watch(path.name, samples, n)
+        _assemble(path, map(np.load, solved), layout, n, attrs)
+
+
+@contextmanager
+def _workshop(path: Path, attrs: Mapping[str, Attribute]) -> Iterator[Path]:
+    """The folder for the pieces of this very file; one process at a time has it. Those of others are gone."""
+    digest = hashlib.sha256(json.dumps(attrs, sort_keys=True).encode()).hexdigest()[:12]
+    workshop = path.with_name(f".{path.name}.{digest}.pieces")
+    with locked(path.parent):
+        for stale in path.parent.glob(f".{path.name}.*.pieces"):
+            if stale != workshop:
+                shutil.rmtree(stale)
+        workshop.mkdir(exist_ok=True)
+        yield workshop
+        shutil.rmtree(workshop)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """No other process that asks for it is within."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _solved(workshop: Path, pieces: Iterable[Piece], jobs: int) -> Iterator[Path]:
+    """Where each piece lies, in order, as soon as it is solved."""
+    places = ((workshop / f"{number:06d}.npy", piece) for number, piece in enumerate(pieces))
+    if jobs == 1:
+        yield from (_keep(place, piece) for place, piece in places)
+        return
+    # Each process has a core of its own; a fork of a process with threads would inherit their locks.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        tasks = (pool.submit(_keep, place, piece) for place, piece in places)
+        # Not all at once: what they begin from would fill the memory.
+        coming: list[Future[Path]] = list(islice(tasks, 2 * jobs))
+        for task in chain(tasks, [None] * len(coming)):
+            if task is not None:
+                coming.append(task)
+            yield coming.pop(0).result()
+
+
+def _keep(place: Path, piece: Piece) -> Path:
+    """The piece lies at `place`; one that does already is not solved again."""
+    if not place.exists():
+        part = place.with_suffix(".part")
+        with part.open("wb") as file:
+            np.save(file, piece().astype(np.float32))
+        part.replace(place)
+    return place
+
+
+def _assemble(
+    path: Path, pieces: Iterable[Fields], layout: Layout, n: int, attrs: Mapping[str, Attribute]
+) -> None:
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with h5py.File(part, "w") as file:
+            layout.write(file, n, pieces)
+            file.attrs.update(attrs)
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

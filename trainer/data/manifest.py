@@ -1,0 +1,50 @@
+"""The manifest of a data folder: the sum of every file that was made there, and how it was made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import h5py
+
+from trainer.data.making import locked
+from trainer.data.pdebench import Attribute, opened
+from trainer.records import write_json
+
+NAME = "manifest.json"
+_ROWS = 64
+
+
+def add(path: Path, attrs: Mapping[str, Attribute]) -> None:
+    """The manifest beside `path` lists it as it is now."""
+    place = path.parent / NAME
+    entry = {"arrays_sha256": sum_of(path), "attributes": dict(attrs)}
+    with locked(path.parent):
+        files = json.loads(place.read_text(encoding="utf-8"))["files"] if place.exists() else {}
+        write_json(place, {"files": dict(sorted({**files, path.name: entry}.items()))})
+
+
+def expected_of(path: Path) -> str | None:
+    """The sum of the file when it was made; None when it is not listed."""
+    place = path.parent / NAME
+    if not place.exists():
+        return None
+    entry = json.loads(place.read_text(encoding="utf-8"))["files"].get(path.name)
+    return None if entry is None else str(entry["arrays_sha256"])
+
+
+def sum_of(path: Path) -> str:
+    """SHA-256 of the names, shapes and values of all arrays: the same whatever version of HDF5 wrote them."""
+    total = hashlib.sha256()
+
+    def add_array(name: str, item: h5py.HLObject) -> None:
+        if isinstance(item, h5py.Dataset):
+            total.update(f"{name} {item.dtype.str} {item.shape}\n".encode())
+            for first in range(0, len(item), _ROWS):
+                total.update(item[first : first + _ROWS].tobytes())
+
+    with opened(path) as file:
+        file.visititems(add_array)
+    return total.hexdigest()

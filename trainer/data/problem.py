@@ -1,0 +1,200 @@
+"""Problem: a PDE whose data we can make, and read from our files and from PDEBench's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sized
+from dataclasses import dataclass, field
+from functools import partial
+from math import log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainer.config import DataConfig
+from trainer.data import making, manifest, pdebench
+from trainer.data.faults import DataError
+from trainer.data.layouts import Layout, Line
+from trainer.data.making import Piece, Watch
+from trainer.data.pdebench import Attribute, Grid
+from trainer.data.samples import Part, Samples, Splits
+
+if TYPE_CHECKING:
+    from trainer.data.stored import StoredTask, StoredTrajectories
+    from trainer.data.trajectories import Trajectories, TrajectoryTask
+
+_TRAIN_STREAM, _TEST_STREAM = 0, 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What differs between the tasks."""
+
+    task: str
+    generator: str
+    """Name and version of what makes the data: another version makes other data."""
+    file: str
+    """PDEBench's name of the files, with {} for the parameter."""
+    attribute: str | None
+    """PDEBench's name of the parameter; None: there is none, and one file."""
+    channels: tuple[str, ...]
+    layout: Callable[[Grid], Layout]
+    draw: Callable[[int, Grid, np.random.Generator], Sized]
+    """So many random beginnings, or coefficients."""
+    solve: Callable[[Any, Any, Grid], np.ndarray]
+    """Those that were drawn, at a parameter: (n, *layout.shape)."""
+    chunk: int
+    """Samples that are drawn and solved at once: another number draws others."""
+    method: Mapping[str, Attribute] = field(default_factory=dict)
+    """What else a file says of how it was made."""
+    cells_of: Callable[[int, Any], int] | None = None
+    """How many cells the solver has for so many points, at a parameter, where it has more."""
+
+    def generate(
+        self, config: DataConfig, folder: Path, *, jobs: int = 1, watch: Watch | None = None
+    ) -> list[str]:
+        """Each parameter has its file in `folder`; what fits the config, or is not ours, is left alone.
+
+        `jobs` processes solve; how many changes nothing in the files. A line for each file.
+        """
+        lines = []
+        layout = self.layout(_grid(config))
+        for parameter in self._parameters(config):
+            path = self.path_of(folder, parameter)
+            attrs = self._attrs(config, parameter)
+            present = pdebench.attributes(path)
+            if present is not None and (present == attrs or "generator" not in present):
+                lines.append(f"{path.name}: present")
+                continue
+            n = config.train + config.test
+            pieces = self._pieces(config, parameter)
+            making.make(path, pieces, layout=layout, n=n, attrs=attrs, jobs=jobs, watch=watch)
+            manifest.add(path, attrs)
+            lines.append(f"{path.name}: {_told(config, n, layout)} made")
+        return lines
+
+    def splits(self, config: DataConfig, folder: Path) -> Splits:
+        """In every file the first `train` samples and the last `test`. Raises DataError."""
+        layout = self.layout(_grid(config))
+        parts: tuple[list[Part], list[Part]] = [], []
+        for parameter in self._parameters(config):
+            path = self._checked(config, folder, parameter)
+            with pdebench.opened(path) as file:
+                count = layout.count(file)
+            told = self._conditions(config, parameter)
+            for split, first, size in (
+                (0, 0, config.train),
+                (1, count - config.test, config.test),
+            ):
+                parts[split].append(Part(path=path, first=first, count=size, parameters=told))
+        train, test = (Samples(layout, self.channels, each) for each in parts)
+        return Splits(train=train, test=test)
+
+    def load(self, config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
+        """What to train on and what to test on: of every file the first `train` and the last `test`.
+
+        All files begin from the same initial conditions: no test shape is seen in training at another
+        parameter. Raises DataError.
+        """
+        return (
+            self._read(config, folder, slice(config.train)),
+            self._read(config, folder, slice(-config.test, None)),
+        )
+
+    def store(self, config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
+        """As `load`, but what to train on stays in memory, or where `config.keep` is disk, there."""
+        from trainer.data.stored import Part as StoredPart
+        from trainer.data.stored import StoredTrajectories
+
+        parts = [
+            StoredPart(
+                path=self._checked(config, folder, parameter),
+                count=config.train,
+                conditions=self._conditions(config, parameter),
+            )
+            for parameter in self._parameters(config)
+        ]
+        train = StoredTrajectories(parts, frames=config.frames, points=config.points, keep=config.keep)
+        return train, self._read(config, folder, slice(-config.test, None))
+
+    def make(self, config: DataConfig, folder: Path) -> TrajectoryTask | StoredTask:
+        """The task. Raises DataError."""
+        from trainer.data.stored import StoredTask
+        from trainer.data.trajectories import TrajectoryTask
+
+        if not isinstance(self.layout(_grid(config)), Line):
+            raise DataError(f"data.task: no model learns {self.task} yet: its fields are not 1-D")
+        if config.keep == "device":
+            return TrajectoryTask(*self.load(config, folder))
+        return StoredTask(*self.store(config, folder))
+
+    def path_of(self, folder: Path, parameter: float | None) -> Path:
+        """Where the samples of one parameter lie; PDEBench's own name for them."""
+        return folder / self.file.format(parameter)
+
+    def _parameters(self, config: DataConfig) -> tuple[float | None, ...]:
+        # Not those of `config.task`: a task of the user's own may extend this one.
+        return config.parameters_of(self.task)
+
+    def _pieces(self, config: DataConfig, parameter: float | None) -> Iterator[Piece]:
+        grid = _grid(config)
+        for stream, n in ((_TRAIN_STREAM, config.train), (_TEST_STREAM, config.test)):
+            rng = np.random.default_rng([config.seed, stream])
+            for begin in range(0, n, self.chunk):
+                drawn = self.draw(min(self.chunk, n - begin), grid, rng)
+                yield partial(self.solve, drawn, parameter, grid)
+
+    def _read(self, config: DataConfig, folder: Path, rows: slice) -> Trajectories:
+        from trainer.data.trajectories import Trajectories
+
+        return Trajectories.of(
+            [
+                (
+                    self._conditions(config, parameter),
+                    pdebench.read(self._checked(config, folder, parameter), rows),
+                )
+                for parameter in self._parameters(config)
+            ]
+        )
+
+    def _checked(self, config: DataConfig, folder: Path, parameter: float | None) -> Path:
+        """The file of one parameter, which has its layout."""
+        path = self.path_of(folder, parameter)
+        found = (pdebench.attributes(path) or {}).get(self.attribute or "", parameter)
+        if found != parameter:
+            raise DataError(f"{path}: expected the attribute {self.attribute} to be {parameter}, got {found}")
+        with pdebench.opened(path) as file:
+            self.layout(_grid(config)).check(path, file, config.train + config.test)
+        return path
+
+    def _conditions(self, config: DataConfig, parameter: float | None) -> tuple[float, ...]:
+        steady = self.layout(_grid(config)).steady
+        told = () if parameter is None else (log10(parameter),)
+        return told if steady else (*told, log10(config.dt))
+
+    def _attrs(self, config: DataConfig, parameter: float | None) -> dict[str, Attribute]:
+        attrs: dict[str, Attribute] = {"generator": self.generator}
+        if self.attribute is not None and parameter is not None:
+            attrs[self.attribute] = float(parameter)
+        attrs |= {
+            "seed": config.seed,
+            "train": config.train,
+            "test": config.test,
+            "points": config.points,
+        }
+        if not self.layout(_grid(config)).steady:
+            attrs |= {"frames": config.frames, "dt": config.dt}
+        if self.cells_of is not None:
+            attrs["cells"] = self.cells_of(config.points, parameter)
+        return attrs | dict(self.method)
+
+
+def _told(config: DataConfig, n: int, layout: Layout) -> str:
+    if layout.steady:
+        return f"{n} steady problems of {config.points} x {config.points} points"
+    across = " x ".join([str(config.points)] * (len(layout.shape) - 2))
+    return f"{n} trajectories of {config.frames} frames and {across} points"
+
+
+def _grid(config: DataConfig) -> Grid:
+    return Grid(points=config.points, frames=config.frames, dt=config.dt)
