@@ -1,4 +1,4 @@
-"""What a computer cannot run is skipped with a line that says so, in CI nothing is; and a bucket."""
+"""Tests at once; what a computer cannot run: skipped with a line, in CI nothing is. A bucket."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ import pytest
 SSHD = Path("/usr/sbin/sshd")
 EMULATED = ("tests/emulators/", "tests/launcher/vast/", "tests/launcher/ssh/", "tests/e2e/test_vast_")
 EMULATED_TOO = ("tests/e2e/test_secrets.py", "tests/e2e/test_continuing.py", "[vast", "[ssh")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two more than there are cores: many tests wait, for a box, a server or a rank."""
+    return 2 + (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
