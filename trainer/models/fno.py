@@ -88,8 +88,8 @@ class SpectralConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Output is as large as input."""
-        nn.init.normal_(self.weight, std=(2 * self.weight.shape[-2]) ** -0.5)
+        """Small: a block begins close to what its points do to themselves."""
+        nn.init.normal_(self.weight, std=1 / self.weight.shape[-2])
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, *X, D) to (B, *X, D)."""
