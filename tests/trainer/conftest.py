@@ -7,15 +7,13 @@ import json
 import multiprocessing
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -184,7 +182,10 @@ class Box:
 
 
 class RunningRanks:
-    """Ranks that train in a box. They meet in a store of this process, so that no port is guessed."""
+    """Ranks that train in a box, each forked from a server that has torch.
+
+    They meet in a store of this process, so that no port is guessed.
+    """
 
     def __init__(self, box: Box, ranks: int) -> None:
         from torch.distributed import TCPStore
@@ -193,20 +194,16 @@ class RunningRanks:
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.processes = [self._start(rank, ranks) for rank in range(ranks)]
 
-    def send(self, number: signal.Signals) -> None:
-        for process in self.processes:
-            process.send_signal(number)
-
     def wait(self) -> list[int]:
         """The exit codes, by rank."""
-        return [process.wait(_START_S) for process in self.processes]
+        return [ended(process) for process in self.processes]
 
     def kill(self) -> None:
         for process in self.processes:
             process.kill()
-            process.wait()
+            process.join()
 
-    def _start(self, rank: int, ranks: int) -> subprocess.Popen[bytes]:
+    def _start(self, rank: int, ranks: int) -> BaseProcess:
         variables = {
             "RANK": rank,
             "LOCAL_RANK": rank,
@@ -218,9 +215,29 @@ class RunningRanks:
             "VASTRUN_BOX": self.box.path,
         }
         environment = os.environ | {name: str(value) for name, value in variables.items()}
-        with (self.box.path / f"rank-{rank}.log").open("w") as log:
-            command = [sys.executable, "-u", "-m", "trainer.train"]
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        process = context.Process(target=_train, args=(environment, self.box.path / f"rank-{rank}.log"))
+        process.start()
+        return process
+
+
+def ended(process: BaseProcess) -> int:
+    """Its exit code, once there is one."""
+    process.join(_START_S)
+    assert process.exitcode is not None, "a rank did not end in time"
+    return process.exitcode
+
+
+def _train(environment: dict[str, str], log: Path) -> None:
+    from trainer.train import main
+
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    main()
 
 
 @pytest.fixture(scope="session")

@@ -22,12 +22,15 @@ Start = Callable[[Box, int], RunningRanks]
 
 TASK_THAT_KILLS_RANK_1 = """
 import os, signal
+from pathlib import Path
+from tests.trainer.conftest import eventually
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
 
 class Deadly(TrajectoryTask):
     def batch(self, step, picks):
         if os.environ["RANK"] == "1" and step == 13:
+            eventually(Path(os.environ["VASTRUN_BOX"], "run/checkpoints/step-000010").is_dir)
             os.kill(os.getpid(), signal.SIGKILL)
         return super().batch(step, picks)
 
@@ -121,10 +124,12 @@ def test_sigterm_makes_all_ranks_save_the_same_step_and_leave(box: Box, start_ra
     beats = [box.path / layout.HEARTBEATS / f"rank-{rank}" for rank in (0, 1)]
     eventually(lambda: all((beat := read_beat(path)) is not None and beat.step > 2 for path in beats))
     stacks = box.path / layout.STACKS / "rank-1.txt"
-    os.kill(running.processes[1].pid, signal.SIGUSR1)
+    pid = running.processes[1].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGUSR1)
     eventually(lambda: "loop.py" in stacks.read_text(), within_s=10)
 
-    running.processes[1].send_signal(signal.SIGTERM)
+    os.kill(pid, signal.SIGTERM)
     assert running.wait() == [143, 143]
     reasons = [box.reason(rank) for rank in (0, 1)]
     assert {reason["reason"] for reason in reasons} == {"stopped"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.trainer import engine
-from tests.trainer.conftest import SMALL, Box, RunningRanks, eventually, together
+from tests.trainer.conftest import SMALL, Box, eventually, together
 from trainer import layout
 from trainer.heartbeat import read_beat
 from trainer.supervision.processes import descendants
@@ -21,11 +22,19 @@ STEADY = {"micro_batch": 4, "optim": {"schedule": "constant", "warmup": 0.0}}
 DISK = {**SMALL["data"], "keep": "disk"}
 
 
-def test_a_killed_worker_ends_its_rank_as_a_fault_of_the_data(
-    tmp_path: Path, start_ranks: Callable[[Box, int], RunningRanks]
-) -> None:
+def start_rank(box: Box) -> subprocess.Popen[bytes]:
+    """The only one. It is not forked from the tests' own server, which would fork its workers, too."""
+    place = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}
+    environment = os.environ | {name: str(value) for name, value in place.items()}
+    environment |= {"OMP_NUM_THREADS": "1", "VASTRUN_BOX": str(box.path)}
+    with (box.path / "rank-0.log").open("wb") as log:
+        command = [sys.executable, "-u", "-m", "trainer.train"]
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+def test_a_killed_worker_ends_its_rank_as_a_fault_of_the_data(tmp_path: Path) -> None:
     box = Box(engine.prepare(tmp_path / "box"), **STEADY, steps=1_000_000, data=DISK)
-    (rank,) = start_ranks(box, 1).processes
+    rank = start_rank(box)
     beat = box.path / layout.HEARTBEATS / "rank-0"
     eventually(lambda: (seen := read_beat(beat)) is not None and seen.step > 20)
     family = descendants(rank.pid)
