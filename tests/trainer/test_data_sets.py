@@ -130,18 +130,15 @@ def test_frames_are_read_alone_and_a_reader_goes_to_another_process_closed(made:
     np.testing.assert_array_equal(again.read([4], slice(1, 3)), whole[:, 1:3])
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["burgers", "darcy"])
 def test_two_processes_make_the_same_file_as_one(task: str, made: Path, tmp_path: Path) -> None:
-    if task not in ("burgers", "shallow_water"):
-        data.generate(config_of(task), tmp_path)
-    else:
-        data.generate(config_of(task), tmp_path, jobs=2)
+    data.generate(config_of(task), tmp_path, jobs=2)
     name = FILES[task]
     assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
     mine, theirs = (
-        json.loads((folder / "manifest.json").read_text())["files"] for folder in (tmp_path, made)
+        json.loads((folder / "manifest.json").read_text())["files"][name] for folder in (tmp_path, made)
     )
-    assert mine[name] == theirs[name]
+    assert mine == theirs
 
 
 def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> None:
