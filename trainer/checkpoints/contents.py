@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,8 @@ def tensors_of(
     its state now. Its numbers (rates, betas) are not among them: they follow from the config and the step.
     """
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
-    moments = get_optimizer_state_dict(model, optimizers, options=flat)
+    with _without_gradients(optimizers):
+        moments = get_optimizer_state_dict(model, optimizers, options=flat)
     return {
         **{f"{MODEL}{name}": value for name, value in get_model_state_dict(model).items()},
         **{
@@ -63,3 +65,16 @@ def tensors_of(
         },
         **{f"{EMA}{name}": value for name, value in (ema or {}).items()},
     }
+
+
+@contextmanager
+def _without_gradients(optimizers: Sequence[Optimizer]) -> Iterator[None]:
+    """torch gives an optimiser its state only while no parameter has a gradient; CUDA graphs keep theirs."""
+    new = [optimizer for optimizer in optimizers if not optimizer.state]
+    parameters = [p for optimizer in new for group in optimizer.param_groups for p in group["params"]]
+    kept = [p.grad for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    yield
+    for parameter, gradient in zip(parameters, kept, strict=True):
+        parameter.grad = gradient
