@@ -40,7 +40,7 @@ class PatchEncoder(nn.Module):
 
     def forward(self, fields: Tensor) -> Tensor:
         """(B, K, *X) to (B, S, D)."""
-        patches = blocked(fields.movedim(1, -1), self.size).transpose(2, 3).flatten(2)
+        patches = blocked(fields.movedim(1, -1), self.size).flatten(2)
         tokens: Tensor = self.content(patches) + self.place(self.position)
         return tokens
 
@@ -63,7 +63,7 @@ class PatchDecoder(nn.Module):
 
     def forward(self, tokens: Tensor, points: Tensor | None = None) -> Tensor:
         """Tokens (B, S, D) to fields (B, K, *X), or to their values (B, K, Q) at points (Q, N)."""
-        patches = self.content(tokens).unflatten(2, (self.channels, -1)).transpose(2, 3)
+        patches = self.content(tokens).unflatten(2, (-1, self.channels))
         fields = joined(patches, self.grid, self.size).movedim(-1, 1)
         return fields if points is None else interpolated(fields, points)
 
