@@ -215,6 +215,12 @@ def test_a_check_finds_what_was_changed_and_what_is_not_finite(task: str, copied
         check(config, copied)
 
 
+def test_a_file_of_pdebench_may_take_the_place_of_ours(copied: Path) -> None:
+    config = config_of("darcy")
+    write_as_published("darcy", copied / FILES["darcy"], config)
+    assert check(config, copied) == ["darcy: 17 steady problems to train on, 3 to test on"]
+
+
 def test_a_truncated_file_is_named(copied: Path) -> None:
     path = copied / FILES["darcy"]
     os.truncate(path, path.stat().st_size // 2)
