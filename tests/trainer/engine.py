@@ -84,6 +84,20 @@ def curve(ranks: Ranks, box: Path, settings: dict[str, Any], *, clone: bool = Fa
     return Curve(losses=list(losses), norms=list(norms), weights=weights, gradients=gradients)
 
 
+def types_in_use(ranks: Ranks, box: Path, settings: dict[str, Any]) -> dict[str, torch.dtype]:
+    """Of each parameter of the operator while a step uses it."""
+    session, types = begin(ranks, box, settings), {}
+    for path, module in session.operator.named_modules():
+
+        def note(module: nn.Module, _inputs: Any, path: str = path) -> None:
+            types.update({f"{path}.{name}": p.dtype for name, p in module.named_parameters(recurse=False)})
+
+        module.register_forward_pre_hook(note)
+    learn(session, 0, 1)
+    session.loader.close()
+    return types
+
+
 def whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copies of all of each tensor; every rank must call it."""
     return {
