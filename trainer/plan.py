@@ -102,7 +102,7 @@ def _strategy(config: TrainConfig, facts: Facts) -> tuple[str, str]:
 
 
 def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
-    """What only shows where the training starts; all else is in `trainer.config.faults_of`."""
+    """What only shows where the training starts; all else is in `trainer.config_checks.faults_of`."""
     checks = [
         (
             config.batch > facts.windows,

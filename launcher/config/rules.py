@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from launcher.addresses import address_of
 from launcher.config.source import KeyPath
 from launcher.job import JobSpec
-from trainer.config import faults_of
+from trainer.config_checks import faults_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

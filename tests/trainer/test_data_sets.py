@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from trainer import data
-from trainer.config import PARAMETERS, DataConfig, TrainConfig, faults_of
+from trainer.config import PARAMETERS, DataConfig, TrainConfig
+from trainer.config_checks import faults_of
 from trainer.data.faults import DataError
 from trainer.data.inspection import check
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainer.config import Fsdp2Config, TrainConfig, faults_of
+from trainer.config import Fsdp2Config, TrainConfig
+from trainer.config_checks import faults_of
 from trainer.errors import ConfigError
 from trainer.plan import Facts, make_plan
 
