@@ -41,7 +41,7 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     launch = rented.start(*LAUNCH)
     launch.shows("came home")
     taken_away(vast)
-    done = launch.end(within_s=120)
+    done = launch.end(within_s=240)
 
     assert done.exit_code == 0, done.err
     second, first = rented.type("status", "--json").json()["runs"]
