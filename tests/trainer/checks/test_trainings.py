@@ -40,8 +40,8 @@ def corrupt(ranks: Ranks, box: Path, strategy: str) -> list[str]:
     ((loss, _),) = engine.learn(session, 0, 1)
     check_step(session, 1, loss)
     with torch.no_grad():
-        session.operator.encoder.bias.add_(0.5 * ranks.rank.rank)
-        session.operator.position[0, 0] += 0.5 * ranks.rank.rank
+        session.operator.encoder.content.bias.add_(0.5 * ranks.rank.rank)
+        session.operator.encoder.position[0, 0] += 0.5 * ranks.rank.rank
     engine.learn(session, 1, 3)
     for step in (2, 3):
         try:
@@ -76,7 +76,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("strategy", "differs"),
-    [("ddp", "parameter encoder.bias and in "), ("fsdp2", "buffer position")],
+    [("ddp", "parameter encoder.content.bias and in "), ("fsdp2", "buffer encoder.position")],
 )
 def test_replicas_that_went_apart_are_found_at_the_next_check(box: Path, strategy: str, differs: str) -> None:
     first, second = together(corrupt, 2, box, strategy)
