@@ -8,8 +8,12 @@ run_step() {
   name=${name%.sh}
   [[ ! -e stop ]] || return 143
   echo "$name" >.step && mv .step step
-  exec {out}< <(exec setsid bash "$1" 2>&1 8>&-)
+  # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
+  rm -f .output && mkfifo .output
+  setsid bash "$1" >.output 2>&1 8>&- &
   child=$!
+  exec {out}<.output
+  rm .output
   copy_output "$name"
   wait "$child" || code=$?
   child=
