@@ -93,7 +93,10 @@ def collect(trip: Trip) -> End:
     if trip.wish() is Wish.DESTROY:
         return End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed at once, as asked")
     collected = _patiently(trip, lambda: trip.tools.shelf.collect(trip.run, trip.remote()))
-    trip.remote().write(layout.COLLECTED, b"")
+    # The box may end itself soon. It need not hear of it: what counts is home.
+    with suppress(UnreachableError, GoneError):
+        trip.remote().write(layout.COLLECTED, b"")
+        _tell_noise(trip)
     evidence = Evidence(
         outcome_json=collected.outcome_json,
         steps_jsonl=collected.steps_jsonl,
@@ -103,7 +106,6 @@ def collect(trip: Trip) -> End:
     judgement = judge(evidence, trip.spec)
     trip.save(proofs=judgement.proofs)
     trip.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
-    _tell_noise(trip)
     result = Result.FAILED if collected.damaged else Result.OK
     return End(result=result, cause=judgement.cause, detail=judgement.detail)
 

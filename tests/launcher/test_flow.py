@@ -210,6 +210,16 @@ def test_a_line_that_is_cut_for_minutes_while_the_machine_is_ended_is_waited_for
     assert world.rented() == 0
 
 
+def test_a_line_that_is_cut_once_the_outputs_are_home_takes_no_success_away(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="remote.write", nth=1, moment="before", trouble="unreachable", times=99))
+
+    run = world.launch()
+
+    assert (run.phase, run.cause) == (Phase.ENDED, None), run.detail
+    assert world.rented() == 0
+
+
 def test_the_first_cause_stays_when_the_clean_up_stumbles(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.expect(
