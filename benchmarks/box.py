@@ -36,7 +36,8 @@ def prepare(folder: Path, config: TrainConfig, *, ranks: int = RANKS, gpus: int 
         "nccl_debug": "WARN",
     }
     (folder / layout.JOB).write_text(json.dumps(job))
-    data.generate(config.data, folder / layout.DATA)
+    for task in config.data:
+        data.generate(task, folder / layout.DATA)
     return folder
 
 

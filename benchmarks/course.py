@@ -26,8 +26,9 @@ from trainer.dist import device_of
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw
 from trainer.rank import read_job
-from trainer.sampling.windows import Space, picks
+from trainer.sampling.windows import picks
 from trainer.schedule import Schedule
+from trainer.session import domain_of, space_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +54,10 @@ class Course:
         torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
         device = device_of(int(os.environ["LOCAL_RANK"]), gpus=job.gpus)
-        task = data.make(config.data, box / layout.DATA)
+        task = data.make(config.data[0], box / layout.DATA)
         task.place(device)
-        train = task.train
-        operator = models.make(config.model, grid=(train.points,), conditions=train.conditions.shape[1])
-        operator.to(device).normalise_by(*train.moments())
+        operator = models.make(config.model, [domain_of(task.train)])
+        operator.to(device).scale(0).set(*task.train.moments())
         return cls(
             config=config,
             device=device,
@@ -70,8 +70,7 @@ class Course:
 
     def batches(self) -> Iterator[Windows]:
         """This rank's share of the batch of each step."""
-        config, train = self.config, self.task.train
-        space = Space(trajectories=len(train), frames=train.frames, points=train.points, unroll=config.unroll)
+        config, space = self.config, space_of(self.task.train, self.config.unroll)
         for step in range(config.steps):
             chosen = picks(config.seed, step, batch=config.batch, noise=config.noise, space=space)
             yield self.task.batch(step, chosen.share(self.rank, self.world_size))

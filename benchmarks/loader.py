@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures import in_turns, show
-from trainer.config import DataConfig, TrainConfig
+from trainer.config import DataConfig, LoaderConfig
 from trainer.data import advection
-from trainer.loading import Loader, make_loader
-from trainer.sampling.windows import Order, Space
+from trainer.loading import Loader, make_loader_of
+from trainer.sampling.windows import Order
+from trainer.session import space_of
 
 ROUNDS = 15
 STEPS = 20
@@ -51,14 +52,11 @@ def _compare(keep: Literal["host", "disk"], goal: str, folder: Path) -> None:
 
 def _open(keep: Literal["host", "disk"], folder: Path) -> Loader:
     data = replace(DATA, keep=keep)
-    config = TrainConfig(steps=(ROUNDS + 1) * STEPS, data=data)
-    space = Space(
-        trajectories=DATA.train * len(DATA.betas), frames=DATA.frames, points=DATA.points, unroll=UNROLL
-    )
-    order = Order(seed=0, batch=BATCH, noise=0.0, space=space, rank=0, world_size=1, accumulation=1)
     task = advection.make(data, folder)
     task.place(CPU)
-    return make_loader(task, order, config, CPU)
+    space = space_of(task.train, UNROLL)
+    order = Order(seed=0, batch=BATCH, noise=0.0, space=space, rank=0, world_size=1, accumulation=1)
+    return make_loader_of(task, order, LoaderConfig(), (ROUNDS + 1) * STEPS, CPU)
 
 
 def _gb_per_s(take: Callable[[int], Tensor]) -> float:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.box import QUIET, config, prepare, train_by_hand
@@ -35,7 +36,7 @@ def run() -> None:
             return _launch(Path(root) / f"launch-{next(numbers)}")
 
         def by_hand() -> float:
-            box = prepare(Path(root) / f"box-{next(numbers)}", config(20))
+            box = prepare(Path(root) / f"box-{next(numbers)}", replace(config(20), strategy="ddp"))
             began = time.time()
             return train_by_hand(box)[0]["at"] - began
 

@@ -20,6 +20,8 @@ PARAMETERS = {
     "shallow_water": None,
 }
 """Our own tasks, each with the key that lists the values of its PDE's parameter."""
+_STEADY = ("darcy",)
+_ON_A_LINE = ("advection", "burgers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,18 @@ class DataConfig:
     frames: Annotated[int, Ge(2)] = 21
     dt: Positive = 0.1
     seed: Seed = 2022
+    patch: Count | None = None
+    """Points of a patch along an axis, for this task; None: `model.patch`."""
+
+    @property
+    def steady(self) -> bool:
+        """One of our own tasks without time."""
+        return self.task in _STEADY
+
+    @property
+    def axes(self) -> int:
+        """Of the grid; a task of the user's own may have any number."""
+        return 1 if self.task in _ON_A_LINE or self.task not in PARAMETERS else 2
 
     def parameters_of(self, task: str) -> tuple[float | None, ...]:
         """One for each file of one of our own tasks; None where the PDE has no parameter."""
@@ -145,13 +159,19 @@ class TrainConfig:
 
     steps: Count = 1500
     batch: Count = 48
-    """Windows a step over all ranks; must divide by the number of ranks."""
+    """Windows a turn over all ranks; must divide by the number of ranks."""
+    turns: Count | None = None
+    """Turns of a step, each of one task, the same on all ranks; None: as many as there are tasks."""
+    mixing: Literal["balanced", "proportional", "temperature"] = "balanced"
+    """Turns go to all tasks alike, by their sizes, or by these to the power 1 / temperature."""
+    temperature: Annotated[float, Ge(1)] = 2.0
     unroll: Count = 3
-    """Frames predicted in a row while training."""
+    """Frames predicted in a row while training; of a steady problem, the only one."""
     noise: Annotated[float, Ge(0)] = 0.01
     """Standard deviation of the noise added to input frames, in units of the data's own."""
     seed: Seed = 0
-    data: DataConfig = field(default_factory=DataConfig)
+    data: Annotated[tuple[DataConfig, ...], MinLen(1)] = (DataConfig(),)
+    """What is learned; a job file may give one task without a list."""
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)

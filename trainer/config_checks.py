@@ -9,14 +9,11 @@ from trainer.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
 _Check = tuple[bool, str, str]
 """Whether it is a fault, its key, its text."""
 
-_LEARNED = ("advection", "burgers")
-"""Those of our own tasks whose fields the models take."""
-
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     """What is wrong between fields: (key, fault) pairs, keys relative to `train`."""
     checks = [
-        *_data_checks(config.data),
+        *_tasks_checks(config),
         *_batch_checks(config, world_size),
         *_engine_checks(config, world_size),
         *_model_checks(config),
@@ -24,53 +21,78 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     return [(key, fault) for wrong, key, fault in checks if wrong]
 
 
-def _data_checks(data: DataConfig) -> list[_Check]:
+def _tasks_checks(config: TrainConfig) -> list[_Check]:
+    tasks = [data.task for data in config.data]
+    return [
+        *(check for key, data in _each(config) for check in _data_checks(key, data)),
+        *(
+            (
+                data.task in tasks[:number],
+                f"{key}.task",
+                f"{data.task} is given twice: one entry may list several parameters",
+            )
+            for number, (key, data) in enumerate(_each(config))
+        ),
+    ]
+
+
+def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
+    """The tasks with their keys; a single one needs no number."""
+    if len(config.data) == 1:
+        return [("data", config.data[0])]
+    return [(f"data[{number}]", data) for number, data in enumerate(config.data)]
+
+
+def _data_checks(at: str, data: DataConfig) -> list[_Check]:
     if data.task not in PARAMETERS:
         return []
     read = PARAMETERS[data.task]
     usual = DataConfig()
     return [
         (
-            data.task not in _LEARNED,
-            "data.task",
-            f"expected {' or '.join(_LEARNED)}: no model learns {data.task} yet, its data can be made",
-        ),
-        *(
-            (
-                key != read and getattr(data, key) != getattr(usual, key),
-                f"data.{key}",
-                f"means nothing to {data.task}" + (f", which reads {read}" if read else ""),
-            )
-            for key in PARAMETERS.values()
-            if key is not None
-        ),
+            key != read and getattr(data, key) != getattr(usual, key),
+            f"{at}.{key}",
+            f"means nothing to {data.task}" + (f", which reads {read}" if read else ""),
+        )
+        for key in PARAMETERS.values()
+        if key is not None
     ]
 
 
 def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
     share, rest = divmod(config.batch, world_size)
     size = config.micro_batch or 1
-    data = config.data
-    # Of our own set the job alone says how large it is.
-    files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
-    trajectories = data.train * files
-    windows = trajectories * max(1, config.data.frames - config.unroll)
     return [
         (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"),
-        (
-            config.batch > windows,
-            "batch",
-            f"expected at most the {windows} windows of the set, got {config.batch}",
-        ),
+        *(check for key, data in _each(config) for check in _size_checks(config, key, data)),
         (
             rest == 0 and share % size > 0,
             "micro_batch",
             f"expected a divisor of a rank's {share} windows, got {size}",
         ),
+    ]
+
+
+def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[_Check]:
+    # Of our own set the job alone says how large it is.
+    files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
+    trajectories = data.train * files
+    windows = trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
+    return [
+        (
+            config.batch > windows,
+            "batch",
+            f"expected at most the {windows} windows of {at}, got {config.batch}",
+        ),
         (
             config.remainder == "drop" and config.batch > trajectories,
             "remainder",
-            f"drop leaves nothing of {trajectories} trajectories: a batch is more",
+            f"drop leaves nothing of the {trajectories} trajectories of {at}: a batch is more",
+        ),
+        (
+            not data.steady and config.unroll >= data.frames,
+            "unroll",
+            f"expected less than {at}.frames ({data.frames}), got {config.unroll}",
         ),
     ]
 
@@ -104,14 +126,26 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
 
 
 def _model_checks(config: TrainConfig) -> list[_Check]:
-    data, model = config.data, config.model
+    model = config.model
+    if model.name == "fno":
+        several = len(config.data) > 1
+        return [
+            (several, "model.name", f"fno learns one task, got {len(config.data)}; latent learns several"),
+            *_fno_checks(model, config.data[0].points),
+        ]
+    counts = {data.points // (data.patch or model.patch) for data in config.data}
     return [
-        *(_fno_checks(model, data.points) if model.name == "fno" else _latent_checks(model, data.points)),
         (
-            config.unroll >= data.frames,
-            "unroll",
-            f"expected less than data.frames ({data.frames}), got {config.unroll}",
+            model.dim % model.heads > 0,
+            "model.heads",
+            f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
+        (
+            model.core == "unet" and (len(counts) > 1 or len({data.axes for data in config.data}) > 1),
+            "model.core",
+            "unet needs the same grid of tokens for all tasks; plain does not",
+        ),
+        *(check for key, data in _each(config) for check in _latent_checks(model, key, data)),
     ]
 
 
@@ -125,15 +159,15 @@ def _fno_checks(model: ModelConfig, points: int) -> list[_Check]:
     ]
 
 
-def _latent_checks(model: ModelConfig, points: int) -> list[_Check]:
-    tokens, rest = divmod(points, model.patch)
+def _latent_checks(model: ModelConfig, at: str, data: DataConfig) -> list[_Check]:
+    patch = data.patch or model.patch
+    tokens, rest = divmod(data.points, patch)
     grids = [tokens / 2**level for level in range(model.levels)]
     return [
-        (rest > 0, "model.patch", f"expected a divisor of data.points ({points}), got {model.patch}"),
         (
-            model.dim % model.heads > 0,
-            "model.heads",
-            f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
+            rest > 0,
+            f"{at}.patch" if data.patch else "model.patch",
+            f"expected a divisor of {at}.points ({data.points}), got {patch}",
         ),
         (
             model.core == "unet" and rest == 0 and grids[-1] % 1 > 0,

@@ -44,8 +44,10 @@ class Scores:
         )
 
 
-def evaluate(operator: Operator, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> Scores:
-    """The scores over all of `test`. Every rank rolls out its share; the sums meet on all of them.
+def evaluate(
+    operator: Operator, task: int, test: Trajectories, ranks: Ranks, beat: Callable[[], None]
+) -> Scores:
+    """The scores of a task over all of `test`. Every rank rolls out its share; the sums meet on all of them.
 
     The shares are equally large, so that all ranks take part in the same gathers of weights: what is missing
     from the last ones is made up for by the last trajectory, which counts once.
@@ -53,25 +55,27 @@ def evaluate(operator: Operator, test: Trajectories, ranks: Ranks, beat: Callabl
     operator.eval()
     rank, world_size = ranks.rank.rank, ranks.rank.world_size
     total = world_size * math.ceil(len(test) / world_size)
-    sums = torch.zeros(_SUMS, total, test.frames - 1, dtype=torch.float64)
+    sums = torch.zeros(_SUMS, total, test.frames - 1, test.channels, dtype=torch.float64)
     for rows in torch.arange(rank, total, world_size).split(_CHUNK):
         beat()
         chosen = rows.clamp_max(len(test) - 1).to(test.fields.device)
-        sums[:, rows] = _sums(operator, test.fields[chosen], test.conditions[chosen]).cpu()
+        sums[:, rows] = _sums(operator, task, test.fields[chosen], test.conditions[chosen]).cpu()
     operator.train()
     return _scores(ranks.total(sums)[:, : len(test)])
 
 
 @torch.no_grad()
-def _sums(operator: Operator, fields: Tensor, conditions: Tensor) -> Tensor:
-    """(4, N, T - 1): squares of target and of errors of rollout, one step and persistence, over space."""
+def _sums(operator: Operator, task: int, fields: Tensor, conditions: Tensor) -> Tensor:
+    """(4, N, T - 1, K): squares of target and of errors of rollout, one step and floor, over space."""
+    scale = operator.scale(task)
     u = fields[:, 0]
+    floor = scale.mean[1].expand_as(u) if scale.steady else u
     sums = []
     for before, target in zip(fields[:, :-1].unbind(1), fields[:, 1:].unbind(1), strict=True):
-        u = operator(u, conditions)
-        one_step = operator(before, conditions)
-        errors = (target, u - target, one_step - target, fields[:, 0] - target)
-        sums.append(torch.stack([error.double().square().sum(dim=1) for error in errors]))
+        u = operator(u, conditions, task)
+        one_step = operator(before, conditions, task)
+        errors = (target, u - target, one_step - target, floor - target)
+        sums.append(torch.stack([error.double().square().flatten(2).sum(dim=2) for error in errors]))
     return torch.stack(sums, dim=2)
 
 

@@ -86,13 +86,22 @@ def _evaluate(
 ) -> None:
     """The scores, and the final record when all ranks are done."""
     with session.averaged(), session.autocast():
-        scores = evaluate(
-            session.operator, session.task.test, session.ranks, lambda: heart.beat(step, "eval")
-        )
+        scores = {
+            data.task: evaluate(
+                session.operator, number, task.test, session.ranks, lambda: heart.beat(step, "eval")
+            )
+            for number, (data, task) in enumerate(zip(session.config.data, session.tasks, strict=True))
+        }
     session.ranks.wait_for_all()
     if metrics:
-        print(scores, flush=True)
-        known = scores.finite()
+        several = len(scores) > 1
+        for name, score in scores.items():
+            print(f"{name}: {score}" if several else score, flush=True)
+        known = {
+            f"{name}.{key}" if several else key: value
+            for name, score in scores.items()
+            for key, value in score.finite().items()
+        }
         wandb = asdict(metrics.finish(exit_code_of("finished"), known))
         record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": known, "wandb": wandb}
         write_json(session.ranks.rank.box / layout.FINAL, record)

@@ -27,14 +27,14 @@ class Facts:
     bf16: bool
     parameters: int
     windows: int
-    """What the training set holds."""
+    """What the smallest training set holds."""
     micro_batch_cap: int | None = None
     """More windows at once did not fit before."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The global batch is always world_size x micro_batch x accumulation windows."""
+    """The batch of a turn is always world_size x micro_batch x accumulation windows."""
 
     strategy: str
     reason: str
@@ -43,14 +43,14 @@ class Plan:
     micro_batch: int
     """Windows that a rank computes at once."""
     accumulation: int
-    """Micro-batches of a rank in each step."""
+    """Micro-batches of a rank in each turn."""
     precision: str
     reserved_mib: int | None = None
     """What the passes take of a GPU, on the rank that needs most; None: nobody tried them."""
 
     @property
     def share(self) -> int:
-        """Windows of a rank in each step."""
+        """Windows of a rank in each turn."""
         return self.micro_batch * self.accumulation
 
     def __str__(self) -> str:

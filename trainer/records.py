@@ -14,7 +14,8 @@ from typing import Any
 def read_as(kind: Any, value: Any) -> Any:
     """`value`, as parsed from JSON, as an instance of `kind`: a dataclass, a tuple of one, or a plain type.
 
-    Keys that `kind` does not know are ignored, so that an older reader accepts a newer file.
+    Keys that `kind` does not know are ignored, so that an older reader accepts a newer file. An object may
+    stand for a list of one.
     """
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
@@ -26,7 +27,7 @@ def read_as(kind: Any, value: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return None if value is None else read_as(args[0], value)
     if origin is tuple:
-        return tuple(read_as(args[0], v) for v in value)
+        return tuple(read_as(args[0], v) for v in ([value] if isinstance(value, dict) else value))
     return value
 
 

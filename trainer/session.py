@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 
@@ -12,14 +13,14 @@ from trainer import data, layout, models
 from trainer.blocks import prepare
 from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
 from trainer.config import ModelConfig, TrainConfig
-from trainer.data import Task
+from trainer.data import Source, Task
 from trainer.dist import Ranks
 from trainer.ema import Ema
 from trainer.errors import ConfigError
 from trainer.heartbeat import Stage
 from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
-from trainer.models.operator import Operator
+from trainer.models.operator import Domain, Operator
 from trainer.models.weights import size_of
 from trainer.objective import UnrollLoss
 from trainer.optim import make_optimizer
@@ -27,6 +28,8 @@ from trainer.plan import Facts, Plan, make_plan
 from trainer.precision import autocast, computes_bf16, scaler_of
 from trainer.rank import Rank, TrainJob
 from trainer.records import read_as, write_json
+from trainer.sampling.mix import Mix
+from trainer.sampling.rota import Rota
 from trainer.sampling.windows import Order, Space
 from trainer.schedule import Schedule
 from trainer.strategies import STRATEGIES
@@ -42,9 +45,8 @@ class Session:
     config: TrainConfig
     plan: Plan
     ranks: Ranks
-    task: Task
-    space: Space
-    order: Order
+    tasks: tuple[Task, ...]
+    rota: Rota
     loader: Loader
     operator: Operator
     model: nn.Module
@@ -79,9 +81,9 @@ class Session:
         """The same training, computing so many windows at once, a divisor of a rank's share."""
         self.loader.close()
         plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
-        order = replace(self.order, accumulation=plan.accumulation)
-        loader = make_loader(self.task, order, self.config, self.ranks.device)
-        return replace(self, plan=plan, order=order, loader=loader)
+        rota = self.rota.with_accumulation(plan.accumulation)
+        loader = make_loader(self.tasks, rota, self.config, self.ranks.device)
+        return replace(self, plan=plan, rota=rota, loader=loader)
 
     def save(self, step: int, loss: float | None, *, durable: bool) -> None:
         """A checkpoint of the state after `step` steps is on its way; when `durable`, it is on the disk."""
@@ -107,7 +109,7 @@ class Session:
         print(
             f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
             f"{size_of(self.operator):,} parameters ({parts}), {self.config.steps} steps, "
-            f"{way_of(self.task, self.config)}",
+            f"{way_of(self.tasks, self.config)}",
             flush=True,
         )
 
@@ -115,7 +117,7 @@ class Session:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
         return Record(
             step=step,
-            samples=step * self.config.batch,
+            samples=step * self.rota.samples,
             loss=loss,
             config=asdict(self.config),
             made_by={**origin, "plan": asdict(self.plan), "wandb": self.wandb_id},
@@ -134,23 +136,23 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     box, device = ranks.rank.box, ranks.device
-    task = data.make(config.data, box / layout.DATA, box / layout.CODE)
-    space = _space(config, task)
-    operator = _operator(config, task)
-    plan = _plan(ranks, config, space, operator)
-    task.place(device)
+    tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
+    spaces = [space_of(task.train, config.unroll) for task in tasks]
+    operator = _operator(config, tasks)
+    plan = _plan(ranks, config, spaces, operator)
+    for task in tasks:
+        task.place(device)
     strategy = _strategy(config, plan)
-    model = _spread(operator, config, strategy, task, device)
-    order = _order(config, plan, space, ranks.rank)
+    model = _spread(operator, config, strategy, tasks, device)
+    rota = _rota(config, plan, spaces, ranks.rank)
     session = Session(
         job=job,
         config=config,
         plan=plan,
         ranks=ranks,
-        task=task,
-        space=space,
-        order=order,
-        loader=make_loader(task, order, config, device),
+        tasks=tasks,
+        rota=rota,
+        loader=make_loader(tasks, rota, config, device),
         operator=operator,
         model=model,
         strategy=strategy,
@@ -165,36 +167,56 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     return _resume(session)
 
 
-def _space(config: TrainConfig, task: Task) -> Space:
+def space_of(source: Source, unroll: int) -> Space:
+    """What there is to draw from a task's trajectories."""
     return Space(
-        trajectories=len(task.train),
-        frames=task.train.frames,
-        points=task.train.points,
-        unroll=config.unroll,
+        trajectories=len(source),
+        frames=source.frames,
+        grid=tuple(source.grid),
+        channels=source.channels,
+        symmetry=source.symmetry,
+        unroll=1 if source.steady else unroll,
     )
 
 
-def _operator(config: TrainConfig, task: Task) -> Operator:
+def domain_of(source: Source, patch: int | None = None) -> Domain:
+    """What a model must know of them."""
+    return Domain(
+        grid=tuple(source.grid),
+        channels=source.channels,
+        conditions=source.conditions.shape[1],
+        steady=source.steady,
+        patch=patch,
+    )
+
+
+def _operator(config: TrainConfig, tasks: Sequence[Task]) -> Operator:
     """Without memory: whoever spreads it over the ranks decides what lies where."""
-    train = task.train
+    domains = [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
-        return models.make(config.model, grid=(train.points,), conditions=train.conditions.shape[1])
+        return models.make(config.model, domains)
 
 
-def _order(config: TrainConfig, plan: Plan, space: Space, rank: Rank) -> Order:
-    return Order(
-        seed=config.seed,
-        batch=config.batch,
-        noise=config.noise,
-        space=space,
-        remainder=config.remainder,
-        rank=rank.rank,
-        world_size=plan.world_size,
-        accumulation=plan.accumulation,
-    )
+def _rota(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> Rota:
+    orders = [
+        Order(
+            seed=config.seed,
+            batch=config.batch,
+            noise=config.noise,
+            space=space,
+            remainder=config.remainder,
+            rank=rank.rank,
+            world_size=plan.world_size,
+            accumulation=plan.accumulation,
+        )
+        for space in spaces
+    ]
+    sizes = [space.trajectories for space in spaces]
+    mix = Mix.of(sizes, seed=config.seed, mixing=config.mixing, temperature=config.temperature)
+    return Rota(mix=mix, orders=tuple(orders), turns=config.turns or len(spaces))
 
 
-def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: Operator) -> Plan:
+def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: Operator) -> Plan:
     """The plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
     device = ranks.device
     facts = Facts(
@@ -203,7 +225,7 @@ def _plan(ranks: Ranks, config: TrainConfig, space: Space, operator: Operator) -
         memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
         bf16=computes_bf16(device),
         parameters=size_of(operator),
-        windows=space.trajectories * (space.frames - space.unroll),
+        windows=min(space.windows for space in spaces),
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:
@@ -224,13 +246,14 @@ def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
 
 
 def _spread(
-    operator: Operator, config: TrainConfig, strategy: Strategy, task: Task, device: torch.device
+    operator: Operator, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
 ) -> nn.Module:
     """The operator within its objective: with weights, on its device, spread over the ranks."""
     objective = UnrollLoss(operator)
     prepare(objective, config)
     model = strategy.wrap(objective, config, device)
-    operator.normalise_by(*task.train.moments())
+    for number, task in enumerate(tasks):
+        operator.scale(number).set(*task.train.moments())
     return model
 
 

@@ -25,7 +25,7 @@ def take_step(
 
 def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
     """This rank's windows of one step, a micro-batch at a time."""
-    for number in range(session.plan.accumulation):
+    for number in range(session.rota.micro_batches):
         heart.beat(step, "data")
         with session.clock.waiting_for_data():
             windows = session.loader.read(step, number)
@@ -36,7 +36,7 @@ def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: 
     """The loss on this rank's share; the parameters have its gradient, averaged over the ranks."""
     session.optimizer.zero_grad(set_to_none=not session.config.cuda_graphs)
     losses = [
-        _learn(session, step, windows, heart, last=number == session.plan.accumulation)
+        _learn(session, step, windows, heart, last=number == session.rota.micro_batches)
         for number, windows in enumerate(micro_batches, start=1)
     ]
     return torch.stack(losses).mean()
@@ -69,7 +69,7 @@ def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, l
         if last and not session.strategy.sharded:
             session.clock.meet()
         # All micro-batches of all ranks are equally large, so the mean of means is the mean over the batch.
-        session.scaler.scale(loss / session.plan.accumulation).backward()
+        session.scaler.scale(loss / session.rota.micro_batches).backward()
     return loss.detach().clone()
 
 

@@ -34,6 +34,8 @@ class Reading:
         self._places: dict[KeyPath, Node] = {}
         self._kinds: dict[KeyPath, Any] = {}
         self._faulty: set[KeyPath] = set()
+        self._alone: set[KeyPath] = set()
+        """Lists that were written as their only entry."""
         self.faults: list[Fault] = []
         data = self._read(JobSpec, root, ())
         self.data: dict[str, Any] = data if isinstance(data, dict) else {}
@@ -44,7 +46,7 @@ class Reading:
             return
         self._faulty.add(path)
         place = next((self._places[p] for p in _upwards(path) if p in self._places), self._root)
-        self.faults.append(fault_at(place, _dotted(path), text))
+        self.faults.append(fault_at(place, self._dotted(path), text))
 
     def is_faulty(self, path: KeyPath) -> bool:
         """True when the path, or a section that it lies in, has a fault already."""
@@ -113,7 +115,7 @@ class Reading:
                 self._unknown(at, known, node)
             elif key in lines:
                 self.faults.append(
-                    fault_at(key_node, _dotted(at), f"given twice, first in line {lines[key]}")
+                    fault_at(key_node, self._dotted(at), f"given twice, first in line {lines[key]}")
                 )
             elif (value := self._read(kind, value_node, at)) is not _SKIP:
                 data[key] = value
@@ -148,6 +150,9 @@ class Reading:
             if path == ("command",):
                 return self._split(node, path)
             return [self._item(items[0], node, (*path, 0))]
+        if isinstance(node, MappingNode) and is_dataclass(items[0]) and items[0] not in _SHORT:
+            self._alone.add(path)
+            return [self._item(items[0], node, (*path, 0))]
         return self._misfit(path)
 
     def _item(self, kind: Any, node: Node, path: KeyPath) -> Any:
@@ -171,6 +176,15 @@ class Reading:
             self.fault(path, f"expected one digit after the dot, got {node.value}, which means {version:g}")
             return _SKIP
         return _value(node)
+
+    def _dotted(self, path: KeyPath) -> str:
+        """`a.b[0]`: list indices in brackets, but for lists that were written without."""
+        parts = [
+            part if isinstance(part, str) else f"[{part}]"
+            for n, part in enumerate(path)
+            if path[:n] not in self._alone
+        ]
+        return ".".join(parts).replace(".[", "[")
 
     def _misfit(self, path: KeyPath) -> Any:
         self.unexpected(path)
@@ -248,12 +262,6 @@ def _nearest(text: str, known: list[str]) -> str | None:
 
 def _is_null(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.tag == NULL
-
-
-def _dotted(path: KeyPath) -> str:
-    """`a.b[0]`: list indices in brackets."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return text.removeprefix(".")
 
 
 def _upwards(path: KeyPath) -> Iterator[KeyPath]:

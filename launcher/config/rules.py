@@ -88,12 +88,18 @@ def _trainer(spec: JobSpec) -> Iterator[Clash]:
         return
     about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("nodes",), ("resources", "gpus"))
     for key, text in faults_of(spec.train, spec.world_size):
-        yield Clash(("train", *key.split(".")), text, about)
+        yield Clash(("train", *_path(key)), text, about)
     names = {secret.name for secret in spec.secrets} | set(spec.env)
     if spec.train.wandb.mode == "online" and _WANDB_KEY not in names:
         yield Clash(
             ("train", "wandb", "mode"), f"online needs {_WANDB_KEY} among the secrets", (("secrets",),)
         )
+
+
+def _path(key: str) -> KeyPath:
+    """`data[1].task` part by part; a single task is given without a number."""
+    parts = re.findall(r"[^.\[\]]+", re.sub(r"^data\b(?!\[)", "data[0]", key))
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _machine(spec: JobSpec) -> Iterator[Clash]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
-from launcher.job import JobSpec, NotifyUrl
+from launcher.job import JobSpec, NotifyUrl, Secret
 
 _NOUNS = {
     int: ("a whole number", "whole numbers"),
@@ -18,6 +18,8 @@ _NOUNS = {
     str: ("a string", "strings"),
     bool: ("true or false", "true or false"),
 }
+
+_SECTIONS: dict[Any, str] = {NotifyUrl: "a list of URLs or sections", Secret: "a list of names or sections"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,7 @@ def is_mapping(kind: Any) -> bool:
 
 def _list_of(args: tuple[Any, ...], limits: list[Any]) -> str:
     if is_dataclass(args[0]):
-        return f"a list of {'URLs' if args[0] is NotifyUrl else 'names'} or sections"
+        return _SECTIONS.get(args[0], "a section, or a list of sections")
     things = _NOUNS[bare(args[0])][1] + _bounds(_limits(args[0]))
     if args[-1] is not ...:
         return f"a list of {len(args)} {things}"

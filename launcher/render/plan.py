@@ -61,7 +61,8 @@ def _lease(lease: Lease) -> str:
 
 def _program(spec: JobSpec) -> str:
     if spec.train is not None:
-        return f"the onboard trainer: {spec.train.data.task}, {spec.train.steps} steps"
+        tasks = ", ".join(data.task for data in spec.train.data)
+        return f"the onboard trainer: {tasks}, {spec.train.steps} steps"
     return " ".join(spec.command or ())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import MISSING
+from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ def shown(default: Any) -> str:
         return "-"
     if default in (None, (), {}):
         return "none"
+    if is_dataclass(default):
+        return "the defaults below"
+    if isinstance(default, tuple) and is_dataclass(default[0]):
+        return shown(default[0])
     if isinstance(default, tuple):
         return f"[{', '.join(map(shown, default))}]"
     if isinstance(default, bool):

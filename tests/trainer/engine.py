@@ -35,10 +35,11 @@ class Curve:
     """Of the first step, whole."""
 
 
-def prepare(folder: Path) -> Path:
-    """A box with data."""
+def prepare(folder: Path, **settings: Any) -> Path:
+    """A box with the data of the small training, with these values replaced."""
     box = Box(folder)
-    data.generate(config().data, box.path / layout.DATA)
+    for task in config(**settings).data:
+        data.generate(task, box.path / layout.DATA)
     return box.path
 
 

@@ -12,6 +12,7 @@ from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.engine import Curve
 from trainer import data, layout, models
+from trainer.session import domain_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -97,12 +98,12 @@ def test_spectral_weights_are_used_in_full_precision_by_shards_of_half(tmp_path:
 
 def first_weights_depend_on_the_seed_alone(box: Path, curves: dict[str, Curve]) -> None:
     config = engine.config()
-    train = data.make(config.data, box / layout.DATA).train
+    train = data.make(config.data[0], box / layout.DATA).train
     for name, curve in curves.items():
         torch.manual_seed(config.seed)
         model = engine.config(**{**ONE, **TWO, **FOUR}[name]).model
-        twin = models.make(model, grid=(train.points,), conditions=train.conditions.shape[1])
-        twin.normalise_by(*train.moments())
+        twin = models.make(model, [domain_of(train)])
+        twin.scale(0).set(*train.moments())
         assert curve.weights.keys() == twin.state_dict().keys(), name
         for tensor, value in twin.state_dict().items():
             assert torch.equal(curve.weights[tensor], value), (name, tensor)

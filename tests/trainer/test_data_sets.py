@@ -91,10 +91,13 @@ def test_a_file_of_pdebench_is_left_alone_and_read_like_ours(task: str, tmp_path
     splits = data.splits(config, tmp_path)
     np.testing.assert_array_equal(splits.train.read(range(17)), values[:17])
     np.testing.assert_array_equal(splits.test.read([2, 0]), values[[19, 17]])
-    mean, deviation = splits.train.moments()
-    axes = tuple(axis for axis in range(values.ndim) if axis != (1 if splits.train.steady else 2))
-    np.testing.assert_allclose(mean, values[:17].mean(axis=axes, dtype=np.float64), atol=1e-6)
-    np.testing.assert_allclose(deviation, values[:17].std(axis=axes, dtype=np.float64), rtol=1e-4)
+    moments = data.make(config, tmp_path).train.moments()
+    steady = splits.train.steady
+    axes = tuple(axis for axis in range(values.ndim) if axis != (1 if steady else 2))
+    for found, of in zip(moments, (np.mean, np.std), strict=True):
+        expected = of(values[:17], axis=axes, dtype=np.float64)
+        rows = expected[:, None] if steady else np.stack([expected, expected])
+        np.testing.assert_allclose(found, rows, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -250,10 +253,10 @@ def test_the_command_makes_checks_and_describes_sets_anywhere(tmp_path: Path) ->
 
 def test_a_job_that_names_what_its_task_does_not_read_is_refused() -> None:
     def keys(**settings: object) -> list[str]:
-        return [key for key, _ in faults_of(TrainConfig(data=DataConfig(**settings)), 1)]
+        return [key for key, _ in faults_of(TrainConfig(data=(DataConfig(**settings),)), 1)]
 
     assert keys(task="burgers", nus=(0.5,)) == []
     assert keys(task="burgers", betas=(0.5,)) == ["data.betas"]
     assert keys(task="my.own:make", betas=(0.5,), nus=(1.0,)) == []
     assert keys(task="burgers", nus=(0.5,), train=10, frames=5, test=1) == ["batch"]
-    assert keys(task="darcy") == ["data.task"]
+    assert keys(task="darcy", sources=(2.0,)) == []

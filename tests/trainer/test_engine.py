@@ -60,7 +60,7 @@ def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Scored:
     weights = engine.parameters(session.operator)
     with session.averaged(), session.autocast():
         average = engine.parameters(session.operator)
-        scores = evaluate(session.operator, session.task.test, ranks, lambda: None).finite()
+        scores = evaluate(session.operator, 0, session.tasks[0].test, ranks, lambda: None).finite()
     after = engine.parameters(session.operator)
     points += engine.learn(session, 10, engine.STEPS)
     return Scored(

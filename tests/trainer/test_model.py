@@ -15,7 +15,8 @@ from trainer.evaluate import evaluate
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw
-from trainer.sampling.windows import Space, picks
+from trainer.sampling.windows import picks
+from trainer.session import domain_of, space_of
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
 DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)
@@ -30,14 +31,13 @@ def task(tmp_path: Path) -> TrajectoryTask:
 @pytest.fixture
 def operator(task: TrajectoryTask) -> LatentOperator:
     torch.manual_seed(0)
-    operator = LatentOperator(CONFIG, grid=(32,), conditions=2)
-    operator.normalise_by(*task.train.moments())
+    operator = LatentOperator(CONFIG, [domain_of(task.train)])
+    operator.scale(0).set(*task.train.moments())
     return operator
 
 
 def windows_of(task: TrajectoryTask, step: int = 0, *, noise: float = 0.0) -> Windows:
-    space = Space(trajectories=len(task.train), frames=6, points=32, unroll=2)
-    return task.batch(step, picks(0, step, batch=8, noise=noise, space=space))
+    return task.batch(step, picks(0, step, batch=8, noise=noise, space=space_of(task.train, 2)))
 
 
 def trained(operator: LatentOperator, task: TrajectoryTask, steps: int) -> list[float]:
@@ -73,14 +73,13 @@ def test_the_prediction_follows_the_conditions(operator: LatentOperator, task: T
 
 
 def test_a_window_is_a_piece_of_its_trajectory_turned(task: TrajectoryTask) -> None:
-    space = Space(trajectories=len(task.train), frames=6, points=32, unroll=2)
-    chosen = picks(0, 0, batch=8, noise=0.0, space=space)
+    chosen = picks(0, 0, batch=8, noise=0.0, space=space_of(task.train, 2))
     windows = task.batch(0, chosen)
-    assert windows.fields.shape == (8, 3, 32)
+    assert windows.fields.shape == (8, 3, 1, 32)
     for row, window in enumerate(windows.fields):
         first = chosen.frames[row, 0]
         piece = task.train.fields[chosen.trajectory[row], first : first + 3]
-        assert torch.equal(window, piece.roll(-int(chosen.columns[row, 0]), dims=1))
+        assert torch.equal(window, piece.roll(int(chosen.image[row]), dims=2))
 
 
 def test_noise_reaches_the_first_frame_only(operator: LatentOperator, task: TrajectoryTask) -> None:
@@ -95,18 +94,18 @@ def test_the_loss_falls_and_the_state_of_the_model_holds_the_normalisation(
     losses = trained(operator, task, 30)
     assert losses[-1] < 0.8 * losses[0]
     state = operator.state_dict()
-    assert state["mean"] == task.train.fields.mean()
-    assert state["std"] == task.train.fields.std()
+    assert torch.all(state["scales.0.mean"] == task.train.fields.mean())
+    assert torch.all(state["scales.0.std"] == task.train.fields.std())
 
 
 def test_scores_of_persistence_are_the_floor_itself(
     operator: LatentOperator, task: TrajectoryTask, alone: Ranks
 ) -> None:
-    scores = evaluate(operator, task.test, alone, lambda: None)
+    scores = evaluate(operator, 0, task.test, alone, lambda: None)
     assert scores.rollout_nrmse == pytest.approx(scores.persistence_nrmse)
     assert scores.one_step_nrmse < scores.persistence_nrmse
     error = task.test.fields[:, 1:] - task.test.fields[:, :1]
-    ratios = error.norm(dim=2) / task.test.fields[:, 1:].norm(dim=2)
+    ratios = error.norm(dim=3) / task.test.fields[:, 1:].norm(dim=3)
     assert scores.persistence_nrmse == pytest.approx(ratios.mean().item(), rel=1e-5)
     assert scores.rollout_nrmse_pooled == pytest.approx(
         (error.norm() / task.test.fields[:, 1:].norm()).item(), rel=1e-5
@@ -116,8 +115,8 @@ def test_scores_of_persistence_are_the_floor_itself(
 def test_scores_that_are_not_numbers_are_left_out_of_the_record(
     operator: LatentOperator, task: TrajectoryTask, alone: Ranks
 ) -> None:
-    torch.nn.init.constant_(operator.decoder.content.bias, float("inf"))
-    scores = evaluate(operator, task.test, alone, lambda: None).finite()
+    torch.nn.init.constant_(operator.decoders[0].content.bias, float("inf"))
+    scores = evaluate(operator, 0, task.test, alone, lambda: None).finite()
     assert set(scores) == {"persistence_nrmse"}
 
 

@@ -84,7 +84,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 def make_data(box: Box) -> None:
     train = read_job(box.path).train
     assert train is not None
-    data.generate(train.data, box.path / layout.DATA)
+    data.generate(train.data[0], box.path / layout.DATA)
 
 
 def test_two_nodes_of_one_rank_learn_as_one_node_of_two(

@@ -44,7 +44,7 @@ generate = advection.generate
 def make_data(box: Box) -> None:
     train = read_job(box.path).train
     assert train is not None
-    data.generate(train.data, box.path / layout.DATA, box.path / layout.CODE)
+    data.generate(train.data[0], box.path / layout.DATA, box.path / layout.CODE)
 
 
 def tensor_files(box: Box) -> list[FileSum]:

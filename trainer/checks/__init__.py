@@ -19,20 +19,29 @@ def check_start(session: Session) -> None:
 
     Raises DisagreementError or DataError.
     """
-    ranks, order, step = session.ranks, session.order, session.start
+    ranks, step = session.ranks, session.start
     if ranks.rank.world_size == 1 or step >= session.config.steps:
         return
     facts = {
         "the configuration": digest(asdict(session.config)),
         "the model": layout_of(session.operator),
-        "the data": digest(asdict(session.space)),
+        "the data": digest([asdict(order.space) for order in session.rota.orders]),
         "the steps done": str(step),
         "the version of torch": torch.__version__,
     }
     check_facts(ranks, facts)
+    for turn in range(session.rota.turns):
+        _check_turn(session, turn)
+
+
+def _check_turn(session: Session, turn: int) -> None:
+    """Of the next step."""
+    place = session.rota.place(session.start, turn * session.rota.accumulation)
+    order, task = session.rota.orders[place.task], session.tasks[place.task]
     # Not by the loader: what that reads ahead begins with this micro-batch.
-    share = share_of(order.share_of(step), session.task.batch(step, order.micro_batch_of(step, 0)))
-    check_shares(step, ranks.told_by_all(share), windows_of(order.batch_of(step)))
+    read = task.batch(place.step, order.micro_batch_of(place.step, 0))
+    share = share_of(order.share_of(place.step), read)
+    check_shares(place.step, session.ranks.told_by_all(share), windows_of(order.batch_of(place.step)))
 
 
 def check_step(session: Session, step: int, loss: float | None) -> None:

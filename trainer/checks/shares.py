@@ -13,7 +13,7 @@ from trainer.data.trajectories import Windows
 from trainer.sampling.windows import Picks
 
 Window = tuple[int, int, int]
-"""What names a window: its trajectory, its first frame, its shift."""
+"""What names a window: its trajectory, its first frame, its image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ def share_of(picks: Picks, read: Windows) -> Share:
 
 
 def windows_of(picks: Picks) -> tuple[Window, ...]:
-    numbers = (picks.trajectory, picks.frames[:, 0], picks.shift)
+    numbers = (picks.trajectory, picks.frames[:, 0], picks.image)
     return tuple(zip(*(each.tolist() for each in numbers), strict=True))
 
 

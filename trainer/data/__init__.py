@@ -36,7 +36,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from trainer.config import PARAMETERS, DataConfig
+from trainer.config import PARAMETERS, DataConfig, Keep
 from trainer.data.faults import DataError
 
 if TYPE_CHECKING:
@@ -44,18 +44,48 @@ if TYPE_CHECKING:
 
     from trainer.data.making import Watch
     from trainer.data.samples import Splits
-    from trainer.data.stored import StoredTrajectories
+    from trainer.data.symmetry import Symmetry
     from trainer.data.trajectories import Trajectories, Windows
     from trainer.sampling.windows import Picks
 
 TASKS = {name: f"trainer.data.{name}:make" for name in PARAMETERS}
 
 
-class Task(Protocol):
-    """Trajectories to learn from, and the batches that the loop asks for."""
+class Source(Protocol):
+    """Trajectories to learn from, wherever they lie. A steady problem has two frames: what is given, and what
+    is asked for."""
+
+    keep: Keep
+    steady: bool
+    symmetry: Symmetry
+
+    def __len__(self) -> int: ...
 
     @property
-    def train(self) -> Trajectories | StoredTrajectories: ...
+    def frames(self) -> int: ...
+
+    @property
+    def channels(self) -> int: ...
+
+    @property
+    def grid(self) -> Sequence[int]: ...
+
+    @property
+    def conditions(self) -> torch.Tensor:
+        """(N, C) float32"""
+        ...
+
+    def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and standard deviation of each channel, (2, K) and (2, K): of what is given, and of what is
+        asked for. Raises DataError."""
+        ...
+
+
+class Task(Protocol):
+    """What is learned, and the batches that the loop asks for."""
+
+    @property
+    def train(self) -> Source: ...
 
     @property
     def test(self) -> Trajectories: ...

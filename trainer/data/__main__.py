@@ -24,7 +24,7 @@ from trainer.rank import read_job
 class _Request:
     """What the data are to be, and where."""
 
-    config: DataConfig
+    configs: Sequence[DataConfig]
     folder: Path
     code: Path | None
     jobs: int
@@ -50,16 +50,23 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _generate(request: _Request) -> Sequence[str]:
-    with Bar(sys.stderr) as bar:
-        lines = data.generate(request.config, request.folder, request.code, jobs=request.jobs, watch=bar.show)
-    return lines or [f"{request.config.task}: makes no files"]
+    lines: list[str] = []
+    for config in request.configs:
+        with Bar(sys.stderr) as bar:
+            made = data.generate(config, request.folder, request.code, jobs=request.jobs, watch=bar.show)
+        lines += made or [f"{config.task}: makes no files"]
+    return lines
 
 
 def _check(request: _Request) -> Sequence[str]:
-    if request.config.task in PARAMETERS:
-        return check(request.config, request.folder)
-    task = data.make(request.config, request.folder, request.code)
-    return [f"{request.config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
+    return [line for config in request.configs for line in _check_one(request, config)]
+
+
+def _check_one(request: _Request, config: DataConfig) -> Sequence[str]:
+    if config.task in PARAMETERS:
+        return check(config, request.folder)
+    task = data.make(config, request.folder, request.code)
+    return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
 
 def _info(request: _Request) -> Sequence[str]:
@@ -75,15 +82,15 @@ def _request(options: argparse.Namespace) -> _Request | None:
         given = {key: getattr(options, key) for key in _SETTABLE if getattr(options, key) is not None}
         lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
         config = dataclasses.replace(DataConfig(), **{**given, **lists})
-        return _Request(config=config, folder=options.folder, code=None, jobs=options.jobs)
+        return _Request(configs=[config], folder=options.folder, code=None, jobs=options.jobs)
     box = Path(os.environ["VASTRUN_BOX"])
     train = read_job(box).train
     if train is None:
         return None
-    return _Request(config=train.data, folder=box / layout.DATA, code=box / layout.CODE, jobs=options.jobs)
+    return _Request(configs=train.data, folder=box / layout.DATA, code=box / layout.CODE, jobs=options.jobs)
 
 
-_SETTABLE = [field.name for field in dataclasses.fields(DataConfig) if field.name != "keep"]
+_SETTABLE = [field.name for field in dataclasses.fields(DataConfig) if field.name not in ("keep", "patch")]
 _LEAST = {"seed": 0, "points": 16, "frames": 2}
 
 

@@ -34,6 +34,7 @@ PROBLEM = Problem(
     layout=lambda grid: Line(grid=grid),
     draw=_draw,
     solve=_solve,
+    symmetry="shift",
     chunk=256,
 )
 generate, make = PROBLEM.generate, PROBLEM.make

@@ -98,6 +98,7 @@ PROBLEM = Problem(
     layout=lambda grid: Line(grid=grid),
     draw=_draw,
     solve=_solve,
+    symmetry="shift",
     chunk=64,
     cells_of=cells_of,
 )

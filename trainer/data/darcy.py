@@ -103,6 +103,7 @@ PROBLEM = Problem(
     layout=lambda grid: Steady(grid=grid),
     draw=_draw,
     solve=_solve,
+    symmetry="square",
     chunk=16,
     method={
         "walls": "zero on the boundary, half a cell from the centres",

@@ -88,6 +88,7 @@ PROBLEM = Problem(
     layout=lambda grid: Groups(grid=grid, channels=2, side=SIDE),
     draw=_draw,
     solve=_solve,
+    symmetry="square",
     chunk=8,
     method={"longest step": _LONGEST_STEP},
 )

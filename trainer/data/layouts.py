@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from trainer.data.faults import DataError
-from trainer.data.pdebench import Fields, Grid, check_trajectories
+from trainer.data.pdebench import Fields, Grid, Mapped, check_trajectories
 
 
 class Layout(Protocol):
@@ -39,7 +39,7 @@ class Layout(Protocol):
         """How many samples there are."""
         ...
 
-    def sample(self, file: h5py.File, row: int, frames: slice) -> Fields:
+    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:
         """One sample; of a steady problem there is no choice of frames."""
         ...
 
@@ -71,7 +71,7 @@ class Line:
     def count(self, file: h5py.File) -> int:
         return len(file["tensor"])
 
-    def sample(self, file: h5py.File, row: int, frames: slice) -> Fields:
+    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:
         fields: Fields = file["tensor"][row, frames]
         return fields[:, None]
 
@@ -110,7 +110,7 @@ class Steady:
     def count(self, file: h5py.File) -> int:
         return len(file["tensor"])
 
-    def sample(self, file: h5py.File, row: int, frames: slice) -> Fields:  # noqa: ARG002 - there are none
+    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:  # noqa: ARG002 - there are none
         return np.concatenate([file["nu"][row][None], file["tensor"][row]])
 
 
@@ -163,7 +163,7 @@ class Groups:
     def count(self, file: h5py.File) -> int:
         return len(file)
 
-    def sample(self, file: h5py.File, row: int, frames: slice) -> Fields:
+    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:
         return np.moveaxis(file[_name(row)]["data"][frames], -1, 1)
 
 

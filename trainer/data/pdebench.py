@@ -1,4 +1,4 @@
-"""PDEBench's HDF5 files: opened, looked at, and read where they hold 1-D trajectories."""
+"""PDEBench's HDF5 files: opened, mapped, looked at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
@@ -46,35 +46,27 @@ def attributes(path: Path) -> dict[str, Attribute] | None:
         raise DataError(f"{path}: expected an HDF5 file: {error}") from error
 
 
-def check(path: Path, *, grid: Grid, at_least: int) -> None:
-    """Raises DataError unless at least so many trajectories of the file fit `grid`."""
-    with opened(path) as file:
-        check_trajectories(path, file, grid, at_least)
+class Mapped:
+    """An open HDF5 file, or a group of it, whose arrays lie in the machine's memory: once for all processes,
+    as far as there is room; when chunks or compression forbid that, once for each."""
+
+    def __init__(self, group: h5py.Group) -> None:
+        self._group = group
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            item = self._group[name]
+            self._known[name] = Mapped(item) if isinstance(item, h5py.Group) else _mapped(item)
+        return self._known[name]
 
 
-def read(path: Path, rows: slice = slice(None)) -> Fields:
-    """The trajectories of the file in `rows`, (N, T, X). Raises DataError."""
-    with opened(path) as file:
-        first, end, _ = rows.indices(len(file["tensor"]))
-        fields: Fields = file["tensor"][first:end]
-    check_finite(path, fields, first)
-    return fields
-
-
-def view(path: Path, *, mapped: bool) -> Fields:
-    """All trajectories of the file, (N, T, X); what is indexed is read. The file stays open.
-
-    When `mapped`, they lie in the machine's memory once for all processes; when chunks or compression forbid
-    that, once for each.
-    """
-    tensor = h5py.File(path, "r")["tensor"]
-    if not mapped:
-        return tensor
-    offset = tensor.id.get_offset()
+def _mapped(array: h5py.Dataset) -> NDArray:
+    offset = array.id.get_offset()
     if offset is None:
-        return tensor[:]
+        return array[:]
     # As a plain array: indexing is quicker with that.
-    return np.memmap(path, tensor.dtype, "r", offset, tensor.shape).view(np.ndarray)
+    return np.memmap(array.file.filename, array.dtype, "r", offset, array.shape).view(np.ndarray)
 
 
 @contextmanager

@@ -14,10 +14,11 @@ import numpy as np
 from trainer.config import DataConfig
 from trainer.data import making, manifest, pdebench
 from trainer.data.faults import DataError
-from trainer.data.layouts import Layout, Line
+from trainer.data.layouts import Layout
 from trainer.data.making import Piece, Watch
 from trainer.data.pdebench import Attribute, Grid
 from trainer.data.samples import Part, Samples, Splits
+from trainer.data.symmetry import Symmetry
 
 if TYPE_CHECKING:
     from trainer.data.stored import StoredTask, StoredTrajectories
@@ -43,6 +44,8 @@ class Problem:
     """So many random beginnings, or coefficients."""
     solve: Callable[[Any, Any, Grid], np.ndarray]
     """Those that were drawn, at a parameter: (n, *layout.shape)."""
+    symmetry: Symmetry
+    """What training may make of a solution."""
     chunk: int
     """Samples that are drawn and solved at once: another number draws others."""
     method: Mapping[str, Attribute] = field(default_factory=dict)
@@ -87,7 +90,10 @@ class Problem:
                 (1, count - config.test, config.test),
             ):
                 parts[split].append(Part(path=path, first=first, count=size, parameters=told))
-        train, test = (Samples(layout, self.channels, each) for each in parts)
+        train, test = (
+            Samples(layout, self.channels, each, symmetry=self.symmetry, mapped=config.keep == "host")
+            for each in parts
+        )
         return Splits(train=train, test=test)
 
     def load(self, config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
@@ -96,34 +102,24 @@ class Problem:
         All files begin from the same initial conditions: no test shape is seen in training at another
         parameter. Raises DataError.
         """
-        return (
-            self._read(config, folder, slice(config.train)),
-            self._read(config, folder, slice(-config.test, None)),
-        )
+        from trainer.data.trajectories import Trajectories
+
+        splits = self.splits(config, folder)
+        return Trajectories.of(splits.train), Trajectories.of(splits.test)
 
     def store(self, config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
         """As `load`, but what to train on stays in memory, or where `config.keep` is disk, there."""
-        from trainer.data.stored import Part as StoredPart
         from trainer.data.stored import StoredTrajectories
+        from trainer.data.trajectories import Trajectories
 
-        parts = [
-            StoredPart(
-                path=self._checked(config, folder, parameter),
-                count=config.train,
-                conditions=self._conditions(config, parameter),
-            )
-            for parameter in self._parameters(config)
-        ]
-        train = StoredTrajectories(parts, frames=config.frames, points=config.points, keep=config.keep)
-        return train, self._read(config, folder, slice(-config.test, None))
+        splits = self.splits(config, folder)
+        return StoredTrajectories(splits.train, keep=config.keep), Trajectories.of(splits.test)
 
     def make(self, config: DataConfig, folder: Path) -> TrajectoryTask | StoredTask:
         """The task. Raises DataError."""
         from trainer.data.stored import StoredTask
         from trainer.data.trajectories import TrajectoryTask
 
-        if not isinstance(self.layout(_grid(config)), Line):
-            raise DataError(f"data.task: no model learns {self.task} yet: its fields are not 1-D")
         if config.keep == "device":
             return TrajectoryTask(*self.load(config, folder))
         return StoredTask(*self.store(config, folder))
@@ -143,19 +139,6 @@ class Problem:
             for begin in range(0, n, self.chunk):
                 drawn = self.draw(min(self.chunk, n - begin), grid, rng)
                 yield partial(self.solve, drawn, parameter, grid)
-
-    def _read(self, config: DataConfig, folder: Path, rows: slice) -> Trajectories:
-        from trainer.data.trajectories import Trajectories
-
-        return Trajectories.of(
-            [
-                (
-                    self._conditions(config, parameter),
-                    pdebench.read(self._checked(config, folder, parameter), rows),
-                )
-                for parameter in self._parameters(config)
-            ]
-        )
 
     def _checked(self, config: DataConfig, folder: Path, parameter: float | None) -> Path:
         """The file of one parameter, which has its layout."""

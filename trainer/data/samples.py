@@ -10,12 +10,10 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from trainer.data.layouts import Layout
-from trainer.data.pdebench import Fields, check_finite, opened
-
-_CHUNK = 64
+from trainer.data.pdebench import Fields, Mapped, check_finite, opened
+from trainer.data.symmetry import Symmetry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +29,25 @@ class Part:
 class Samples:
     """All parts one after the other. Each process opens the files itself, so that it may be pickled."""
 
-    def __init__(self, layout: Layout, channels: Sequence[str], parts: Sequence[Part]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        channels: Sequence[str],
+        parts: Sequence[Part],
+        *,
+        symmetry: Symmetry = "none",
+        mapped: bool = False,
+    ) -> None:
         self.channels = tuple(channels)
         """What they are, in order. Of a steady problem: what is given, then what is asked for."""
         self.parameters = np.array([part.parameters for part in parts for _ in range(part.count)], np.float32)
         """(N, P): the logarithms of the PDE's parameter, if any, and of the time step, if there is time."""
+        self.symmetry: Symmetry = symmetry
         self._layout = layout
+        self._mapped = mapped
         self._parts = tuple(parts)
         self._ends = np.cumsum([part.count for part in parts])
-        self._files: dict[Path, h5py.File] = {}
+        self._files: dict[Path, h5py.File | Mapped] = {}
         self._reader = os.getpid()
 
     def __len__(self) -> int:
@@ -49,6 +57,12 @@ class Samples:
     def shape(self) -> tuple[int, ...]:
         """Of a sample: (frames, channels, *points), in physical units; steady: (channels, *points)."""
         return self._layout.shape
+
+    @property
+    def as_frames(self) -> tuple[int, ...]:
+        """The shape of a sample as (frames, channels, *points); of a steady problem, what is given is one
+        frame, and what is asked for the next."""
+        return (2, 1, *self.shape[1:]) if self.steady else self.shape
 
     @property
     def paths(self) -> list[Path]:
@@ -63,38 +77,33 @@ class Samples:
     def read(self, numbers: Sequence[int], frames: slice = slice(None)) -> Fields:
         """(B, *shape) float32: these samples; of trajectories, in these frames. Raises DataError."""
         fields = []
-        for number in numbers:
-            index = int(np.searchsorted(self._ends, number, side="right"))
-            part = self._parts[index]
-            row = int(number - self._ends[index]) + part.first + part.count
-            sample = self._layout.sample(self._file(part.path), row, frames)
-            check_finite(part.path, sample[None], row)
+        for path, row in self.places(numbers):
+            sample = self.sample(path, row, frames)
+            check_finite(path, sample[None], row)
             fields.append(sample)
         return np.stack(fields)
 
-    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of each channel, (C,) and (C,), over all values. Raises DataError.
+    def places(self, numbers: Sequence[int]) -> list[tuple[Path, int]]:
+        """The file of each, and its row there."""
+        indices = np.asarray(np.searchsorted(self._ends, np.asarray(numbers), side="right"))
+        parts = [self._parts[index] for index in indices.tolist()]
+        firsts = (np.asarray(numbers) - self._ends[indices]).tolist()
+        return [
+            (part.path, first + part.first + part.count) for part, first in zip(parts, firsts, strict=True)
+        ]
 
-        Ask the split to train on: what the one to test on is like must not be known.
-        """
-        count, total, squares = 0, 0.0, 0.0
-        channel = 1 if self.steady else 2
-        for first in range(0, len(self), _CHUNK):
-            values = self.read(range(first, min(first + _CHUNK, len(self)))).astype(np.float64)
-            others = tuple(axis for axis in range(values.ndim) if axis != channel)
-            count += values.size // len(self.channels)
-            total = total + values.sum(axis=others)
-            squares = squares + np.square(values).sum(axis=others)
-        mean = np.asarray(total / count)
-        return mean, np.sqrt((squares - count * mean**2) / (count - 1))
+    def sample(self, path: Path, row: int, frames: slice = slice(None)) -> Fields:
+        """One row of a file, which is open from now on; it may hold what is not finite. Raises DataError."""
+        return self._layout.sample(self._file(path), row, frames)
 
-    def _file(self, path: Path) -> h5py.File:
+    def _file(self, path: Path) -> h5py.File | Mapped:
         if self._reader != os.getpid():  # HDF5's handles are no good in a process that was forked
             self._files, self._reader = {}, os.getpid()
         if path not in self._files:
             with opened(path):
                 pass
-            self._files[path] = h5py.File(path, "r")
+            file = h5py.File(path, "r")
+            self._files[path] = Mapped(file) if self._mapped else file
         return self._files[path]
 
     def __getstate__(self) -> dict[str, Any]:

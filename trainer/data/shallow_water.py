@@ -112,6 +112,7 @@ PROBLEM = Problem(
     layout=lambda grid: Groups(grid=grid, channels=1, side=SIDE),
     draw=_draw,
     solve=_solve,
+    symmetry="square",
     chunk=8,
     method={"cfl": _CFL},
 )

@@ -6,9 +6,7 @@ disk    each process that reads opens the files itself, whatever their chunks or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,75 +14,75 @@ import torch
 from torch import Tensor
 
 from trainer.config import Keep
-from trainer.data import pdebench
-from trainer.data.trajectories import Trajectories, Windows, moments_of
+from trainer.data.pdebench import Fields
+from trainer.data.samples import Samples
+from trainer.data.symmetry import sources
+from trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
 from trainer.sampling.windows import Picks
-
-_CHUNK = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """The first `count` trajectories of one file."""
-
-    path: Path
-    count: int
-    conditions: tuple[float, ...]
 
 
 class StoredTrajectories:
-    """All parts one after the other."""
+    """The samples, as trajectories. No tensor goes to another process: that opens the files itself."""
 
-    def __init__(self, parts: Sequence[Part], *, frames: int, points: int, keep: Keep) -> None:
-        self.keep: Keep = "disk" if keep == "disk" else "host"
-        self.frames = frames
-        self.points = points
-        self.conditions = torch.tensor([part.conditions for part in parts for _ in range(part.count)])
-        self._parts = parts
-        self._firsts = np.cumsum([0, *(part.count for part in parts)])
-        self._open: list[pdebench.Fields] = []
+    def __init__(self, samples: Samples, *, keep: Keep) -> None:
+        self.keep: Keep = keep
+        self.steady = samples.steady
+        self.symmetry = samples.symmetry
+        self.frames, self.channels, *self.grid = samples.as_frames
+        self._samples = samples
 
     def __len__(self) -> int:
-        return int(self._firsts[-1])
+        return len(self._samples)
 
-    def moments(self) -> tuple[float, float]:
-        """The mean and the standard deviation of all values. Raises DataError when one is not finite."""
-        return moments_of(self._chunks())
+    @property
+    def conditions(self) -> Tensor:
+        """(N, C), as of `Trajectories`."""
+        return torch.from_numpy(self._samples.parameters)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """As of `Trajectories`. Raises DataError when a value is not finite."""
+        numbers = range(len(self))
+        shape = (-1, self.frames, self.channels, *self.grid)
+        chunks = (
+            torch.from_numpy(self._samples.read(numbers[first : first + MOMENTS_CHUNK])).reshape(shape)
+            for first in numbers[::MOMENTS_CHUNK]
+        )
+        return moments_of(chunks, steady=self.steady)
 
     def read(self, picks: Picks) -> Tensor:
-        """(B, U + 1, X): the windows, in memory."""
-        fields = torch.empty(*picks.frames.shape, self.points)
-        length, stored = picks.frames.shape[1], self._stored()
-        part = np.searchsorted(self._firsts, picks.trajectory, side="right") - 1
-        row = picks.trajectory - self._firsts[part]
+        """(B, U + 1, K, *X): the windows, in memory."""
+        length = picks.frames.shape[1]
+        shape = (length, self.channels, int(np.prod(self.grid)))
+        windows = np.empty((len(picks.trajectory), *shape), np.float32)
+        places = self._samples.places(picks.trajectory)
+        put = _PUTS[self.symmetry]
         # As plain numbers: indexing is quicker with them.
-        places = zip(*(each.tolist() for each in (part, row, picks.frames[:, 0], picks.shift)), strict=True)
-        for window, (p, r, first, shift) in zip(fields.numpy(), places, strict=True):
-            block = stored[p][r, first : first + length]
-            window[:, shift:] = block[:, : self.points - shift]
-            window[:, :shift] = block[:, self.points - shift :]
-        return fields
+        chosen = zip(places, picks.frames[:, 0].tolist(), picks.image.tolist(), windows, strict=True)
+        for (path, row), first, image, window in chosen:
+            block = self._samples.sample(path, row, slice(first, first + length))
+            put(block.reshape(shape), image, tuple(self.grid), window)
+        return torch.from_numpy(windows.reshape(*windows.shape[:3], *self.grid))
 
-    def _chunks(self) -> Iterator[Tensor]:
-        for part, fields in zip(self._parts, self._stored(), strict=True):
-            for first in range(0, part.count, _CHUNK):
-                chunk = fields[first : min(first + _CHUNK, part.count)]
-                pdebench.check_finite(part.path, chunk, first)
-                yield torch.tensor(chunk)
 
-    def _stored(self) -> list[pdebench.Fields]:
-        """The fields of each part; this process has the files open from now on."""
-        if not self._open:
-            self._open = [pdebench.view(part.path, mapped=self.keep == "host") for part in self._parts]
-        return self._open
+_Put = Callable[[Fields, int, tuple[int, ...], Fields], None]
+"""Puts an image of a block (U + 1, K, P) into a window of the same shape."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: it opens the files itself, and no tensor goes there through `/dev/shm`."""
-        return vars(self) | {"_open": [], "conditions": self.conditions.numpy()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.conditions = torch.from_numpy(self.conditions)
+def _put_as_it_is(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:  # noqa: ARG001
+    window[...] = block
+
+
+def _put_shifted(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
+    rest = grid[0] - image
+    window[..., image:] = block[..., :rest]
+    window[..., :image] = block[..., rest:]
+
+
+def _put_turned(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
+    np.take(block, sources("square", grid, np.array([image]))[0], axis=-1, out=window)
+
+
+_PUTS: dict[str, _Put] = {"none": _put_as_it_is, "shift": _put_shifted, "square": _put_turned}
 
 
 class StoredTask:

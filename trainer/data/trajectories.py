@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import sqrt
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 import torch
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.config import Keep
+from trainer.data.samples import Samples
+from trainer.data.symmetry import Symmetry, sources
 from trainer.sampling.windows import Picks
 
-_CHUNK = 256
+MOMENTS_CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +27,23 @@ class Trajectories:
     """Where they lie while training."""
 
     fields: Tensor
-    """(N, T, X) float32, in physical units."""
+    """(N, T, K, *X) float32, in physical units. Steady: T is 2, what is given and what is asked for."""
     conditions: Tensor
-    """(N, C) float32: the logarithms of the PDE's parameter and of the time step."""
+    """(N, C) float32: the logarithms of the PDE's parameter, if any, and of the time step, if any."""
+    symmetry: Symmetry = "none"
+    steady: bool = False
+    """There is no time."""
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Sequence[float], NDArray]]) -> Trajectories:
-        """All parts one after the other; each has one set of conditions."""
-        conditions = [torch.tensor([row] * len(fields), dtype=torch.float32) for row, fields in parts]
-        fields = [torch.from_numpy(fields) for _, fields in parts]
-        return cls(fields=torch.cat(fields), conditions=torch.cat(conditions))
+    def of(cls, samples: Samples) -> Trajectories:
+        """All of them, read at once. Raises DataError."""
+        fields = torch.from_numpy(samples.read(range(len(samples))))
+        return cls(
+            fields=fields.reshape(-1, *samples.as_frames),
+            conditions=torch.from_numpy(samples.parameters),
+            symmetry=samples.symmetry,
+            steady=samples.steady,
+        )
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -44,15 +53,20 @@ class Trajectories:
         return self.fields.shape[1]
 
     @property
-    def points(self) -> int:
+    def channels(self) -> int:
         return self.fields.shape[2]
 
-    def moments(self) -> tuple[float, float]:
-        """The mean and the standard deviation of all values."""
-        return moments_of(self.fields.split(_CHUNK))
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.fields.shape[3:]
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each channel, (2, K) and (2, K): of what is given, and of what is
+        asked for. Where there is time, both are those of all frames."""
+        return moments_of(self.fields.split(MOMENTS_CHUNK), steady=self.steady)
 
     def to(self, device: torch.device) -> Trajectories:
-        return Trajectories(fields=self.fields.to(device), conditions=self.conditions.to(device))
+        return replace(self, fields=self.fields.to(device), conditions=self.conditions.to(device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +74,26 @@ class Windows:
     """Short pieces of trajectories: one step's work."""
 
     fields: Tensor
-    """(B, U + 1, X): the first frame is given, the others are to be predicted."""
+    """(B, U + 1, K, *X): the first frame is given, the others are to be predicted."""
     noise: Tensor
-    """(B, X): added to the first frame, in units of the data's standard deviation."""
+    """(B, K, *X): added to the first frame, in units of the data's standard deviation."""
     conditions: Tensor
     """(B, C)"""
+    task: int = 0
+    """Whose they are, all of them."""
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """By name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Windows:
         """The same windows with each tensor changed."""
-        return Windows(**{name: change(tensor) for name, tensor in vars(self).items()})
+        return replace(self, **{name: change(tensor) for name, tensor in self.tensors.items()})
 
 
 class TrajectoryTask:
-    """A task whose trajectories all fit on the device, on a periodic domain."""
+    """A task whose trajectories all fit on the device."""
 
     def __init__(self, train: Trajectories, test: Trajectories) -> None:
         self.train = train
@@ -83,26 +104,34 @@ class TrajectoryTask:
         self.test = self.test.to(device)
 
     def batch(self, step: int, picks: Picks) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
-        device = self.train.fields.device
+        train, device = self.train, self.train.fields.device
+        points = sources(train.symmetry, train.grid, picks.image)
         trajectory = _on(device, picks.trajectory)
-        frames, columns = _on(device, picks.frames), _on(device, picks.columns)
+        chosen = train.fields.flatten(3)[
+            trajectory[:, None, None, None],
+            _on(device, picks.frames)[:, :, None, None],
+            torch.arange(train.channels, device=device)[:, None],
+            _on(device, points)[:, None, None, :],
+        ]
         return Windows(
-            fields=self.train.fields[trajectory[:, None, None], frames[:, :, None], columns[:, None, :]],
+            fields=chosen.unflatten(3, train.grid),
             noise=_on(device, picks.noise),
-            conditions=self.train.conditions[trajectory],
+            conditions=train.conditions[trajectory],
         )
 
 
-def moments_of(chunks: Iterable[Tensor]) -> tuple[float, float]:
-    """The mean and the standard deviation of all values of all chunks, in float64."""
-    count, total, squares = 0, 0.0, 0.0
+def moments_of(chunks: Iterable[Tensor], *, steady: bool) -> tuple[Tensor, Tensor]:
+    """As of `Trajectories`, of chunks of fields; in float64."""
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
     for chunk in chunks:
         values = chunk.double()
-        count += values.numel()
-        total += values.sum().item()
-        squares += values.square().sum().item()
+        others = (0, *range(3, values.ndim)) if steady else (0, 1, *range(3, values.ndim))
+        count += prod(values.shape[axis] for axis in others)
+        total = total + values.sum(dim=others)
+        squares = squares + values.square().sum(dim=others)
     mean = total / count
-    return mean, sqrt((squares - count * mean**2) / (count - 1))
+    std = ((squares - count * mean**2) / (count - 1)).sqrt()
+    return (mean, std) if steady else (mean.expand(2, -1), std.expand(2, -1))
 
 
 def _on(device: torch.device, array: NDArray) -> Tensor:

@@ -23,7 +23,7 @@ class Delivery:
         if self.arrived is not None:
             stream = torch.cuda.current_stream()
             stream.wait_event(self.arrived)
-            for tensor in vars(self.windows).values():
+            for tensor in self.windows.tensors.values():
                 tensor.record_stream(stream)
         return self.windows
 

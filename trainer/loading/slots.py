@@ -84,7 +84,7 @@ class Slots:
 
 def _layout(batch: Windows) -> list[Field]:
     fields: list[Field] = []
-    for name, tensor in vars(batch).items():
+    for name, tensor in batch.tensors.items():
         array = tensor.numpy()
         offset = _aligned(fields[-1].end) if fields else 0
         fields.append(Field(name=name, dtype=array.dtype.str, shape=array.shape, offset=offset))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trainer.config import ModelConfig
 from trainer.models.fno import FNO
 from trainer.models.latent_operator import LatentOperator
-from trainer.models.operator import Operator
+from trainer.models.operator import Domain, Operator
 
-MODELS: dict[str, Callable[..., Operator]] = {"latent": LatentOperator, "fno": FNO}
+MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], Operator]] = {
+    "latent": LatentOperator,
+    "fno": FNO,
+}
 
 
-def make(config: ModelConfig, *, grid: tuple[int, ...], channels: int = 1, conditions: int) -> Operator:
-    """The operator that `config.name` names, for fields of `channels` channels on `grid`."""
-    return MODELS[config.name](config, grid=grid, channels=channels, conditions=conditions)
+def make(config: ModelConfig, domains: Sequence[Domain]) -> Operator:
+    """The operator that `config.name` names, for these tasks."""
+    return MODELS[config.name](config, domains)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from trainer.config import ModelConfig
 from trainer.models.attention import CrossAttention, blocked, joined
-from trainer.models.operator import grid_points, interpolated
+from trainer.models.operator import Domain, grid_points, interpolated
 
 _FREQUENCIES = 4
 
@@ -23,13 +23,13 @@ class PatchEncoder(nn.Module):
 
     position: Tensor
 
-    def __init__(self, config: ModelConfig, grid: tuple[int, ...], channels: int) -> None:
+    def __init__(self, config: ModelConfig, domain: Domain) -> None:
         super().__init__()
-        axes = len(grid)
-        self.size = (config.patch,) * axes
-        self.tokens = tuple(points // config.patch for points in grid)
+        axes = len(domain.grid)
+        self.size = _patch(config, domain)
+        self.tokens = tuple(points // side for points, side in zip(domain.grid, self.size, strict=True))
         self.register_buffer("position", torch.empty(math.prod(self.tokens), axes * 2 * _FREQUENCIES))
-        self.content = nn.Linear(channels * config.patch**axes, config.dim)
+        self.content = nn.Linear(domain.channels * math.prod(self.size), config.dim)
         self.place = nn.Linear(axes * 2 * _FREQUENCIES, config.dim, bias=False)
         self.reset_parameters()
 
@@ -48,12 +48,12 @@ class PatchEncoder(nn.Module):
 class PatchDecoder(nn.Module):
     """A linear map of each token to its patch; between the points of the grid, linear interpolation."""
 
-    def __init__(self, config: ModelConfig, grid: tuple[int, ...], channels: int) -> None:
+    def __init__(self, config: ModelConfig, domain: Domain) -> None:
         super().__init__()
-        self.grid = grid
-        self.channels = channels
-        self.size = (config.patch,) * len(grid)
-        self.content = nn.Linear(config.dim, channels * config.patch ** len(grid))
+        self.grid = domain.grid
+        self.channels = domain.channels
+        self.size = _patch(config, domain)
+        self.content = nn.Linear(config.dim, domain.channels * math.prod(self.size))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -74,9 +74,9 @@ class PointDecoder(nn.Module):
     points: Tensor
     frequencies: Tensor
 
-    def __init__(self, config: ModelConfig, grid: tuple[int, ...], channels: int) -> None:
+    def __init__(self, config: ModelConfig, domain: Domain) -> None:
         super().__init__()
-        self.grid = grid
+        self.grid = grid = domain.grid
         octaves = max(1, int(math.log2(max(grid))))
         self.register_buffer("points", torch.empty(math.prod(grid), len(grid)))
         self.register_buffer("frequencies", torch.empty(octaves))
@@ -85,7 +85,7 @@ class PointDecoder(nn.Module):
         self.norm = nn.LayerNorm(config.dim)
         hidden = config.mlp_ratio * config.dim
         self.mlp = nn.Sequential(nn.Linear(config.dim, hidden), nn.GELU(), nn.Linear(hidden, config.dim))
-        self.head = nn.Linear(config.dim, channels)
+        self.head = nn.Linear(config.dim, domain.channels)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -105,6 +105,11 @@ class PointDecoder(nn.Module):
 
 
 DECODERS: dict[str, type[PatchDecoder | PointDecoder]] = {"patch": PatchDecoder, "point": PointDecoder}
+
+
+def _patch(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
+    """Points of a patch, by axis."""
+    return (domain.patch or config.patch,) * len(domain.grid)
 
 
 def fourier(points: Tensor, frequencies: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ N axes. Channels come last within the model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -13,28 +14,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.config import ModelConfig
-from trainer.models.operator import Operator, grid_points
+from trainer.models.operator import Domain, Operator, grid_points
 
 
 class FNO(Operator):
-    """The conditions and the coordinates are further channels of the input."""
+    """Of one task. The conditions and the coordinates are further channels of the input."""
 
     coordinates: Tensor
 
-    def __init__(
-        self, config: ModelConfig, *, grid: tuple[int, ...], channels: int = 1, conditions: int
-    ) -> None:
-        super().__init__(grid, channels)
+    def __init__(self, config: ModelConfig, domains: Sequence[Domain]) -> None:
+        super().__init__(domains)
+        [domain] = domains
+        self.grid = grid = domain.grid
         self.register_buffer("coordinates", torch.empty(*grid, len(grid)))
-        self.lift = nn.Linear(channels + len(grid) + conditions, config.dim)
+        self.lift = nn.Linear(domain.channels + len(grid) + domain.conditions, config.dim)
         self.layers = nn.ModuleList(FourierBlock(config.dim, config.modes, grid) for _ in range(config.depth))
         self.hidden = nn.Linear(config.dim, config.mlp_ratio * config.dim)
-        self.head = nn.Linear(config.mlp_ratio * config.dim, channels)
+        self.head = nn.Linear(config.mlp_ratio * config.dim, domain.channels)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Changes nothing at first: the head is zero."""
-        super().reset_parameters()
         self.coordinates.copy_(grid_points(self.grid))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -49,7 +49,7 @@ class FNO(Operator):
         """Spectral convolutions: there are no complex numbers of half precision."""
         return [module for module in self.modules() if isinstance(module, SpectralConv)]
 
-    def change(self, fields: Tensor, conditions: Tensor) -> Tensor:
+    def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:  # noqa: ARG002 - there is one
         """Fields (B, K, *X) and conditions (B, C) to (B, K, *X)."""
         where = self.coordinates.expand(len(fields), *self.coordinates.shape)
         what = conditions.reshape(len(fields), *(1,) * len(self.grid), -1).expand(-1, *self.grid, -1)

@@ -6,47 +6,56 @@ that are asked for, N axes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from trainer.config import ModelConfig
 from trainer.models.codec import DECODERS, PatchEncoder
 from trainer.models.cores import CORES
-from trainer.models.operator import Operator, interpolated
+from trainer.models.operator import Domain, Operator, interpolated
 
 
 class LatentOperator(Operator):
-    """Encoder, core and decoder, learned together. The conditions, time among them, modulate each block."""
+    """Encoder, core and decoder, learned together. The conditions, time among them, modulate each block.
 
-    def __init__(
-        self, config: ModelConfig, *, grid: tuple[int, ...], channels: int = 1, conditions: int
-    ) -> None:
-        super().__init__(grid, channels)
-        self.encoder = PatchEncoder(config, grid, channels)
-        self.condition_encoder = nn.Sequential(
-            nn.Linear(conditions, config.dim), nn.SiLU(), nn.Linear(config.dim, config.dim), nn.SiLU()
+    Each task has its own ends, and its own way to say its conditions; the core is shared.
+    """
+
+    def __init__(self, config: ModelConfig, domains: Sequence[Domain]) -> None:
+        super().__init__(domains)
+        self.encoders = nn.ModuleList(PatchEncoder(config, domain) for domain in domains)
+        self.condition_encoders = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(domain.conditions, config.dim),
+                nn.SiLU(),
+                nn.Linear(config.dim, config.dim),
+                nn.SiLU(),
+            )
+            for domain in domains
         )
-        self.core = CORES[config.core](config, self.encoder.tokens)
+        self.core = CORES[config.core](config, self.encoders[0].tokens)
         self.norm = nn.LayerNorm(config.dim)
-        self.decoder = DECODERS[config.decoder](config, grid, channels)
+        self.decoders = nn.ModuleList(DECODERS[config.decoder](config, domain) for domain in domains)
 
     @property
     def blocks(self) -> nn.ModuleList:
         """The core's."""
         return self.core.blocks
 
-    def change(self, fields: Tensor, conditions: Tensor, points: Tensor | None = None) -> Tensor:
+    def change(self, fields: Tensor, conditions: Tensor, task: int, points: Tensor | None = None) -> Tensor:
         """Fields (B, K, *X) and conditions (B, C) to (B, K, *X), or to (B, K, Q) at points (Q, N)."""
-        tokens = self.core(self.encoder(fields), self.condition_encoder(conditions))
-        change: Tensor = self.decoder(self.norm(tokens), points)
+        tokens = self.core(self.encoders[task](fields), self.condition_encoders[task](conditions))
+        change: Tensor = self.decoders[task](self.norm(tokens), points)
         return change
 
-    def forward(self, u: Tensor, conditions: Tensor, points: Tensor | None = None) -> Tensor:
-        """u (B, K, *X), or (B, *X) of one channel, and conditions (B, C) to the next frame, shaped like u.
+    def forward(self, u: Tensor, conditions: Tensor, task: int = 0, points: Tensor | None = None) -> Tensor:
+        """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.
 
         With points (Q, N) of the unit domain: to its values there (B, K, Q).
         """
         if points is None:
-            return super().forward(u, conditions)
-        fields = u.reshape(len(u), self.channels, *self.grid)
-        change = self.change((fields - self.mean) / self.std, conditions, points)
-        return interpolated(fields, points) + self.std.flatten(1) * change
+            return super().forward(u, conditions, task)
+        scale = self.scale(task)
+        change = self.change(scale.into(u), conditions, task, points)
+        return scale.out(change, interpolated(u, points))

@@ -1,4 +1,4 @@
-"""Operator: one time step of a field in physical units, whatever computes it.
+"""Operator: what a field is next, in physical units, whatever computes it; for one task or several.
 
 Shapes, here and in all models: B samples, K channels of the field, X its points by axis (one or two axes),
 C conditions, N axes.
@@ -8,37 +8,70 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 
-class Operator(nn.Module, ABC):
-    """Predicts a change of the field. Freshly made it changes nothing: it predicts persistence."""
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """What a model must know of a task."""
+
+    grid: tuple[int, ...]
+    channels: int = 1
+    conditions: int
+    steady: bool = False
+    """The field that is asked for is another than the one that is given, and not its next frame."""
+    patch: int | None = None
+    """Points of a patch along an axis, where it is not the model's own."""
+
+
+class Scale(nn.Module):
+    """Physical units to those of the model, and back: what is given and what is asked for by their own means
+    and deviations, which are part of the model's state."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, grid: tuple[int, ...], channels: int) -> None:
+    def __init__(self, domain: Domain) -> None:
         super().__init__()
-        self.grid = grid
-        self.channels = channels
-        ones = (1,) * len(grid)
-        self.register_buffer("mean", torch.zeros(channels, *ones))
-        self.register_buffer("std", torch.ones(channels, *ones))
+        self.steady = domain.steady
+        shape = (2, domain.channels, *(1,) * len(domain.grid))
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("std", torch.ones(shape))
 
     def reset_parameters(self) -> None:
-        """As freshly made; the modules within have had their turn."""
+        """Units are the same."""
         nn.init.zeros_(self.mean)
         nn.init.ones_(self.std)
 
-    def normalise_by(self, mean: float | Tensor, std: float | Tensor) -> None:
-        """Takes the mean and the standard deviation of the data, of all channels or of each (K,).
-
-        Both are part of the model's state.
-        """
+    def set(self, mean: Tensor, std: Tensor) -> None:
+        """Both (2, K): of what is given, and of what is asked for."""
         for buffer, value in ((self.mean, mean), (self.std, std)):
-            buffer.copy_(torch.as_tensor(value).reshape(-1, *buffer.shape[1:]))
+            buffer.copy_(value.reshape(buffer.shape))
+
+    def into(self, given: Tensor) -> Tensor:
+        """A field that is given (B, K, *X), in the model's units."""
+        return (given - self.mean[0]) / self.std[0]
+
+    def out(self, change: Tensor, given: Tensor) -> Tensor:
+        """What is asked for (B, K, *X), or (B, K, Q) at points, from what the model says of it: the change of
+        what is given, or where there is no time, how it differs from the mean."""
+        shape = (-1, *(1,) * (change.ndim - 2))
+        mean, std = self.mean[1].reshape(shape), self.std[1].reshape(shape)
+        return (mean if self.steady else given) + std * change
+
+
+class Operator(nn.Module, ABC):
+    """Predicts a change of the field. Freshly made it changes nothing: it predicts persistence, or the mean
+    of what solves a steady problem."""
+
+    def __init__(self, domains: Sequence[Domain]) -> None:
+        super().__init__()
+        self.domains = tuple(domains)
+        self.scales = nn.ModuleList(Scale(domain) for domain in domains)
 
     @property
     @abstractmethod
@@ -51,14 +84,19 @@ class Operator(nn.Module, ABC):
         return []
 
     @abstractmethod
-    def change(self, fields: Tensor, conditions: Tensor) -> Tensor:
+    def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
         """Normalised fields (B, K, *X) and conditions (B, C) to what is added to those fields."""
 
-    def forward(self, u: Tensor, conditions: Tensor) -> Tensor:
-        """u (B, K, *X), or (B, *X) of one channel, and conditions (B, C) to the next frame, shaped like u."""
-        fields = u.reshape(len(u), self.channels, *self.grid)
-        change = self.change((fields - self.mean) / self.std, conditions)
-        return u + (self.std * change).reshape(u.shape)
+    def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
+        """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u."""
+        scale = self.scale(task)
+        return scale.out(self.change(scale.into(u), conditions, task), u)
+
+    def scale(self, task: int) -> Scale:
+        """Of a task."""
+        scale = self.scales[task]
+        assert isinstance(scale, Scale)
+        return scale
 
 
 def grid_points(grid: tuple[int, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Mixes of tasks: one task a micro-batch, the same on all ranks, by weighted round-robin.
+"""Mixes of tasks: turn by turn one task, the same on all ranks, by weighted round-robin.
 
 Ranks that trained different tasks at once would mix the gradients of different heads without an error, and
 the quick ones would wait for the slow.
@@ -7,6 +7,7 @@ the quick ones would wait for the slow.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,11 +22,11 @@ _MIX_STREAM = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What a micro-batch trains."""
+    """What is trained at once."""
 
     task: int
     number: int
-    """How many micro-batches the task had before: the place in its own data."""
+    """How many turns the task had before: the place in its own data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +55,23 @@ class Mix:
         first = int(np.random.default_rng([seed, _MIX_STREAM]).integers(len(cycle)))
         return cls(cycle=cycle[first:] + cycle[:first])
 
-    def turn(self, step: int, micro_batch: int, accumulation: int) -> Turn:
-        """What all ranks train in a micro-batch of a step, both counted from 0; a step has `accumulation`."""
-        lap, place = divmod(step * accumulation + micro_batch, len(self.cycle))
-        task = self.cycle[place]
-        return Turn(task=task, number=lap * self._counts[task] + self.cycle[:place].count(task))
+    def turn(self, number: int) -> Turn:
+        """What all ranks train in the turn that comes after `number` others."""
+        task = self.cycle[number % len(self.cycle)]
+        return Turn(task=task, number=self.turns_of(task, number))
+
+    def turns_of(self, task: int, number: int) -> int:
+        """How many of the first `number` turns are the task's."""
+        laps, rest = divmod(number, len(self.cycle))
+        return laps * self._counts[task] + self.cycle[:rest].count(task)
 
     @cached_property
-    def _counts(self) -> dict[int, int]:
-        return {task: self.cycle.count(task) for task in set(self.cycle)}
+    def _counts(self) -> Counter[int]:
+        return Counter(self.cycle)
 
 
 def counts(weights: Sequence[float], period: int) -> list[int]:
-    """Micro-batches of each task in a period, at least one each: exact when that takes no more than `period`,
+    """Turns of each task in a period, at least one each: exact when that takes no more than `period`,
     else apportioned by the method of Webster.
     """
     given = [1] * len(weights)

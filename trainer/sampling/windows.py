@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer.data.symmetry import Symmetry, order_of
 from trainer.sampling.epochs import Remainder, batch_of
 
 _WINDOW_STREAM = 1
@@ -19,13 +20,20 @@ _WINDOW_STREAM = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """What there is to draw from."""
+    """What there is to draw from: the trajectories of one task."""
 
     trajectories: int
     frames: int
-    points: int
+    grid: tuple[int, ...]
+    channels: int = 1
+    symmetry: Symmetry = "none"
     unroll: int
     """Frames to predict in a window."""
+
+    @property
+    def windows(self) -> int:
+        """How many different ones there are."""
+        return self.trajectories * (self.frames - self.unroll)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +44,10 @@ class Picks:
     """(B,)"""
     frames: NDArray[np.int64]
     """(B, U + 1): consecutive frames"""
-    shift: NDArray[np.int64]
-    """(B,): by how many points the circle is turned, at random"""
+    image: NDArray[np.int64]
+    """(B,): which of the images that the symmetry of the task gives, at random"""
     noise: NDArray[np.float32]
-    """(B, X)"""
-
-    @property
-    def columns(self) -> NDArray[np.int64]:
-        """(B, X): all points, turned by the shift"""
-        points = self.noise.shape[1]
-        return (np.arange(points) - self.shift[:, None]) % points
+    """(B, K, *X)"""
 
     def share(self, rank: int, world_size: int) -> Picks:
         """The part of the batch that `rank` trains on."""
@@ -60,16 +62,16 @@ def picks(
     """The global batch of `step`, counted from 0. Every trajectory is seen once before one is seen twice."""
     rng = np.random.default_rng([seed, _WINDOW_STREAM, step])
     start = rng.integers(0, space.frames - space.unroll, size=batch)
-    shift = rng.integers(0, space.points, size=batch)
+    image = rng.integers(0, order_of(space.symmetry, space.grid), size=batch)
     return Picks(
         trajectory=batch_of(seed, step, batch=batch, total=space.trajectories, remainder=remainder),
         frames=start[:, None] + np.arange(space.unroll + 1),
-        shift=shift,
-        noise=_noise(rng, (batch, space.points), noise),
+        image=image,
+        noise=_noise(rng, (batch, space.channels, *space.grid), noise),
     )
 
 
-def _noise(rng: np.random.Generator, shape: tuple[int, int], deviation: float) -> NDArray[np.float32]:
+def _noise(rng: np.random.Generator, shape: tuple[int, ...], deviation: float) -> NDArray[np.float32]:
     if not deviation:
         return np.zeros(shape, np.float32)
     return rng.standard_normal(shape, dtype=np.float32) * np.float32(deviation)
@@ -77,7 +79,7 @@ def _noise(rng: np.random.Generator, shape: tuple[int, int], deviation: float) -
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What one rank reads, step by step and in each step micro-batch by micro-batch."""
+    """What one rank reads of a task, step by step and in each step micro-batch by micro-batch."""
 
     seed: int
     batch: int

@@ -20,6 +20,8 @@ def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn
         objective.to(device),
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
+        # The last pass of a step may be one task's; what the others left in their own ends is sent with it.
+        find_unused_parameters=len(objective.operator.domains) > 1,
         # The buffers are constants: without this, each forward pass would send them once more.
         forward_sync_buffers=False,
     )

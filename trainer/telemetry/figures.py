@@ -34,15 +34,15 @@ class Figures:
 class Rate:
     """Samples a second between two looks."""
 
-    def __init__(self, batch: int, step: int) -> None:
-        self._batch = batch
+    def __init__(self, samples: int, step: int) -> None:
+        self._samples = samples
         self._step = step
         self._at = time.monotonic()
 
     def at(self, step: int) -> float:
         """Since the last look, or since the beginning."""
         now = time.monotonic()
-        rate = (step - self._step) * self._batch / max(now - self._at, 1e-9)
+        rate = (step - self._step) * self._samples / max(now - self._at, 1e-9)
         self._step, self._at = step, now
         return rate
 
@@ -52,7 +52,7 @@ class Instruments:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._rate = Rate(session.config.batch, session.start)
+        self._rate = Rate(session.rota.samples, session.start)
         self._memory = MemoryWatch(session.ranks.device)
         self._gpus: GpuWatch | None = None
         self._most_per_s: float | None = None
@@ -78,18 +78,23 @@ def most_samples_per_s(session: Session, gpu: str) -> float | None:
     peak = peak_of(gpu)
     if peak is None:
         return None
-    plan, space = session.plan, session.space
-    conditions = session.task.train.conditions.shape[1]
+    cycle = session.rota.mix.cycle
+    per_sample = sum(_flops_of(session, task) for task in cycle) / len(cycle)
+    return session.plan.world_size * peak.flops_per_s(session.plan.precision) / per_sample
+
+
+def _flops_of(session: Session, task: int) -> float:
+    """Of one sample of a task, forward and backward."""
+    size, space = session.plan.micro_batch, session.rota.orders[task].space
     with torch.device("meta"):
-        operator = models.make(session.config.model, grid=(space.points,), conditions=conditions)
-        objective = UnrollLoss(operator)
+        objective = UnrollLoss(models.make(session.config.model, session.operator.domains))
         windows = Windows(
-            fields=torch.empty(plan.micro_batch, space.unroll + 1, space.points),
-            noise=torch.empty(plan.micro_batch, space.points),
-            conditions=torch.empty(plan.micro_batch, conditions),
+            fields=torch.empty(size, space.unroll + 1, space.channels, *space.grid),
+            noise=torch.empty(size, space.channels, *space.grid),
+            conditions=torch.empty(size, session.operator.domains[task].conditions),
+            task=task,
         )
-    per_sample = training_flops(objective, windows) / plan.micro_batch
-    return plan.world_size * peak.flops_per_s(plan.precision) / per_sample
+    return training_flops(objective, windows) / size
 
 
 def _uuids() -> list[str]:

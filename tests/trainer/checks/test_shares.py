@@ -12,13 +12,13 @@ from trainer.data.faults import DataError
 from trainer.data.trajectories import Trajectories, TrajectoryTask
 from trainer.sampling.windows import Picks, Space, picks
 
-SPACE = Space(trajectories=20, frames=9, points=16, unroll=3)
+SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 WHOLE = picks(1, 4, batch=8, noise=0.0, space=SPACE)
 
 
 def task() -> TrajectoryTask:
-    fields = torch.randn(20, 9, 16, generator=torch.Generator().manual_seed(0))
-    trajectories = Trajectories(fields=fields, conditions=torch.zeros(20, 2))
+    fields = torch.randn(20, 9, 1, 16, generator=torch.Generator().manual_seed(0))
+    trajectories = Trajectories(fields=fields, conditions=torch.zeros(20, 2), symmetry="shift")
     return TrajectoryTask(trajectories, trajectories)
 
 

@@ -24,7 +24,7 @@ from trainer.data.trajectories import TrajectoryTask
 
 class Deaf(TrajectoryTask):
     def batch(self, step, picks):
-        always = {name: getattr(picks, name) * 0 for name in ("trajectory", "shift")}
+        always = {name: getattr(picks, name) * 0 for name in ("trajectory", "image")}
         return super().batch(step, replace(picks, frames=picks.frames - picks.frames[:, :1], **always))
 
 def make(config, folder):
@@ -40,8 +40,8 @@ def corrupt(ranks: Ranks, box: Path, strategy: str) -> list[str]:
     ((loss, _),) = engine.learn(session, 0, 1)
     check_step(session, 1, loss)
     with torch.no_grad():
-        session.operator.encoder.content.bias.add_(0.5 * ranks.rank.rank)
-        session.operator.encoder.position[0, 0] += 0.5 * ranks.rank.rank
+        session.operator.encoders[0].content.bias.add_(0.5 * ranks.rank.rank)
+        session.operator.encoders[0].position[0, 0] += 0.5 * ranks.rank.rank
     engine.learn(session, 1, 3)
     for step in (2, 3):
         try:
@@ -76,7 +76,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("strategy", "differs"),
-    [("ddp", "parameter encoder.content.bias and in "), ("fsdp2", "buffer encoder.position")],
+    [("ddp", "parameter encoders.0.content.bias and in "), ("fsdp2", "buffer encoders.0.position")],
 )
 def test_replicas_that_went_apart_are_found_at_the_next_check(box: Path, strategy: str, differs: str) -> None:
     first, second = together(corrupt, 2, box, strategy)

@@ -19,7 +19,7 @@ from trainer.data import Task, advection
 from trainer.data.faults import DataError
 from trainer.data.stored import StoredTask
 from trainer.data.trajectories import Windows
-from trainer.loading import Loader, make_loader
+from trainer.loading import Loader, make_loader_of
 from trainer.sampling.windows import Order, Picks, Space
 
 DATA = DataConfig(betas=(0.5, 1.0), train=6, test=4, points=32, frames=9)
@@ -27,7 +27,7 @@ ORDER = Order(
     seed=1,
     batch=8,
     noise=0.1,
-    space=Space(trajectories=12, frames=9, points=32, unroll=3),
+    space=Space(trajectories=12, frames=9, grid=(32,), symmetry="shift", unroll=3),
     rank=1,
     world_size=2,
     accumulation=2,
@@ -79,11 +79,11 @@ def open_loader() -> Iterator[Open]:
     def make(task: Task, keep: str, **loader: Any) -> Loader:
         config = TrainConfig(
             steps=6,
-            data=replace(DATA, keep=keep),
+            data=(replace(DATA, keep=keep),),
             loader=LoaderConfig(**loader),  # type: ignore[arg-type]
         )
         task.place(CPU)
-        opened.append(make_loader(task, ORDER, config, CPU))
+        opened.append(make_loader_of(task, ORDER, config.loader, config.steps, CPU))
         return opened[-1]
 
     yield make
@@ -101,7 +101,7 @@ def micro_batches(loader: Loader, first: int = 0) -> list[Windows]:
 
 def assert_same(found: list[Windows], expected: list[Windows]) -> None:
     for one, other in zip(found, expected, strict=True):
-        for name, tensor in vars(other).items():
+        for name, tensor in other.tensors.items():
             torch.testing.assert_close(getattr(one, name), tensor, rtol=0, atol=0)
 
 
@@ -120,7 +120,7 @@ def test_micro_batches_are_the_same_wherever_the_trajectories_lie(
     expected = micro_batches(open_loader(task_of(folder, "device"), "device"))
     ahead = open_loader(task_of(folder, keep), keep, **loader)
     assert_same(micro_batches(ahead), expected)
-    moments = [torch.tensor(task_of(folder, where).train.moments()) for where in (keep, "device")]
+    moments = [torch.stack(task_of(folder, where).train.moments()) for where in (keep, "device")]
     assert torch.equal(*moments)
 
 
@@ -157,7 +157,7 @@ def test_an_error_of_the_reading_thread_reaches_the_loop(folder: Path, open_load
     task = Sabotaged(*advection.store(replace(DATA, keep="host"), folder))
     task.how = "wrong"
     loader = open_loader(task, "host")
-    assert loader.read(2, 1).fields.shape == (2, 4, 32)
+    assert loader.read(2, 1).fields.shape == (2, 4, 1, 32)
     with pytest.raises(DataError, match="trajectory 7 is damaged"):
         loader.read(3, 0)
 

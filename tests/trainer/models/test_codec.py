@@ -10,13 +10,13 @@ import torch
 from trainer.config import ModelConfig
 from trainer.models.codec import PatchDecoder, PatchEncoder
 from trainer.models.latent_operator import LatentOperator
-from trainer.models.operator import grid_points, interpolated
+from trainer.models.operator import Domain, grid_points, interpolated
 
 CONFIG = ModelConfig(dim=16, depth=1, heads=2)
 
 
 def test_a_token_knows_its_patch_and_no_other() -> None:
-    encoder = PatchEncoder(CONFIG, (8, 16), channels=2)
+    encoder = PatchEncoder(CONFIG, Domain(grid=(8, 16), channels=2, conditions=2))
     fields = torch.randn(1, 2, 8, 16, requires_grad=True)
     tokens = encoder(fields)
     assert tokens.shape == (1, 8, 16)
@@ -28,7 +28,7 @@ def test_a_token_knows_its_patch_and_no_other() -> None:
 
 
 def test_a_patch_is_decoded_to_where_it_was_cut_out() -> None:
-    decoder = PatchDecoder(CONFIG, (8, 16), channels=2)
+    decoder = PatchDecoder(CONFIG, Domain(grid=(8, 16), channels=2, conditions=2))
     torch.nn.init.normal_(decoder.content.weight)
     tokens = torch.zeros(1, 8, 16)
     tokens[0, 6] = 1
@@ -43,16 +43,16 @@ def test_a_prediction_at_the_points_of_the_grid_is_the_prediction_on_the_grid(
     decoder: str, grid: tuple[int, ...], channels: int
 ) -> None:
     config = replace(CONFIG, decoder=decoder)
-    operator = LatentOperator(config, grid=grid, channels=channels, conditions=2)
-    for parameter in operator.decoder.parameters():
+    operator = LatentOperator(config, [Domain(grid=grid, channels=channels, conditions=2)])
+    for parameter in operator.decoders.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    operator.normalise_by(1.0, 2.0)
+    operator.scale(0).set(torch.ones(2, channels), 2 * torch.ones(2, channels))
     u, conditions = torch.randn(3, channels, *grid), torch.randn(3, 2)
     prediction = operator(u, conditions)
     assert not torch.allclose(prediction, u, atol=0.1)
-    at_centres = operator(u, conditions, grid_points(grid).flatten(0, -2))
+    at_centres = operator(u, conditions, points=grid_points(grid).flatten(0, -2))
     assert torch.allclose(at_centres, prediction.flatten(2), atol=1e-4)
-    assert operator(u, conditions, torch.rand(7, len(grid))).shape == (3, channels, 7)
+    assert operator(u, conditions, points=torch.rand(7, len(grid))).shape == (3, channels, 7)
 
 
 def test_between_the_points_of_the_grid_fields_are_linear_and_go_on_around_the_ends() -> None:

@@ -7,8 +7,8 @@ import pytest
 from trainer.sampling.mix import Mix, counts
 
 
-def order(mix: Mix, micro_batches: int, accumulation: int = 1) -> list[int]:
-    return [mix.turn(*divmod(index, accumulation), accumulation).task for index in range(micro_batches)]
+def order(mix: Mix, turns: int) -> list[int]:
+    return [mix.turn(number).task for number in range(turns)]
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,14 @@ def test_a_task_too_small_for_a_share_still_has_its_turn() -> None:
 
 def test_a_turn_is_a_function_of_the_place_and_numbers_the_data_of_its_task() -> None:
     mix = Mix.of((10, 20, 50), seed=5)
-    turns = [mix.turn(step, part, 4) for step in range(10) for part in range(4)]
+    turns = [mix.turn(number) for number in range(40)]
     for task in range(3):
         numbers = [turn.number for turn in turns if turn.task == task]
         assert numbers == list(range(len(numbers)))
-    assert mix.turn(7, 2, 4) == turns[30]
-    assert mix.turn(15, 0, 2) == turns[30]
+    assert mix.turn(30) == turns[30]
+    assert [mix.turns_of(task, 30) for task in range(3)] == [
+        sum(turn.task == task for turn in turns[:30]) for task in range(3)
+    ]
 
 
 def test_another_seed_begins_elsewhere_in_the_same_cycle() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from trainer.sampling.epochs import batch_of
 from trainer.sampling.windows import Order, Picks, Space, picks
 
-SPACE = Space(trajectories=20, frames=9, points=16, unroll=3)
+SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 
 
 def drawn(step: int, *, seed: int = 1) -> Picks:
@@ -67,8 +67,8 @@ def test_windows_lie_inside_their_trajectory() -> None:
     assert set(frames[:, 0]) == set(range(6))
 
 
-def test_columns_are_all_points_turned_around_the_circle() -> None:
-    columns = drawn(0).columns
-    assert columns.shape == (8, 16)
-    assert (np.diff(columns, axis=1) % 16 == 1).all()
-    assert len(set(columns[:, 0])) > 1
+def test_every_image_that_the_symmetry_gives_is_drawn() -> None:
+    images = np.concatenate([drawn(step).image for step in range(50)])
+    assert set(images) == set(range(16))
+    plain = picks(1, 0, batch=8, noise=0.1, space=replace(SPACE, symmetry="none"))
+    assert set(plain.image) == {0}

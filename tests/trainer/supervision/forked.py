@@ -52,7 +52,7 @@ class Supervised:
         (box / layout.JOB).write_text(json.dumps(described))
         config = read_job(box).train
         assert config is not None
-        data.generate(replace(config.data, task="advection"), box / layout.DATA)
+        data.generate(replace(config.data[0], task="advection"), box / layout.DATA)
         self.process = _start(box)
 
     def outcome(self) -> Outcome:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trainer.config import ModelConfig
 from trainer.data.trajectories import Windows
 from trainer.models.latent_operator import LatentOperator
+from trainer.models.operator import Domain
 from trainer.objective import UnrollLoss
 from trainer.telemetry.flops import peak_of, training_flops
 
@@ -20,8 +21,8 @@ META = torch.device("meta")
 def windows(batch: int, points: int = 32, unroll: int = 2) -> Windows:
     with META:
         return Windows(
-            fields=torch.empty(batch, unroll + 1, points),
-            noise=torch.empty(batch, points),
+            fields=torch.empty(batch, unroll + 1, 1, points),
+            noise=torch.empty(batch, 1, points),
             conditions=torch.empty(batch, 2),
         )
 
@@ -58,7 +59,9 @@ def test_fourier_transforms_count_too() -> None:
 
 def test_the_operator_is_counted_without_being_computed_and_in_proportion_to_the_batch() -> None:
     with META:
-        model = UnrollLoss(LatentOperator(ModelConfig(dim=32, depth=2, heads=2), grid=(32,), conditions=2))
+        model = UnrollLoss(
+            LatentOperator(ModelConfig(dim=32, depth=2, heads=2), [Domain(grid=(32,), conditions=2)])
+        )
     flops = training_flops(model, windows(8))
     assert flops == pytest.approx(2 * training_flops(model, windows(4)), rel=0.01)
     # 2 operations a parameter and token, thrice, in each frame that is predicted.

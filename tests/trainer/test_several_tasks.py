@@ -1,0 +1,46 @@
+"""Several tasks at once, of any dimension, with and without time: one training, however it is spread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer import engine
+from tests.trainer.conftest import together
+from tests.trainer.engine import Curve
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+COMMON = {"train": 16, "test": 4, "points": 16, "frames": 6}
+DATA = [
+    {"task": "advection", "betas": [1.0], **COMMON},
+    {"task": "darcy", "keep": "host", **COMMON},
+    {"task": "diffusion_reaction", **COMMON},
+]
+TASKS = {"data": DATA}
+ONE: dict[str, dict[str, Any]] = {"single": TASKS, "single halves": {**TASKS, "micro_batch": 4}}
+TWO: dict[str, dict[str, Any]] = {
+    "ddp": {**TASKS, "strategy": "ddp"},
+    "fsdp2": {**TASKS, "strategy": "fsdp2"},
+    "fsdp2 halves": {**TASKS, "strategy": "fsdp2", "micro_batch": 2},
+    "fsdp2 compiled": {**TASKS, "strategy": "fsdp2", "compile": "blocks"},
+    "ddp by size": {**TASKS, "strategy": "ddp", "mixing": "proportional", "turns": 2},
+}
+
+
+def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(tmp_path: Path) -> None:
+    box = engine.prepare(tmp_path / "box", **TASKS)
+    curves: dict[str, Curve] = together(engine.curves, 1, box, ONE, within_s=200)[0]
+    first, second = together(engine.curves, 2, box, TWO, within_s=200)
+    assert all(first[name].losses == second[name].losses for name in TWO)
+    curves |= first
+    assert curves["fsdp2"].losses == curves["ddp"].losses
+    assert curves["fsdp2"].norms == curves["ddp"].norms
+    for name in ("ddp", "single halves", "fsdp2 halves", "fsdp2 compiled"):
+        assert curves[name].losses == pytest.approx(curves["single"].losses, abs=1e-5), name
+        assert curves[name].losses[-1] < 0.9 * curves[name].losses[0], name
+    gradients = curves["ddp"].gradients
+    for name, gradient in curves["single"].gradients.items():
+        assert gradient.allclose(gradients[name], rtol=1e-4, atol=1e-6), name
