@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.job import Resources
-from launcher.providers.local.hardware import Gpu, Hardware, look_around, shortfall
+from launcher.providers.hardware import Gpu, Hardware, look_around, shortfall
 from tests.contract.markets import local, small_job
 
 STATION = Hardware(

@@ -18,7 +18,7 @@ from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainErr
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order
 from launcher.ports import Clock, Remote
-from launcher.providers.local.hardware import Gpu, Hardware, fitting_gpus, look_around, shortfall
+from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, look_around, shortfall
 from launcher.providers.local.remote import LocalRemote, box_error
 from launcher.shipped import onstart_dir
 from trainer import layout

@@ -12,12 +12,12 @@ from launcher.experience import Experience
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order, Standing
 from launcher.ports import Clock, Remote
+from launcher.providers.identity import LoggedKeys
+from launcher.providers.onstart import BOX
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.api import SERVER, Account, VastApi
-from launcher.providers.vast.identity import LoggedKeys
 from launcher.providers.vast.limits import Limiter
-from launcher.providers.vast.onstart import BOX
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
@@ -48,7 +48,7 @@ class VastProvider:
         self._clock = clock
         self._api = VastApi(account, Limiter(state / "vast-calls.json", clock), clock)
         self._keys = KeyRing(state / "keys")
-        self._logged = LoggedKeys(self._api, clock)
+        self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._opened: set[str] = set()
         self._noise: defaultdict[str, Noise] = defaultdict(Noise)

@@ -11,8 +11,8 @@ from typing import Any
 from launcher import policy
 from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.model import Instance, Order
+from launcher.providers.onstart import onstart_text
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.onstart import onstart_text
 from launcher.providers.vast.refusals import Answer, error_of
 from launcher.providers.vast.rows import InstanceRow
 

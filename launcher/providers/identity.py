@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from launcher.errors import ProviderError, UnreachableError, VastrunError
 from launcher.ports import Clock
-from launcher.providers.vast.api import VastApi
 
 _LISTED = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$", re.MULTILINE)
 """As `ssh-keygen -l` prints a key."""
@@ -20,8 +19,9 @@ _REST_S = 10.0
 class LoggedKeys:
     """The fingerprints in the logs of all machines."""
 
-    def __init__(self, api: VastApi, clock: Clock) -> None:
-        self._api = api
+    def __init__(self, read: Callable[[str], str], clock: Clock) -> None:
+        """`read` gives the log of the machine with that id, or its lines that name a fingerprint."""
+        self._log = read
         self._clock = clock
         self._began: dict[str, float] = {}
         self._named: dict[str, tuple[float, Collection[str]]] = {}
@@ -43,6 +43,6 @@ class LoggedKeys:
 
     def _read(self, instance_id: str) -> str:
         try:
-            return self._api.log(instance_id, "SHA256:")
+            return self._log(instance_id)
         except VastrunError as error:
             raise ProviderError(f"its log cannot be read ({error})") from error

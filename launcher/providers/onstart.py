@@ -1,4 +1,4 @@
-"""What Vast runs on every start of a container: the lease, as a text that any shell takes."""
+"""What a container runs on every start: the lease, as a text that any shell takes and Vast's field holds."""
 
 from __future__ import annotations
 

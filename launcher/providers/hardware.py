@@ -43,7 +43,7 @@ def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
     """
     while not folder.exists():
         folder = folder.parent
-    gpus, cuda = _gpus(visible)
+    gpus, cuda = gpus_here(visible)
     return Hardware(
         cores=len(os.sched_getaffinity(0)),
         memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
@@ -51,6 +51,18 @@ def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
         gpus=gpus,
         cuda=cuda,
     )
+
+
+def gpus_here(visible: str | None) -> tuple[tuple[Gpu, ...], float]:
+    """This computer's GPUs, and the newest CUDA version that their driver supports."""
+    rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
+    gpus = []
+    for row in rows.splitlines():
+        index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
+        if visible is None or _is_among(visible, index, uuid):
+            gpus.append(Gpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
+    version = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
+    return tuple(gpus), float(version[1]) if version else 0.0
 
 
 def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[Gpu]:
@@ -93,17 +105,6 @@ def _is_named(gpu: Gpu, name: str) -> bool:
 
 def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z0-9]+", name.lower()))
-
-
-def _gpus(visible: str | None) -> tuple[tuple[Gpu, ...], float]:
-    rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
-    gpus = []
-    for row in rows.splitlines():
-        index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
-        if visible is None or _is_among(visible, index, uuid):
-            gpus.append(Gpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
-    version = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
-    return tuple(gpus), float(version[1]) if version else 0.0
 
 
 def _is_among(visible: str, index: str, uuid: str) -> bool:
