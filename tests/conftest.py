@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -13,6 +14,7 @@ import pytest
 SSHD = Path("/usr/sbin/sshd")
 EMULATED = ("tests/emulators/", "tests/launcher/vast/", "tests/launcher/ssh/", "tests/e2e/test_vast_")
 EMULATED_TOO = ("tests/e2e/test_secrets.py", "tests/e2e/test_continuing.py", "[vast", "[ssh")
+BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -22,13 +24,37 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Emulated machines are reached as root, through a real sshd."""
-    if os.environ.get("CI") or (os.geteuid() == 0 and SSHD.exists()):
+    """Emulated machines are reached as root, through a real sshd; containers need a daemon and an image."""
+    if os.environ.get("CI"):
         return
-    skip = pytest.mark.skip(reason=f"emulated machines need root and {SSHD} (package openssh-server)")
+    in_docker = [item for item in items if item.get_closest_marker("docker")]
+    if in_docker and not _docker_is_ready():
+        _skip(
+            in_docker, "no Docker with the base image: tests/docker/daemon.sh start && tests/docker/base.sh"
+        )
+    if os.geteuid() != 0 or not SSHD.exists():
+        _skip(filter(_is_emulated, items), f"emulated machines need root and {SSHD} (package openssh-server)")
+
+
+def _skip(items: Iterable[pytest.Item], reason: str) -> None:
     for item in items:
-        if item.nodeid.startswith(EMULATED) or any(part in item.nodeid for part in EMULATED_TOO):
-            item.add_marker(skip)
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _is_emulated(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(EMULATED) or any(part in item.nodeid for part in EMULATED_TOO)
+
+
+def _docker_is_ready() -> bool:
+    if find_spec("docker") is None:
+        return False
+    import docker
+
+    try:
+        docker.from_env(timeout=5).images.get(BASE_IMAGE)
+    except docker.errors.DockerException:
+        return False
+    return True
 
 
 @pytest.fixture
