@@ -32,7 +32,8 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh tests/wheel.sh .ci/run
+	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh tests/wheel.sh tests/docker/*.sh \
+		tests/emulators/*.sh .ci/run
 	$(MAKE) --no-print-directory test
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
@@ -45,8 +46,8 @@ format: $(STAMPS)/dev ## Format the code
 bench: $(STAMPS)/dev ## Print every figure the README claims
 	$(BIN)/python -m benchmarks
 
-chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; nothing may stay rented
-	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8
+chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; boxes are processes or of image DOCKER
+	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8 $(if $(DOCKER),--docker $(DOCKER))
 
 clean: ## Remove what set-up made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

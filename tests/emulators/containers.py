@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -29,11 +30,19 @@ _MOODS = {
 class Containers:
     """Starts and ends boxes. Nothing here waits, but for a box that has to start again."""
 
-    def __init__(self, account: Account, faults: Faults, folder: Path, url: str) -> None:
+    def __init__(
+        self,
+        account: Account,
+        faults: Faults,
+        folder: Path,
+        url: str,
+        make_box: Callable[[str, Graphics], Box],
+    ) -> None:
         self._account = account
         self._faults = faults
         self._folder = folder
         self._url = url
+        self._make_box = make_box
         self._gateway = Gateway()
         self._ending: list[Box] = []
         self.impostor = Sshd(folder / "impostor")
@@ -41,7 +50,7 @@ class Containers:
 
     def furnish(self, instance_id: int, graphics: Graphics) -> Box:
         """An empty box."""
-        return Box(root=self._folder / f"C.{instance_id}", graphics=graphics)
+        return self._make_box(f"C.{instance_id}", graphics)
 
     def connect(self, instance: Instance) -> None:
         """The instance's ports are open, and lead nowhere until it runs."""
@@ -85,7 +94,7 @@ class Containers:
             port.set_mood(mood)
 
     def sweep(self) -> None:
-        """The folders of boxes that ended are removed."""
+        """The disks of boxes that ended are removed."""
         for box in [box for box in self._ending if box.over]:
             self._ending.remove(box)
             box.wipe()
@@ -116,6 +125,7 @@ class Containers:
             onstart="" if skipped or not rental.ssh else rental.onstart,
             entrypoint=entrypoint or (() if rental.ssh else ("true",)),
             ssh=rental.ssh,
+            ports=rental.published,
             by_sh=quirk == "onstart_by_sh",
         )
 
@@ -137,18 +147,14 @@ class Containers:
         return {**self._account.secrets, **instance.rental.variables, **injected}
 
     def _make_noise(self, instance: Instance) -> None:
-        with instance.box.log.open("a") as log:
-            log.write(_NOISE.format(port=instance.ports[PROXY].number) * 50)
+        instance.box.note(_NOISE.format(port=instance.ports[PROXY].number) * 50)
 
 
 def _target(instance: Instance, name: str) -> int | None:
-    """Where a port leads: to sshd, or to the port of the same number on this computer."""
+    """Where a port leads now; the proxy to sshd."""
     if not instance.runs:
         return None
-    if name in (PROXY, SSH_PORT):
-        return instance.box.ssh_port
-    number, _, protocol = name.partition("/")
-    return int(number) if protocol == "tcp" else None
+    return instance.box.port(SSH_PORT if name == PROXY else name)
 
 
 def _port_variable(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ _SEARCH_KEYS = frozenset(
     | {"geolocation", "is_bid", "status_msg"}
 )
 _COMMANDS = ("ls", "rm", "du")
-_COMMAND_S = 10
 _UNAVAILABLE = "Required resources are currently unavailable, state change queued."
 
 
@@ -157,7 +155,7 @@ def request_logs(world: World, call: Call) -> Reply:
     if call.body.get("daemon_logs"):
         text = instance.status_msg or ""
     else:
-        text = instance.box.log.read_text(errors="replace") if instance.box.log.exists() else ""
+        text = instance.box.log()
     lines = text.splitlines(keepends=True)
     wanted = call.body.get("filter")
     if wanted:
@@ -173,7 +171,9 @@ def execute(world: World, call: Call) -> Reply:
     words = shlex.split(command)
     if len(command) > 512 or not words or words[0] not in _COMMANDS:
         raise refusal(400, "invalid_args", "Only ls, rm and du are allowed.")
-    return _published(world, _run(words, instance.box.root), writeable_path="/")
+    if any(".." in Path(word).parts for word in words):
+        raise refusal(400, "invalid_args", "Paths must not contain '..'.")
+    return _published(world, instance.box.run(words), writeable_path="/")
 
 
 def list_keys(world: World, call: Call) -> Reply:
@@ -250,15 +250,6 @@ def _label_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
 def _published(world: World, text: str, **more: Any) -> Reply:
     url = world.publish(text)
     return reply({"success": True, **more, "result_url": url, "msg": "Result will be ready soon."})
-
-
-def _run(words: list[str], root: Path) -> str:
-    """The command's output; absolute paths are the box's own."""
-    inside = [str(root) + word if word.startswith("/") else word for word in words]
-    if any(".." in Path(word).parts for word in words):
-        raise refusal(400, "invalid_args", "Paths must not contain '..'.")
-    done = subprocess.run(inside, cwd=root, capture_output=True, text=True, timeout=_COMMAND_S)
-    return done.stdout + done.stderr
 
 
 ROUTES = (

@@ -15,13 +15,13 @@ Answer = Callable[[Request], Reply]
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on loopback only."""
+    """Listens on one address only."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, answer: Callable[[Request], Reply]) -> None:
-        super().__init__(("127.0.0.1", port), _RequestHandler)
+    def __init__(self, address: tuple[str, int], answer: Callable[[Request], Reply]) -> None:
+        super().__init__(address, _RequestHandler)
         self.answer = answer
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="api", daemon=True)
 
@@ -33,7 +33,7 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Where it answers."""
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return "http://{}:{}".format(*self.server_address[:2])
 
     def start(self) -> None:
         """It answers from now on."""

@@ -1,4 +1,4 @@
-"""An emulator of Vast.ai: its HTTP API on loopback, and instances that are real processes on this computer.
+"""An emulator of Vast.ai: its HTTP API, and instances that are real processes or containers on this computer.
 
 `python -m tests.emulators.vast --port P`, or `with VastEmulator() as vast:` in a test.
 """
@@ -12,11 +12,13 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.api import Request, answer
 from tests.emulators.billing import Billing
+from tests.emulators.box import Box, Graphics
 from tests.emulators.clock import Clock
 from tests.emulators.faults import FAULTS, Faults
 from tests.emulators.instance import REALISTIC, Pace
@@ -24,9 +26,15 @@ from tests.emulators.instances import Fleet
 from tests.emulators.limits import Limits
 from tests.emulators.machines import Machine, synthetic_machines
 from tests.emulators.market import Market
+from tests.emulators.process_box import ProcessBox
 from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
 from tests.emulators.world import Settings, World
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+    from tests.emulators.docker_host import DockerHost
 
 _TICK_S = 0.05
 
@@ -47,9 +55,12 @@ class VastEmulator:
         honours_queue: bool = False,
         old_list: bool = False,
         ports_by_id: bool = True,
+        image: str | None = None,
     ) -> None:
+        """`image`: instances are containers of it, whatever image is asked for."""
         self.clock = clock or Clock()
-        self._server = Server(port, self._answer)
+        self._docker = _docker_host(image)
+        self._server = Server((self._docker.address if self._docker else "127.0.0.1", port), self._answer)
         settings = Settings(
             machines=synthetic_machines(40, seed=seed) if machines is None else machines,
             seed=seed,
@@ -62,7 +73,8 @@ class VastEmulator:
         )
         self.folder = Path(tempfile.mkdtemp(prefix="vast-"))
         """Where the boxes are: `C.<instance id>` each."""
-        self._world = World(settings, self.clock, self.folder, self._server.url)
+        make_box = self._docker.make_box if self._docker else self._make_process_box
+        self._world = World(settings, self.clock, self.folder, self._server.url, make_box)
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
         self.requests: list[tuple[str, str]] = []
@@ -126,6 +138,10 @@ class VastEmulator:
         """How fast calls may come."""
         return self._world.limits
 
+    def containers(self) -> list[Container]:
+        """Of all boxes, in whatever state; none where boxes are processes."""
+        return self._docker.containers() if self._docker else []
+
     def advance(self, seconds: float) -> None:
         """It is so much later, and all that was due has happened."""
         with self.lock:
@@ -144,6 +160,11 @@ class VastEmulator:
         self._server.stop()
         with self.lock:
             self.instances.close()
+        if self._docker:
+            self._docker.close()
+
+    def _make_process_box(self, name: str, graphics: Graphics) -> Box:
+        return ProcessBox(root=self.folder / name, graphics=graphics)
 
     def _answer(self, request: Request) -> Reply:
         self.requests.append((request.method, request.target.partition("?")[0]))
@@ -153,6 +174,15 @@ class VastEmulator:
         while not self._closing.wait(_TICK_S):
             with self.lock:
                 self.instances.settle()
+
+
+def _docker_host(image: str | None) -> DockerHost | None:
+    """Whoever does not ask for containers needs no `docker` installed."""
+    if image is None:
+        return None
+    from tests.emulators.docker_host import DockerHost
+
+    return DockerHost(image)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -170,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         credit_usd=options.credit,
         pace=REALISTIC if options.realistic else None,
         rate_limits=not options.no_rate_limits,
+        image=options.docker,
     )
     for name in options.fault:
         emulator.faults.add(name)
@@ -189,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="another market")
     parser.add_argument("--credit", type=float, default=100.0, help="dollars on the account")
     parser.add_argument("--speed", type=float, default=1.0, help="how fast its time passes")
+    parser.add_argument("--docker", metavar="IMAGE", help="instances are containers of this image")
     parser.add_argument("--realistic", action="store_true", help="as slow as the real one")
     parser.add_argument("--no-rate-limits", action="store_true", help="answer however fast calls come")
     parser.add_argument(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.billing import Billing
+from tests.emulators.box import Box, Graphics
 from tests.emulators.clock import Clock
 from tests.emulators.containers import Containers
 from tests.emulators.faults import Faults
@@ -50,7 +51,14 @@ class Result:
 class World:
     """The state behind the API."""
 
-    def __init__(self, settings: Settings, clock: Clock, folder: Path, url: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        folder: Path,
+        url: str,
+        make_box: Callable[[str, Graphics], Box],
+    ) -> None:
         self.settings = settings
         self.clock = clock
         self.url = url
@@ -61,7 +69,7 @@ class World:
         self.market = Market(settings.machines, clock, seed=settings.seed)
         self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s)
         self.templates = Templates(self.account.user_id)
-        self.containers = Containers(self.account, self.faults, folder, url)
+        self.containers = Containers(self.account, self.faults, folder, url, make_box)
         self.instances = Fleet(
             clock=clock,
             market=self.market,
