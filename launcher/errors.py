@@ -6,6 +6,7 @@ VastrunError
 ├── StorageError        this computer cannot write: the run waits where it is             exit 1
 ├── HeldError           another launcher drives this run                                  exit 1
 ├── NoSuchRunError      no run by that name                                               exit 2
+├── ImageError          an image cannot be built, found or trusted                        exit 1
 ├── AuthError           the provider does not accept the key                              exit 4
 ├── NoOfferError        nothing fits the job                                              exit 8
 └── ProviderError       the provider answered with an error
@@ -56,6 +57,10 @@ class HeldError(VastrunError):
 
 class NoSuchRunError(UsageError):
     """No run, or more than one, goes by that name."""
+
+
+class ImageError(VastrunError):
+    """An image cannot be built, found or trusted."""
 
 
 class AuthError(VastrunError):

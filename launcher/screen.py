@@ -10,6 +10,7 @@ from typing import TextIO
 from launcher.model import Event, Run
 from launcher.render.amounts import duration, usd
 from launcher.render.loglines import parse_line, printable
+from launcher.render.table import WIDTH, short
 
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -39,7 +40,7 @@ class StreamScreen:
     ) -> None:
         self._stream, self._look, self._began, self._now = stream, look, began, now
         self._progress = ""
-        self._shown: tuple[float, int] = (0.0, -1)
+        self._shown_at, self._shown_step = 0.0, -1
         self._rest = ""
 
     def event(self, event: Event) -> None:
@@ -47,6 +48,16 @@ class StreamScreen:
         elapsed = duration(event.at - self._began)
         phase = self._styled(_BOLD, f"{event.phase.value:<8}")
         self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {printable(event.text)}")
+
+    def step(self, name: str, text: str) -> None:
+        """A step of something that is no run."""
+        self._progress = ""
+        styled = self._styled(_BOLD, f"{name:<8}")
+        self._line(f"{_CLEAR if self._look.live else ''}{self._elapsed():>8}  {styled} {printable(text)}")
+
+    def gauge(self, text: str) -> None:
+        """How far such a step is: overwritten on a terminal, now and then a line elsewhere."""
+        self._overwrite(f"{self._elapsed():>8}  {short(printable(text), WIDTH - 10)}")
 
     def log(self, text: str) -> None:
         """New lines of the training's log; the last may come in parts."""
@@ -60,17 +71,8 @@ class StreamScreen:
 
     def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
         """Where the training stands: overwritten on a terminal, now and then a line elsewhere."""
-        at, step = self._shown
-        pause_s = _LIVE_S if self._look.live else _QUIET_S
-        if run.step in (0, step) or self._now() - at < pause_s:
-            return
-        self._shown = (self._now(), run.step)
-        text = self._standing(run, loss, usd)
-        if self._look.live:
-            self._progress = text
-            self._write(_CLEAR + text)
-        else:
-            self._line(text)
+        if run.step not in (0, self._shown_step) and self._overwrite(self._standing(run, loss, usd)):
+            self._shown_step = run.step
 
     def note(self, text: str) -> None:
         """A line beside the road."""
@@ -82,10 +84,26 @@ class StreamScreen:
         self._progress = ""
 
     def _standing(self, run: Run, loss: float | None, spent_usd: float) -> str:
-        elapsed = duration(self._now() - self._began)
         of = f"/{run.steps} ({run.step / run.steps:.0%})" if run.steps else ""
         loss_text = "" if loss is None else f"  loss {loss:.4g}"
-        return f"{elapsed:>8} {usd(spent_usd):>8}  {run.phase.value:<8} step {run.step}{of}{loss_text}"
+        return (
+            f"{self._elapsed():>8} {usd(spent_usd):>8}  {run.phase.value:<8} step {run.step}{of}{loss_text}"
+        )
+
+    def _elapsed(self) -> str:
+        return duration(self._now() - self._began)
+
+    def _overwrite(self, text: str) -> bool:
+        """The text takes the place of the line of progress; False when it is too soon for that."""
+        if self._now() - self._shown_at < (_LIVE_S if self._look.live else _QUIET_S):
+            return False
+        self._shown_at = self._now()
+        if self._look.live:
+            self._progress = text
+            self._write(_CLEAR + text)
+        else:
+            self._line(text)
+        return True
 
     def _line(self, text: str) -> None:
         """A whole line above the line of progress."""

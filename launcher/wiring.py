@@ -23,6 +23,7 @@ from launcher.model import NOTHING, Origin, Run, Wish
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
+from launcher.shipped import configs_dir
 from launcher.steady import steady_clock
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Wiring:
 
     state: Path
     """The folder of everything that is kept between commands."""
+    cache: Path
+    """The folder of what can be fetched again."""
+    image_lock: Path
+    """The lock of images: the one that comes with vastrun, or one of the user's."""
     python: str
     """What trains on this computer."""
     ledger: Callable[[], Ledger]
@@ -102,7 +107,7 @@ class Wiring:
 
 def wire(environ: Mapping[str, str]) -> Wiring:
     """The real adapters, as the environment asks for them."""
-    state = _state_folder(environ)
+    state = _folder(environ, "XDG_STATE_HOME", ".local/state")
 
     @cache
     def ledger() -> Ledger:
@@ -135,6 +140,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
     return Wiring(
         state=state,
+        cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
+        image_lock=_image_lock(environ),
         python=_python(environ),
         ledger=ledger,
         provider=provider,
@@ -149,11 +156,16 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     )
 
 
-def _state_folder(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_STATE_HOME", "")
+def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
+    base = environ.get(variable, "")
     # A relative path is to be ignored, says the XDG specification.
-    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    root = Path(base) if base.startswith("/") else Path.home() / usual
     return root / "vastrun"
+
+
+def _image_lock(environ: Mapping[str, str]) -> Path:
+    chosen = environ.get("VASTRUN_IMAGE_LOCK", "")
+    return Path(chosen) if chosen else configs_dir() / "image.lock"
 
 
 def _made_of(
@@ -162,6 +174,8 @@ def _made_of(
     """What a provider needs besides a clock."""
     if name == "vast":
         return _vast_account(environ), state, lambda spec: experience_of(ledger().runs(), name, spec)
+    if name == "docker":
+        return (state, environ)
     return state / "boxes", _python(environ)
 
 

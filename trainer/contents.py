@@ -1,6 +1,6 @@
 """What this Python and its machine bring for a training, as one line of JSON. Needs no other file of ours.
 
-python -m trainer.contents [torch=2.13.0 cuda=13.0 nccl=2.29.7]     1 where another version is there than was named
+python -m trainer.contents [torch=2.13.0 cuda=13.0 nccl=2.29.7]     1 where another version is there
 """
 
 from __future__ import annotations

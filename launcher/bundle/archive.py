@@ -20,9 +20,11 @@ class Archive:
     Raises UsageError when a file to be added cannot be read, OSError when the archive cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, compression: int = 6) -> None:
         self._raw = path.open("wb")
-        self._zip = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=self._raw, mtime=0)
+        self._zip = gzip.GzipFile(
+            filename="", mode="wb", compresslevel=compression, fileobj=self._raw, mtime=0
+        )
         self._tar = tarfile.open(fileobj=self._zip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
 
     def __enter__(self) -> Self:

@@ -60,9 +60,16 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
         hint = "git ignores all that is in it" if in_git else ""
         raise UsageError(f"code.path: {root} holds no file to ship", hint=hint)
     _check_size(root, paths)
-    commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None if in_git else None
-    dirty = bool(in_git and _git(root, "status", "--porcelain", "--", "."))
+    commit, dirty = commit_of(root)
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
+
+
+def commit_of(root: Path) -> tuple[str | None, bool]:
+    """The commit, and whether something below `root` is not committed; no commit outside of git."""
+    if not _in_git(root):
+        return None, False
+    commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None
+    return commit, bool(_git(root, "status", "--porcelain", "--", "."))
 
 
 def inner_target(root: Path, path: str) -> str | None:

@@ -146,6 +146,8 @@ class Terminal:
     def wiring(self) -> Wiring:
         return Wiring(
             state=self.folder,
+            cache=self.folder / "cache",
+            image_lock=self.folder / "image.lock",
             python=sys.executable,
             ledger=lambda: self.ledger,
             provider=lambda _: self.market,

@@ -1,0 +1,125 @@
+"""`vastrun image`: the images that boxes train in, built, pushed, locked by digest, verified, listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from launcher import __version__
+from launcher.bundle.checkout import commit_of
+from launcher.cli.options import json_option, show
+from launcher.errors import ImageError
+from launcher.image.building import Recipe, build
+from launcher.image.daemon import connect, login_of
+from launcher.image.here import images_here
+from launcher.image.lock import Capability, read_lock, write_lock
+from launcher.image.locking import lock_anew, reference_of, relock
+from launcher.image.pins import CHECKOUT, VARIANTS, pins_of
+from launcher.image.pushing import push
+from launcher.image.registry import Registry
+from launcher.image.verifying import check_registry, checks, contents_of, subject_of
+from launcher.render.images import checks_document, checks_text, images_document, images_text
+from launcher.wiring import Wiring
+
+
+@click.group("image")
+def command() -> None:
+    """Build, push, lock, verify and list the images that boxes train in.
+
+    A run names its image by digest: the lock says which one fits a machine.
+    """
+
+
+@command.command("build")
+@click.option("--variant", type=click.Choice(VARIANTS), default="cu130", show_default=True)
+@click.option("--repository", default="vastrun", show_default=True, help="What it is called, without a tag.")
+@click.option("--base", metavar="IMAGE", help="Build on this image instead of the Dockerfile's.")
+@click.pass_obj
+def build_command(wiring: Wiring, variant: str, repository: str, base: str | None) -> None:
+    """Build an image from this checkout and print its name.
+
+    The tag is the hash of all that goes in: the same files make the same tag.
+    """
+    pins = pins_of(variant)
+    commit, dirty = commit_of(CHECKOUT)
+    recipe = Recipe(
+        root=CHECKOUT,
+        pins=replace(pins, base=str(reference_of(base))) if base else pins,
+        repository=str(reference_of(repository)),
+        version=__version__,
+        revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
+    )
+    screen = wiring.screen(wiring.now())
+    click.echo(build(connect(), recipe, wiring.cache / "wheels", screen))
+
+
+@command.command("push")
+@click.argument("image")
+@click.argument("repository", required=False)
+@click.pass_obj
+def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
+    """Push IMAGE to its registry, or as REPOSITORY, and print its name with its digest.
+
+    Logs in as `docker login` did.
+    """
+    reference = reference_of(image)
+    to = reference_of(repository).name if repository else reference.name
+    click.echo(push(connect(), reference, to, wiring.screen(wiring.now())))
+
+
+@command.command("lock")
+@click.argument("images", nargs=-1, metavar="[[VARIANT=]IMAGE]...")
+@click.pass_obj
+def lock_command(wiring: Wiring, images: tuple[str, ...]) -> None:
+    """Ask the registry what IMAGE is and write it into the lock, by its digest.
+
+    Without IMAGE: ask again about those in the lock; one whose tag names another image now is refused. An
+    image that is not ours needs its VARIANT.
+    """
+    old, registry = read_lock(wiring.image_lock), Registry(login_of)
+    new = lock_anew(old, images, registry) if images else relock(old, registry)
+    write_lock(wiring.image_lock, new)
+    click.echo(f"{wiring.image_lock} is written", err=True)
+    click.echo(images_text(new, (), ""))
+
+
+@command.command("verify")
+@click.argument("image")
+@click.option("--cuda-max", type=float, help="The newest CUDA of a host's driver, as an offer states it.")
+@click.option("--compute-cap", type=int, help="Of its GPUs, as an offer states it: 890 is 8.9.")
+@json_option
+@click.pass_context
+def verify_command(
+    ctx: click.Context, image: str, cuda_max: float | None, compute_cap: int | None, as_json: bool
+) -> None:
+    """Run IMAGE, a variant of the lock or any name, and compare what it has with its pins.
+
+    Refuses one whose tag names another image than was locked. Exit code 1 when something does not hold.
+    """
+    wiring: Wiring = ctx.obj
+    subject = subject_of(image, read_lock(wiring.image_lock))
+    if (cuda_max is None) != (compute_cap is None):
+        raise click.UsageError("--cuda-max and --compute-cap go together")
+    machine = None
+    if cuda_max is not None and compute_cap is not None:
+        machine = Capability(cuda_max=cuda_max, compute_cap=compute_cap)
+    screen = wiring.screen(wiring.now())
+    client = connect()
+    check_registry(subject, Registry(login_of))
+    rows = checks(contents_of(client, subject.reference, screen), subject.locked, __version__, machine)
+    show(checks_document(str(subject.reference), rows), checks_text(rows), as_json=as_json)
+    ctx.exit(0 if all(row.holds for row in rows) else 1)
+
+
+@command.command("ls")
+@json_option
+@click.pass_obj
+def ls_command(wiring: Wiring, as_json: bool) -> None:
+    """List the images of the lock, and those that Docker has here."""
+    lock = read_lock(wiring.image_lock)
+    try:
+        here, note = images_here(connect()), ""
+    except ImageError as error:
+        here, note = [], str(error)
+    show(images_document(lock, here, note), images_text(lock, here, note), as_json=as_json)

@@ -1,0 +1,95 @@
+"""Docker's daemon, reached through its SDK; every failure says what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from launcher.errors import ImageError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_TIMEOUT_S = 120
+_INSTALL = "install Docker Engine, or export DOCKER_HOST=ssh://user@host where there is one"
+# What Docker, its SDK or a registry writes, in words of ours, and what to do. The first that fits counts.
+_KNOWN: Sequence[tuple[str, str, str]] = (
+    (r"FileNotFoundError|No such file or directory: .*sock", "there is no Docker on this computer", _INSTALL),
+    (
+        r"PermissionError|permission denied .*docker daemon",
+        "you may not use Docker",
+        "sudo usermod -aG docker $USER, and log in again",
+    ),
+    (
+        r"ConnectionRefused|Connection refused|Connection aborted|Max retries|NameResolution",
+        "Docker's daemon does not answer",
+        "sudo systemctl start docker",
+    ),
+    (r"no space left on device", "no space is left for Docker's images", "docker system prune"),
+    (
+        r"no matching manifest|specified platform|exec format error",
+        "the image is for another architecture",
+        "choose an image for linux/amd64",
+    ),
+    (r"^non-zero code", "a command of the Dockerfile failed", ""),
+    (
+        r"unauthorized|\bdenied: |access denied|is denied|authentication required|no basic auth|Forbidden",
+        "the registry refuses",
+        "docker login REGISTRY",
+    ),
+    (
+        r"manifest unknown|not found|No such image|name unknown|does not exist",
+        "there is no such image",
+        "check its name and its tag: vastrun image ls",
+    ),
+    (r"no such host|dial tcp", "the registry does not answer", "try again when it can be reached"),
+    (r"[Tt]imed out|timeout", "Docker or the registry took too long", "try again"),
+)
+
+
+def connect() -> DockerClient:
+    """The daemon of DOCKER_HOST, or this computer's. Raises ImageError."""
+    try:
+        import docker
+    except ImportError as error:
+        hint = "pip install 'vastrun[docker]'"
+        raise ImageError("the Docker SDK for Python is not installed", hint=hint) from error
+    with explained("cannot reach Docker"):
+        client = docker.from_env(timeout=_TIMEOUT_S)
+        client.ping()
+        return client
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Failures of Docker come out as one ImageError: `doing`, why, and what to do."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except (DockerException, RequestException) as error:
+        raise image_error(doing, getattr(error, "explanation", None) or str(error)) from error
+
+
+def image_error(doing: str, said: str, printed: Sequence[str] = ()) -> ImageError:
+    """What Docker said, as an error that can be acted on. `printed`: the last lines of a build."""
+    said = " ".join(said.rpartition("' returned a ")[2].split())
+    output = "".join(f"\n  {line}" for line in printed)
+    for pattern, meaning, hint in _KNOWN:
+        if re.search(pattern, f"{said} {output}" if "non-zero code" in said else said):
+            return ImageError(f"{doing}: {meaning}: {said[-300:]}{output}", hint=hint)
+    return ImageError(f"{doing}: {said[-600:]}{output}")
+
+
+def login_of(registry: str) -> tuple[str, str] | None:
+    """The user and the password that `docker login` keeps for a registry; None: none."""
+    from docker import auth
+
+    with explained(f"cannot read the login of {registry}"):
+        found = auth.load_config().resolve_authconfig(registry) or {}
+    values = {name.lower(): value for name, value in found.items()}
+    user, password = values.get("username"), values.get("password")
+    return (user, password) if user and password else None

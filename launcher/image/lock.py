@@ -1,0 +1,141 @@
+"""The lock: which images train, each by its digest, and on which machines it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from launcher.errors import ImageError
+from launcher.shipped import configs_dir
+
+ARCHITECTURE = "amd64"
+"""Of the machines that are rented."""
+_SCHEMA = 1
+_BLACKWELL = 1000
+"""The least compute capability of its GPUs."""
+_BLACKWELL_CUDA = 12.8
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_HEAD = "# Images by digest; the first that fits a machine is taken. `vastrun image lock` writes this file.\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capability:
+    """What of a machine decides which images run there."""
+
+    cuda_max: float
+    """The newest CUDA that its driver supports; 0: it has no GPU."""
+    compute_cap: int
+    """Compute capability x 100, as Vast writes it: 890 is 8.9."""
+    architecture: str = ARCHITECTURE
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedImage:
+    """One image that cannot change."""
+
+    name: str
+    """With the tag that named it when it was locked."""
+    digest: str
+    architecture: str = ARCHITECTURE
+    size_mb: int | None = None
+    """To be fetched, compressed; None: no registry was asked yet."""
+    whole: bool
+    """Ours, with all that the onboard trainer needs; what another one lacks is installed at boot."""
+    torch: str
+    cuda: str | None
+    """What its torch was built with; None: it trains on the CPU."""
+    nccl: str | None
+    """None: it has none, or it was not looked at."""
+    driver_cuda: float = 0.0
+    """The CUDA that the host's driver must support at least."""
+    blackwell: bool = False
+    """It has code for Blackwell's GPUs."""
+
+    @property
+    def reference(self) -> str:
+        """What is rented with: a machine that is sent this runs this image, or none."""
+        return f"{self.name}@{self.digest}"
+
+    def misfit(self, machine: Capability) -> str:
+        """Why it does not run on such a machine; empty when it does."""
+        if machine.architecture != self.architecture:
+            return f"it is for {self.architecture}, the machine is {machine.architecture}"
+        if machine.cuda_max < self.driver_cuda:
+            return (
+                f"it needs a driver for CUDA {self.driver_cuda:g}, the machine's is for {machine.cuda_max:g}"
+            )
+        if machine.compute_cap >= _BLACKWELL and self.cuda is not None and not self.blackwell:
+            return f"it has no code for compute capability {machine.compute_cap / 100:g}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The images by variant, in the order in which they are tried."""
+
+    images: Mapping[str, LockedImage]
+
+    def fitting(self, machine: Capability, *, gpus: int) -> tuple[str, LockedImage] | None:
+        """The first variant that runs there; None where none does. Without GPUs, one for the CPU if it can."""
+        on_gpus = [item for item in self.images.items() if item[1].cuda is not None]
+        on_cpu = [item for item in self.images.items() if item[1].cuda is None]
+        candidates = on_gpus if gpus else [*on_cpu, *on_gpus]
+        return next(((name, image) for name, image in candidates if not image.misfit(machine)), None)
+
+    def with_image(self, variant: str, image: LockedImage) -> Lock:
+        """The lock with that image as the variant's."""
+        return replace(self, images={**self.images, variant: image})
+
+
+def gpu_needs(cuda: str | None) -> Mapping[str, Any]:
+    """What a torch that was built with this CUDA needs of a machine, as LockedImage has it."""
+    number = float(cuda) if cuda else 0.0
+    return {"driver_cuda": number, "blackwell": number >= _BLACKWELL_CUDA}
+
+
+def shipped_lock() -> Lock:
+    """The one that comes with vastrun."""
+    return read_lock(shipped_path())
+
+
+def shipped_path() -> Path:
+    return configs_dir() / "image.lock"
+
+
+def read_lock(path: Path) -> Lock:
+    """Raises ImageError when the file cannot be read or is no lock."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if content["version"] != _SCHEMA:
+            raise ValueError(f"version {content['version']}, expected {_SCHEMA}")
+        images = {str(name): _image_of(values) for name, values in content["images"].items()}
+    except OSError as error:
+        raise ImageError(f"cannot read {path}: {error.strerror}", hint="vastrun image lock") from error
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ImageError(f"{path} is not a lock of images: {error}", hint="vastrun image lock") from error
+    return Lock(images)
+
+
+def write_lock(path: Path, lock: Lock) -> None:
+    """The file is as the lock, whole at any moment."""
+    document = {"version": _SCHEMA, "images": {name: asdict(image) for name, image in lock.images.items()}}
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(_HEAD + yaml.safe_dump(document, sort_keys=False, width=200), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        hint = "export VASTRUN_IMAGE_LOCK=/somewhere/writable/image.lock"
+        raise ImageError(f"cannot write {path}: {error.strerror}", hint=hint) from error
+
+
+def _image_of(values: Mapping[str, Any]) -> LockedImage:
+    image = LockedImage(**values)
+    if not _DIGEST.fullmatch(image.digest):
+        raise ValueError(f"{image.name}: no digest: {image.digest!r}")
+    return image

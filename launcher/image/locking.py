@@ -1,0 +1,85 @@
+"""Locking: of each image, what its registry answers; never changed behind the user's back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from launcher.errors import ImageError, UsageError
+from launcher.image.lock import Lock, LockedImage, gpu_needs
+from launcher.image.pins import VARIANTS
+from launcher.image.registry import Published
+from launcher.references import Reference
+
+LABEL = "io.vastrun."
+
+
+class Catalogue(Protocol):
+    """Who knows what a tag names."""
+
+    def look_up(self, reference: Reference) -> Published:
+        """Raises ImageError."""
+        ...
+
+
+def relock(lock: Lock, registry: Catalogue) -> Lock:
+    """The lock, with what registries say besides. Raises ImageError where a tag names another image now."""
+    for variant, image in lock.images.items():
+        found = registry.look_up(Reference.of(image.reference))
+        check_digest(image, found.reference.digest)
+        lock = lock.with_image(variant, replace(image, size_mb=found.size_mb))
+    return lock
+
+
+def lock_anew(lock: Lock, wanted: Sequence[str], registry: Catalogue) -> Lock:
+    """The lock with these images: ours by name, others as `VARIANT=IMAGE`. Raises ImageError, UsageError."""
+    for word in wanted:
+        variant, _, name = word.rpartition("=")
+        found = registry.look_up(reference_of(name))
+        variant = variant or found.labels.get(f"{LABEL}variant", "")
+        lock = lock.with_image(variant, _locked(variant, found, lock))
+    return lock
+
+
+def reference_of(text: str) -> Reference:
+    """Raises UsageError."""
+    try:
+        return Reference.of(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def check_digest(image: LockedImage, digest: str) -> None:
+    """Raises ImageError, which shows both, when a tag names another image than the locked one."""
+    if digest != image.digest:
+        raise ImageError(
+            f"{image.name} is not the image that was locked\nlocked: {image.digest}\nfound:  {digest}",
+            hint=f"if that is meant: vastrun image lock {image.name}",
+        )
+
+
+def _locked(variant: str, found: Published, lock: Lock) -> LockedImage:
+    tagged = found.reference.tagged
+    if variant not in VARIANTS:
+        hint = f"vastrun image lock cu130={tagged}   (one of {', '.join(VARIANTS)})"
+        raise UsageError(f"{tagged} does not say which variant it is", hint=hint)
+    common = {"name": tagged, "digest": found.reference.digest, "size_mb": found.size_mb}
+    if f"{LABEL}variant" in found.labels:
+        cuda = found.labels.get(f"{LABEL}cuda") or None
+        return LockedImage(
+            **common,  # type: ignore[arg-type]
+            architecture=found.architecture,
+            whole=True,
+            torch=found.labels.get(f"{LABEL}torch", ""),
+            cuda=cuda,
+            nccl=found.labels.get(f"{LABEL}nccl") or None,
+            **gpu_needs(cuda),
+        )
+    if variant not in lock.images:
+        hint = "build one of ours: vastrun image build"
+        raise UsageError(
+            f"{tagged} has no labels of ours, and the lock has no {variant} to take its versions from",
+            hint=hint,
+        )
+    return replace(lock.images[variant], **common, whole=False)  # type: ignore[arg-type]

@@ -1,0 +1,177 @@
+"""A registry's HTTP API: what a tag names now, how large it is, for which machines, with which labels."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+from launcher.errors import ImageError
+from launcher.image.lock import ARCHITECTURE
+from launcher.references import HUB, Reference
+
+Login = Callable[[str], tuple[str, str] | None]
+"""The user and the password for a registry; None: it is asked as anybody."""
+
+_HUB_SERVER = "registry-1.docker.io"
+_TIMEOUT_S = 30.0
+_MOST_BYTES = 8 << 20
+_INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+_LOOPBACK = re.compile(r"(localhost|127\.[\d.]+)(:\d+)?")
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """An image as a registry has it."""
+
+    reference: Reference
+    """With its digest."""
+    architecture: str
+    size_mb: int
+    """Of its layers, compressed."""
+    config_digest: str
+    """What Docker calls its id."""
+    labels: Mapping[str, str]
+
+
+class Registry:
+    """Reads only."""
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+
+    def look_up(self, reference: Reference) -> Published:
+        """What the reference names now; its tag counts, not its digest. Raises ImageError."""
+        repository = _Repository(reference, self._login)
+        wanted = reference.tag or reference.digest or "latest"
+        kind, manifest, digest = repository.manifest(wanted)
+        if kind in _INDEXES or "manifests" in manifest:
+            _, manifest, _ = repository.manifest(_for_our_machines(manifest, reference))
+        config = json.loads(repository.blob(manifest["config"]["digest"]))
+        architecture = str(config.get("architecture"))
+        if architecture != ARCHITECTURE:
+            raise _wrong_architecture(reference, architecture)
+        return Published(
+            reference=Reference.of(f"{reference.tagged}@{digest}"),
+            architecture=architecture,
+            size_mb=round(sum(layer["size"] for layer in manifest["layers"]) / 1e6),
+            config_digest=manifest["config"]["digest"],
+            labels=(config.get("config") or {}).get("Labels") or {},
+        )
+
+
+class _Repository:
+    """One repository, with the token that it asks for."""
+
+    def __init__(self, reference: Reference, login: Login) -> None:
+        host = _HUB_SERVER if reference.registry == HUB else reference.registry
+        path = reference.repository
+        if reference.registry == HUB and "/" not in path:
+            path = f"library/{path}"
+        # As Docker does: a registry on this computer needs no certificate.
+        scheme = "http" if _LOOPBACK.fullmatch(host) else "https"
+        self._url = f"{scheme}://{host}/v2/{path}"
+        self._reference, self._login = reference, login
+        self._authorization = ""
+
+    def manifest(self, name: str) -> tuple[str, dict[str, Any], str]:
+        """Its media type, itself, and the digest of its bytes."""
+        kind, content = self._get(f"{self._url}/manifests/{quote(name)}", accept=(*_INDEXES, *_MANIFESTS))
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        if name.startswith("sha256:") and name != digest:
+            raise ImageError(f"{self._reference}: the registry answers {name} with {digest}")
+        return kind, json.loads(content), digest
+
+    def blob(self, digest: str) -> bytes:
+        """A blob, as its digest says."""
+        _, content = self._get(f"{self._url}/blobs/{digest}", accept=("*/*",))
+        if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
+            raise ImageError(f"{self._reference}: the registry's {digest} is damaged")
+        return content
+
+    def _get(self, url: str, accept: tuple[str, ...]) -> tuple[str, bytes]:
+        try:
+            return self._ask(url, accept)
+        except HTTPError as error:
+            if error.code != 401 or self._authorization:
+                raise self._error(error) from error
+            self._authorize(error.headers.get("WWW-Authenticate", ""))
+        try:
+            return self._ask(url, accept)
+        except HTTPError as error:
+            raise self._error(error) from error
+
+    def _ask(self, url: str, accept: tuple[str, ...]) -> tuple[str, bytes]:
+        """Raises HTTPError, to be understood; ImageError when nobody answers."""
+        request = Request(url, headers={"Accept": ", ".join(accept)})
+        if self._authorization:
+            # Not sent along when the registry points to a server of somebody else.
+            request.add_unredirected_header("Authorization", self._authorization)
+        try:
+            with urlopen(request, timeout=_TIMEOUT_S) as answer:
+                return str(answer.headers.get_content_type()), answer.read(_MOST_BYTES)
+        except HTTPError:
+            raise
+        except (URLError, OSError, HTTPException) as error:
+            why = getattr(error, "reason", None) or error
+            raise ImageError(f"the registry of {self._reference} does not answer: {why}") from error
+
+    def _authorize(self, challenge: str) -> None:
+        login = self._login(self._reference.registry)
+        basic = "" if login is None else "Basic " + base64.b64encode(":".join(login).encode()).decode()
+        if not challenge.lower().startswith("bearer"):
+            self._authorization = basic
+            return
+        facts = dict(_CHALLENGE.findall(challenge))
+        query = urlencode({name: facts[name] for name in ("service", "scope") if name in facts})
+        self._authorization = basic
+        try:
+            _, content = self._ask(f"{facts.get('realm', '')}?{query}", ("application/json",))
+        except HTTPError as error:
+            raise self._error(error) from error
+        answer = json.loads(content)
+        self._authorization = f"Bearer {answer.get('token') or answer.get('access_token')}"
+
+    def _error(self, error: HTTPError) -> ImageError:
+        if error.code in (401, 403):
+            hint = f"docker login {self._reference.registry}"
+            return ImageError(f"the registry refuses {self._reference}: HTTP {error.code}", hint=hint)
+        if error.code == 404:
+            hint = "check its name and its tag"
+            return ImageError(f"the registry has no {self._reference}: HTTP 404", hint=hint)
+        return ImageError(f"the registry of {self._reference} answers HTTP {error.code}", hint="try again")
+
+
+def _for_our_machines(index: Mapping[str, Any], reference: Reference) -> str:
+    """The digest of the manifest for the machines that are rented."""
+    platforms = {
+        entry.get("platform", {}).get("architecture", "?"): str(entry["digest"])
+        for entry in index["manifests"]
+        if entry.get("platform", {}).get("os") == "linux"
+    }
+    if ARCHITECTURE not in platforms:
+        raise _wrong_architecture(reference, " and ".join(sorted(platforms)) or "nothing known")
+    return platforms[ARCHITECTURE]
+
+
+def _wrong_architecture(reference: Reference, found: str) -> ImageError:
+    return ImageError(
+        f"{reference} is for {found}; the machines that are rented are {ARCHITECTURE}",
+        hint=f"choose an image for linux/{ARCHITECTURE}",
+    )

@@ -1,0 +1,85 @@
+"""What the daemon tells while it pulls, builds or pushes: shown layer by layer, searched for its failure."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from launcher.image.daemon import image_error
+
+_LAST_LINES = 12
+_STEP = re.compile(r"Step (\d+/\d+) : (.+)")
+_CACHED = "---> Using cache"
+_CHATTER = ("--->", "Removing intermediate container")
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
+_WIDTH = 100
+
+
+class Screen(Protocol):
+    """Where it is shown."""
+
+    def step(self, name: str, text: str) -> None:
+        """A line that stays."""
+        ...
+
+    def gauge(self, text: str) -> None:
+        """How far it is: overwritten by the next."""
+        ...
+
+
+class Layers:
+    """How much of each layer has been moved."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, tuple[str, int, int]] = {}
+
+    def see(self, message: Mapping[str, Any]) -> bool:
+        """Notes a message; False when it tells of no layer's bytes."""
+        detail, layer = message.get("progressDetail") or {}, message.get("id")
+        if not layer or "progressDetail" not in message:
+            return False
+        _, done, size = self._layers.get(layer, ("", 0, 0))
+        moving = message.get("status") in ("Downloading", "Pushing")
+        if moving and detail.get("total"):
+            done, size = int(detail.get("current", 0)), int(detail["total"])
+        self._layers[layer] = (str(message.get("status")), done, size)
+        return True
+
+    def __str__(self) -> str:
+        at_rest = ("Pull complete", "Pushed", "Already exists", "Layer already exists", "Mounted from")
+        ready = sum(status.startswith(at_rest) for status, _, _ in self._layers.values())
+        done_mb = sum(done for _, done, _ in self._layers.values()) / 1e6
+        size_mb = sum(size for _, _, size in self._layers.values()) / 1e6
+        amount = f", {done_mb:.0f} of {size_mb:.0f} MB" if size_mb else ""
+        return f"{ready} of {len(self._layers)} layers{amount}"
+
+
+def follow(messages: Iterable[Mapping[str, Any]], screen: Screen, *, name: str, doing: str) -> list[Any]:
+    """Shows the messages as steps of that name; returns what the daemon tells besides.
+
+    Raises ImageError with the daemon's reason, and the last lines that the build printed.
+    """
+    layers, told, printed = Layers(), [], deque[str](maxlen=_LAST_LINES)
+    for message in messages:
+        if "error" in message:
+            raise image_error(doing, str(message["error"]), printed)
+        if "aux" in message:
+            told.append(message["aux"])
+        if layers.see(message):
+            screen.gauge(f"{name}: {layers}")
+        for line in _STYLE.sub("", str(message.get("stream", ""))).splitlines():
+            _show(line.strip(), screen, name, printed)
+    return told
+
+
+def _show(line: str, screen: Screen, name: str, printed: deque[str]) -> None:
+    step = _STEP.match(line)
+    if step and not step[2].startswith("ARG "):
+        screen.step(name, f"{step[1]} {' '.join(step[2].split())}"[:_WIDTH])
+    elif line == _CACHED:
+        screen.gauge(f"{name}: as it was before")
+    elif line and not step and not line.startswith(_CHATTER):
+        printed.append(line)
+        screen.gauge(f"{name}: {line}")

@@ -1,0 +1,91 @@
+"""Verifying an image: it is run, and what it has is compared with its pins and with a machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from launcher.errors import ImageError
+from launcher.image.daemon import explained
+from launcher.image.lock import Capability, Lock, LockedImage
+from launcher.image.locking import Catalogue, check_digest, reference_of
+from launcher.image.pulling import have
+from launcher.image.stream import Screen
+from launcher.references import Reference
+from launcher.shipped import trainer_dir
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was compared."""
+
+    name: str
+    found: str
+    wanted: str
+    """Empty: nothing was wanted."""
+    holds: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is verified."""
+
+    reference: Reference
+    locked: LockedImage | None
+    """What it should be; None: it is in no lock."""
+
+
+def subject_of(word: str, lock: Lock) -> Subject:
+    """A variant of the lock, one of its images by name, or any other image. Raises UsageError."""
+    locked = lock.images.get(word) or next((i for i in lock.images.values() if i.name == word), None)
+    return Subject(reference=reference_of(locked.reference if locked else word), locked=locked)
+
+
+def check_registry(subject: Subject, registry: Catalogue) -> None:
+    """Raises ImageError, which shows both digests, when the tag names another image than was locked."""
+    if subject.locked is not None:
+        check_digest(subject.locked, registry.look_up(subject.reference).reference.digest)
+
+
+def contents_of(client: DockerClient, reference: Reference, screen: Screen) -> Mapping[str, Any]:
+    """What the image has, as `trainer/contents.py` says; pulled where it is not here. Raises ImageError."""
+    have(client, reference, screen)
+    screen.step("run", str(reference))
+    program = (trainer_dir() / "contents.py").read_text(encoding="utf-8")
+    with explained(f"cannot run {reference}"):
+        said = client.containers.run(
+            str(reference), ["-c", program], entrypoint="python3", remove=True, network_mode="none"
+        )
+    try:
+        found: Mapping[str, Any] = json.loads(said.decode().strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise ImageError(f"{reference} does not say what it has: {said!r}"[:600]) from error
+    return found
+
+
+def checks(
+    found: Mapping[str, Any], locked: LockedImage | None, version: str, machine: Capability | None
+) -> list[Check]:
+    """What the image has beside what it should have; and whether it runs on the machine."""
+    wanted = {} if locked is None else {"torch": locked.torch, "cuda": locked.cuda, "nccl": locked.nccl}
+    rows = [_version(name, found.get(name), wanted.get(name) or "") for name in ("torch", "cuda", "nccl")]
+    rows.append(Check(name="python", found=found["python"], wanted="", holds=True))
+    if locked is None or locked.whole:
+        rows.append(_version("vastrun", found["vastrun"], version))
+    missing = ", ".join(found["missing"])
+    whole = locked is None or locked.whole
+    rows.append(Check(name="missing", found=missing or "nothing", wanted="", holds=not (whole and missing)))
+    if machine is not None and locked is not None:
+        misfit = locked.misfit(machine)
+        rows.append(Check(name="machine", found=misfit or "it runs there", wanted="", holds=not misfit))
+    return rows
+
+
+def _version(name: str, found: str | None, wanted: str) -> Check:
+    holds = not wanted or (found or "").partition("+")[0] == wanted
+    return Check(name=name, found=found or "none", wanted=wanted, holds=holds)

@@ -1,0 +1,58 @@
+"""References: the names of container images, as Docker reads them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+HUB = "docker.io"
+_REGISTRY = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?", re.ASCII)
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"({_PART}(?:/{_PART})*)(?::(\w[\w.-]{{0,127}}))?(?:@(sha256:[0-9a-f]{{64}}))?", re.ASCII
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """One image: where it lies, and which of those there."""
+
+    registry: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Reference:
+        """Raises ValueError, which says what was expected."""
+        first, slash, rest = text.partition("/")
+        registry, image = (first, rest) if slash and _is_registry(first) else (HUB, text)
+        match = _IMAGE.fullmatch(image)
+        if match is None or not _REGISTRY.fullmatch(registry):
+            raise ValueError(f"expected an image such as pytorch/pytorch:2.13.0-cuda13.0, got {text!r}")
+        return cls(registry=registry, repository=match[1], tag=match[2] or "", digest=match[3] or "")
+
+    @property
+    def is_pinned(self) -> bool:
+        """It names one image for ever: a tag may name another tomorrow."""
+        return bool(self.digest)
+
+    @property
+    def name(self) -> str:
+        """Without tag and digest."""
+        return self.repository if self.registry == HUB else f"{self.registry}/{self.repository}"
+
+    @property
+    def tagged(self) -> str:
+        """With its tag, without its digest."""
+        return str(replace(self, digest=""))
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{self.name}{tag}{digest}"
+
+
+def _is_registry(word: str) -> bool:
+    """As Docker tells a host from a user's name."""
+    return "." in word or ":" in word or word == "localhost"
