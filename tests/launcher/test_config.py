@@ -39,6 +39,14 @@ def test_every_example_is_a_job(path: Path) -> None:
     assert load_job(path.read_text(), path.name, (), str(path.parent)).name == path.stem.replace("_", "-")
 
 
+def test_two_and_four_gpus_train_the_same() -> None:
+    two, four = (
+        load_job((configs_dir() / f"pdebench_{gpus}xA100.yaml").read_text(), "job") for gpus in (2, 4)
+    )
+    assert two.train == four.train
+    assert (two.world_size, four.world_size) == (2, 4)
+
+
 def test_a_job_of_two_lines_trains_with_the_defaults() -> None:
     spec = load(TRAIN)
     assert spec.train is not None
