@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from trainer import data
-from trainer.config import PARAMETERS, DataConfig, TrainConfig
+from trainer.config import DataConfig, TrainConfig
 from trainer.config_checks import faults_of
 from trainer.data.faults import DataError
 from trainer.data.inspection import check
@@ -48,56 +48,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copied(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "data"))
-
-
-def write_as_published(task: str, path: Path, config: DataConfig) -> np.ndarray:
-    """A file with PDEBench's names, shapes and types; returned as they are read."""
-    n, t, x = config.train + config.test, config.frames, config.points
-    channels = {"diffusion_reaction": 2}.get(task, 1)
-    rng = np.random.default_rng(1)
-    with h5py.File(path, "w") as file:
-        if task in ("advection", "burgers"):
-            values = rng.standard_normal((n, t, 1, x), dtype=np.float32)
-            file["tensor"] = values[:, :, 0]
-            file["x-coordinate"] = np.linspace(0, 1, x, dtype="f4")
-            file["t-coordinate"] = (np.arange(t + 1) * config.dt).astype("f4")
-        elif task == "darcy":
-            values = rng.standard_normal((n, 2, x, x), dtype=np.float32)
-            file["nu"], file["tensor"] = values[:, 0], values[:, 1:]
-            file["x-coordinate"] = file["y-coordinate"] = np.linspace(0, 1, x, dtype="f4")
-            file.attrs["beta"] = 1.0
-        else:
-            values = rng.standard_normal((n, t, channels, x, x), dtype=np.float32)
-            for row in range(n):
-                group = file.create_group(f"{row:04d}")
-                group["data"] = np.moveaxis(values[row], 1, -1)
-                group["grid/x"] = group["grid/y"] = np.linspace(-1, 1, x, dtype="f4")
-                group["grid/t"] = (np.arange(t) * config.dt).astype("f4")
-    return values
-
-
-def test_every_task_has_its_file() -> None:
-    assert set(FILES) == set(PARAMETERS)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_file_of_pdebench_is_left_alone_and_read_like_ours(task: str, tmp_path: Path) -> None:
-    key = PARAMETERS[task]
-    parameter = {"burgers": 0.1}.get(task, 1.0)
-    config = replace(config_of(task), points=128 if task not in ("advection", "burgers") else 1024)
-    config = config if key is None else replace(config, **{key: (parameter,)})
-    values = write_as_published(task, tmp_path / FILES[task], config)
-    assert data.generate(config, tmp_path) == [f"{FILES[task]}: present"]
-    splits = data.splits(config, tmp_path)
-    np.testing.assert_array_equal(splits.train.read(range(17)), values[:17])
-    np.testing.assert_array_equal(splits.test.read([2, 0]), values[[19, 17]])
-    moments = data.make(config, tmp_path).train.moments()
-    steady = splits.train.steady
-    axes = tuple(axis for axis in range(values.ndim) if axis != (1 if steady else 2))
-    for found, of in zip(moments, (np.mean, np.std), strict=True):
-        expected = of(values[:17], axis=axes, dtype=np.float64)
-        rows = expected[:, None] if steady else np.stack([expected, expected])
-        np.testing.assert_allclose(found, rows, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -180,7 +130,7 @@ def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> 
         ("darcy", lambda file: file.__delitem__("nu"), "expected a dataset `nu`, found: tensor"),
         ("darcy", lambda file: file.attrs.modify("beta", 3.0), "the attribute beta to be 1.0, got 3.0"),
         ("darcy", lambda file: file.move("tensor", "nu2"), "expected a dataset `tensor`"),
-        ("shallow_water", lambda file: file.__delitem__("0019"), "expected at least 20 trajectories, got 19"),
+        ("shallow_water", lambda file: file.__delitem__("0019"), "expected at least 20 samples, got 19"),
         ("shallow_water", lambda file: file["0003"].__delitem__("grid/t"), "`grid/t` in `/0003`"),
         ("diffusion_reaction", lambda file: file.move("0007", "7"), "expected a group `0007`"),
         ("burgers", lambda file: file.attrs.modify("Nu", 1.0), "the attribute Nu to be 0.1, got 1.0"),
@@ -191,17 +141,6 @@ def test_a_wrong_layout_is_named(copied: Path, task: str, damage, message: str) 
         damage(file)
     with pytest.raises(DataError, match=message):
         data.splits(config_of(task), copied)
-
-
-def test_a_missing_split_another_grid_and_other_frames_are_named(made: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"expected `nu` of shape \(at least 30, 16, 16\), got \(20, 16, 16\)"
-    ):
-        data.splits(replace(config_of("darcy"), test=13), made)
-    with pytest.raises(DataError, match=r"expected `0000/data` of shape \(3, 32, 32, 1\)"):
-        data.splits(replace(config_of("shallow_water"), points=32), made)
-    with pytest.raises(DataError, match=r"expected frames 0.2 apart, `grid/t` begins with \[0.0, 0.1"):
-        data.splits(replace(config_of("shallow_water"), dt=0.2), made)
 
 
 @pytest.mark.parametrize("task", ["darcy", "shallow_water"])
@@ -217,12 +156,6 @@ def test_a_check_finds_what_was_changed_and_what_is_not_finite(task: str, copied
         file[name][-1] = np.nan
     with pytest.raises(DataError, match=r"NaN or infinity, the first is number 1[89]"):
         check(config, copied)
-
-
-def test_a_file_of_pdebench_may_take_the_place_of_ours(copied: Path) -> None:
-    config = config_of("darcy")
-    write_as_published("darcy", copied / FILES["darcy"], config)
-    assert check(config, copied) == ["darcy: 17 steady problems to train on, 3 to test on"]
 
 
 def test_a_truncated_file_is_named(copied: Path) -> None:

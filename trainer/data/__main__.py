@@ -28,6 +28,7 @@ class _Request:
     folder: Path
     code: Path | None
     jobs: int
+    quick: bool
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,13 +65,13 @@ def _check(request: _Request) -> Sequence[str]:
 
 def _check_one(request: _Request, config: DataConfig) -> Sequence[str]:
     if config.task in PARAMETERS:
-        return check(config, request.folder)
+        return check(config, request.folder, quick=request.quick)
     task = data.make(config, request.folder, request.code)
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
 
 def _info(request: _Request) -> Sequence[str]:
-    return info(request.folder)
+    return info(request.folder, request.configs)
 
 
 _VERBS = {"generate": _generate, "check": _check, "info": _info}
@@ -82,12 +83,21 @@ def _request(options: argparse.Namespace) -> _Request | None:
         given = {key: getattr(options, key) for key in _SETTABLE if getattr(options, key) is not None}
         lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
         config = dataclasses.replace(DataConfig(), **{**given, **lists})
-        return _Request(configs=[config], folder=options.folder, code=None, jobs=options.jobs)
+        asked = [config] if given or options.verb != "info" else []
+        return _Request(
+            configs=asked, folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
+        )
     box = Path(os.environ["VASTRUN_BOX"])
     train = read_job(box).train
     if train is None:
         return None
-    return _Request(configs=train.data, folder=box / layout.DATA, code=box / layout.CODE, jobs=options.jobs)
+    return _Request(
+        configs=train.data,
+        folder=box / layout.DATA,
+        code=box / layout.CODE,
+        jobs=options.jobs,
+        quick=options.quick,
+    )
 
 
 _SETTABLE = [field.name for field in dataclasses.fields(DataConfig) if field.name not in ("keep", "patch")]
@@ -99,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("verb", choices=_VERBS)
     parser.add_argument("--folder", type=Path, help="where the files are")
     parser.add_argument("--jobs", type=_whole(1), default=1, help="processes that solve")
+    parser.add_argument("--quick", action="store_true", help="check: two samples of each split, and no sums")
     usual = DataConfig()
     for key in _SETTABLE:
         value = getattr(usual, key)

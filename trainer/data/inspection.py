@@ -2,54 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import h5py
 
 from trainer import data
-from trainer.config import DataConfig
+from trainer.config import PARAMETERS, DataConfig
 from trainer.data import manifest
 from trainer.data.faults import DataError
 from trainer.data.pdebench import attributes, opened
+from trainer.data.samples import Samples, Splits
+from trainer.data.stride import Stride
 
 _SUFFIXES = (".hdf5", ".h5")
 _READ_AT_ONCE = 64
 
 
-def check(config: DataConfig, folder: Path) -> list[str]:
-    """Every sample of the task was read, every file is as it was made; a line. Raises DataError."""
+def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]:
+    """Every sample of the task was read, every file is as it was made; lines. Raises DataError.
+
+    When `quick`: all files have their layout, and of each split the first sample and the last were read.
+    """
     splits = data.splits(config, folder)
     for split in (splits.train, splits.test):
-        for first in range(0, len(split), _READ_AT_ONCE):
-            split.read(range(first, min(first + _READ_AT_ONCE, len(split))))
-    for path in splits.train.paths:
+        for numbers in _ends_of(split) if quick else _all_of(split):
+            split.read(numbers)
+    for path in () if quick else splits.train.strides:
         ours = "generator" in (attributes(path) or {})
         if ours and manifest.expected_of(path) not in (None, manifest.sum_of(path)):
             raise DataError(
                 f"{path}: expected what {manifest.NAME} lists; the file was changed since it was made"
             )
     kind = "steady problems" if splits.train.steady else "trajectories"
-    return [f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on"]
+    return [
+        f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on",
+        *(f"  {path.name}: {told}" for path, told in thinned(splits).items()),
+    ]
 
 
-def info(folder: Path) -> list[str]:
-    """Lines for each HDF5 file of the folder: what it holds, and what it says of how it was made."""
+def thinned(splits: Splits) -> dict[Path, str]:
+    """The files that hold more than is read of them, and how much is."""
+    return {path: f"{stride} are read" for path, stride in splits.train.strides.items() if stride != Stride()}
+
+
+def _all_of(split: Samples) -> Iterator[range]:
+    for first in range(0, len(split), _READ_AT_ONCE):
+        yield range(first, min(first + _READ_AT_ONCE, len(split)))
+
+
+def _ends_of(split: Samples) -> Iterator[range]:
+    yield range(1)
+    yield range(len(split) - 1, len(split))
+
+
+def info(folder: Path, configs: Sequence[DataConfig] = ()) -> list[str]:
+    """Lines for each HDF5 file of the folder: what it holds, and what it says of how it was made; of those
+    that `configs` ask for, also what is read of them. Raises DataError."""
     files = sorted(
         path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
     )
     if not files:
         raise DataError(f"{folder}: no HDF5 file; `python -m trainer.data generate` makes them")
-    return [line for path in files for line in _info_of(path)]
+    read: dict[Path, str] = {}
+    for config in configs:
+        if config.task in PARAMETERS:
+            read |= thinned(data.splits(config, folder))
+    return [line for path in files for line in _info_of(path, read.get(path))]
 
 
-def _info_of(path: Path) -> list[str]:
+def _info_of(path: Path, read: str | None) -> list[str]:
     told = attributes(path) or {}
     made = ", ".join(f"{name} {value}" for name, value in told.items())
     with opened(path) as file:
         return [
             f"{path.name}: {path.stat().st_size / 1e6:.1f} MB",
             *_arrays(file),
-            f"  {made or 'says nothing'}",
+            f"  {made or 'says nothing of how it was made'}",
+            *([f"  {read}"] if read else []),
         ]
 
 

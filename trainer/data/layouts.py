@@ -11,7 +11,8 @@ import h5py
 import numpy as np
 
 from trainer.data.faults import DataError
-from trainer.data.pdebench import Fields, Grid, Mapped, check_trajectories
+from trainer.data.pdebench import Fields, Grid, Mapped
+from trainer.data.stride import Stride, of_frames, of_points
 
 
 class Layout(Protocol):
@@ -31,16 +32,17 @@ class Layout(Protocol):
         """The file holds `n` samples; `pieces` are some each, (some, *shape)."""
         ...
 
-    def check(self, path: Path, file: h5py.File, at_least: int) -> None:
-        """Raises DataError unless at least so many samples are there, in this layout."""
+    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
+        """How a file is read that may have more points and frames. Raises DataError unless at least so many
+        samples are there, in this layout."""
         ...
 
     def count(self, file: h5py.File) -> int:
         """How many samples there are."""
         ...
 
-    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:
-        """One sample; of a steady problem there is no choice of frames."""
+    def sample(self, file: h5py.File | Mapped, row: int, frames: range, stride: Stride) -> Fields:
+        """One sample, in these frames; of a steady problem there is no choice."""
         ...
 
 
@@ -65,15 +67,22 @@ class Line:
         file["x-coordinate"] = grid.x.astype(np.float32)
         file["t-coordinate"] = (np.arange(grid.frames + 1) * grid.dt).astype(np.float32)
 
-    def check(self, path: Path, file: h5py.File, at_least: int) -> None:
-        check_trajectories(path, file, self.grid, at_least)
+    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
+        _expect_datasets(path, file, ("tensor", "x-coordinate", "t-coordinate"))
+        shape = _expect_axes(path, file["tensor"], "samples, frames, points")
+        _expect_samples(path, shape[0], at_least)
+        return Stride(
+            points=of_points(path, "tensor", shape[2:], self.grid),
+            frames=of_frames(path, "t-coordinate", file["t-coordinate"][:2], shape[1], self.grid),
+        )
 
     def count(self, file: h5py.File) -> int:
         return len(file["tensor"])
 
-    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:
-        fields: Fields = file["tensor"][row, frames]
-        return fields[:, None]
+    def sample(self, file: h5py.File | Mapped, row: int, frames: range, stride: Stride) -> Fields:
+        # HDF5 is slow at points with others in between.
+        fields: Fields = file["tensor"][row, stride.rows(frames)]
+        return fields[:, None, :: stride.points]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,20 +107,22 @@ class Steady:
         for name in ("x-coordinate", "y-coordinate"):
             file[name] = self.grid.x.astype(np.float32)
 
-    def check(self, path: Path, file: h5py.File, at_least: int) -> None:
+    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
         _expect_datasets(path, file, ("nu", "tensor", "x-coordinate", "y-coordinate"))
-        points = self.shape[1:]
-        for name, wanted in (("nu", points), ("tensor", (1, *points))):
-            found = file[name].shape
-            if found[1:] != wanted or found[0] < at_least:
-                shape = f"(at least {at_least}, {_listed(wanted)})"
-                raise DataError(f"{path}: expected `{name}` of shape {shape}, got {found}")
+        given = _expect_axes(path, file["nu"], "samples, points, points")
+        asked = _expect_axes(path, file["tensor"], "samples, 1, points, points")
+        if asked != (given[0], 1, *given[1:]):
+            raise DataError(f"{path}: expected `tensor` to be of the samples of `nu` {given}, got {asked}")
+        _expect_samples(path, given[0], at_least)
+        return Stride(points=of_points(path, "nu", given[1:], self.grid))
 
     def count(self, file: h5py.File) -> int:
         return len(file["tensor"])
 
-    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:  # noqa: ARG002 - there are none
-        return np.concatenate([file["nu"][row][None], file["tensor"][row]])
+    def sample(self, file: h5py.File | Mapped, row: int, frames: range, stride: Stride) -> Fields:  # noqa: ARG002 - none
+        thinned = slice(None, None, stride.points)
+        both = file["nu"][row][None], file["tensor"][row]
+        return np.concatenate([field[:, thinned, thinned] for field in both])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,34 +148,46 @@ class Groups:
             group["grid/x"] = group["grid/y"] = x
             group["grid/t"] = self.grid.t.astype(np.float32)
 
-    def check(self, path: Path, file: h5py.File, at_least: int) -> None:
-        if self.count(file) < at_least:
-            raise DataError(f"{path}: expected at least {at_least} trajectories, got {self.count(file)}")
-        frames, channels, *points = self.shape
-        wanted = (frames, *points, channels)
-        for row in range(self.count(file)):
-            group = file.get(_name(row))
-            if not isinstance(group, h5py.Group):
-                raise DataError(
-                    f"{path}: expected a group `{_name(row)}`, found: {', '.join([*file][:3])}, …"
-                )
-            _expect_datasets(path, group, ("data", "grid/x", "grid/y", "grid/t"))
-            if group["data"].shape != wanted:
-                raise DataError(
-                    f"{path}: expected `{_name(row)}/data` of shape ({_listed(wanted)}) "
-                    f"(frames, points, points, channels), got {group['data'].shape}"
-                )
-        t = file[_name(0)]["grid/t"][:2]
-        if not np.isclose(t[1] - t[0], self.grid.dt, rtol=1e-3):
-            raise DataError(
-                f"{path}: expected frames {self.grid.dt} apart, `grid/t` begins with {t.tolist()}"
-            )
+    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
+        _expect_samples(path, self.count(file), at_least)
+        found = {self._stride_of(path, file, _name(row)) for row in range(self.count(file))}
+        if len(found) > 1:
+            raise DataError(f"{path}: expected all samples on one grid, found several")
+        return found.pop()
 
     def count(self, file: h5py.File) -> int:
         return len(file)
 
-    def sample(self, file: h5py.File | Mapped, row: int, frames: slice) -> Fields:
-        return np.moveaxis(file[_name(row)]["data"][frames], -1, 1)
+    def sample(self, file: h5py.File | Mapped, row: int, frames: range, stride: Stride) -> Fields:
+        fields = file[_name(row)]["data"][stride.rows(frames)][:, :: stride.points, :: stride.points]
+        return np.moveaxis(fields, -1, 1)
+
+    def _stride_of(self, path: Path, file: h5py.File, name: str) -> Stride:
+        group = file.get(name)
+        if not isinstance(group, h5py.Group):
+            raise DataError(f"{path}: expected a group `{name}`, found: {', '.join([*file][:3])}, …")
+        _expect_datasets(path, group, ("data", "grid/x", "grid/y", "grid/t"))
+        shape = _expect_axes(path, group["data"], f"frames, points, points, {self.channels}")
+        return Stride(
+            points=of_points(path, f"{name}/data", shape[1:3], self.grid),
+            frames=of_frames(path, f"{name}/grid/t", group["grid/t"][:2], shape[0], self.grid),
+        )
+
+
+def _expect_samples(path: Path, found: int, at_least: int) -> None:
+    if found < at_least:
+        raise DataError(f"{path}: expected at least {at_least} samples, got {found}")
+
+
+def _expect_axes(path: Path, array: h5py.Dataset, axes: str) -> tuple[int, ...]:
+    """The shape; `axes` names each axis, or says how long it is."""
+    names, shape = axes.split(", "), array.shape
+    fits = len(names) == len(shape) and all(
+        not name.isdecimal() or int(name) == size for name, size in zip(names, shape, strict=True)
+    )
+    if not fits:
+        raise DataError(f"{path}: expected `{array.name.lstrip('/')}` of shape ({axes}), got {shape}")
+    return shape
 
 
 def _expect_datasets(path: Path, group: h5py.Group, names: Iterable[str]) -> None:
@@ -178,7 +201,3 @@ def _expect_datasets(path: Path, group: h5py.Group, names: Iterable[str]) -> Non
 
 def _name(row: int) -> str:
     return f"{row:04d}"
-
-
-def _listed(shape: Iterable[int]) -> str:
-    return ", ".join(map(str, shape))

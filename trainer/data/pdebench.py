@@ -48,7 +48,7 @@ def attributes(path: Path) -> dict[str, Attribute] | None:
 
 class Mapped:
     """An open HDF5 file, or a group of it, whose arrays lie in the machine's memory: once for all processes,
-    as far as there is room; when chunks or compression forbid that, once for each."""
+    as far as there is room. Those that are chunked or compressed cannot: they are read from the file."""
 
     def __init__(self, group: h5py.Group) -> None:
         self._group = group
@@ -61,10 +61,10 @@ class Mapped:
         return self._known[name]
 
 
-def _mapped(array: h5py.Dataset) -> NDArray:
+def _mapped(array: h5py.Dataset) -> NDArray | h5py.Dataset:
     offset = array.id.get_offset()
     if offset is None:
-        return array[:]
+        return array
     # As a plain array: indexing is quicker with that.
     return np.memmap(array.file.filename, array.dtype, "r", offset, array.shape).view(np.ndarray)
 
@@ -88,19 +88,3 @@ def check_finite(path: Path, fields: Fields, first: int) -> None:
         raise DataError(
             f"{path}: {len(bad)} trajectories hold NaN or infinity, the first is number {first + bad[0]}"
         )
-
-
-def check_trajectories(path: Path, file: h5py.File, grid: Grid, at_least: int) -> None:
-    """Raises DataError unless the file holds 1-D trajectories on `grid`, at least so many."""
-    for name in ("tensor", "x-coordinate", "t-coordinate"):
-        if name not in file:
-            raise DataError(f"{path}: expected a dataset `{name}`, found: {', '.join(file) or 'none'}")
-    shape = file["tensor"].shape
-    if len(shape) != 3 or shape[0] < at_least or shape[1:] != (grid.frames, grid.points):
-        wanted = f"(at least {at_least}, {grid.frames}, {grid.points})"
-        raise DataError(
-            f"{path}: expected `tensor` of shape {wanted} (trajectories, frames, points), got {shape}"
-        )
-    t = file["t-coordinate"][:2]
-    if len(t) < 2 or not np.isclose(t[1] - t[0], grid.dt, rtol=1e-3):
-        raise DataError(f"{path}: expected frames {grid.dt} apart, `t-coordinate` begins with {t.tolist()}")

@@ -81,15 +81,16 @@ class Problem:
         layout = self.layout(_grid(config))
         parts: tuple[list[Part], list[Part]] = [], []
         for parameter in self._parameters(config):
-            path = self._checked(config, folder, parameter)
+            path = self._checked(folder, parameter)
             with pdebench.opened(path) as file:
-                count = layout.count(file)
+                stride, count = layout.stride(path, file, config.train + config.test), layout.count(file)
             told = self._conditions(config, parameter)
             for split, first, size in (
                 (0, 0, config.train),
                 (1, count - config.test, config.test),
             ):
-                parts[split].append(Part(path=path, first=first, count=size, parameters=told))
+                part = Part(path=path, first=first, count=size, stride=stride, parameters=told)
+                parts[split].append(part)
         train, test = (
             Samples(layout, self.channels, each, symmetry=self.symmetry, mapped=config.keep == "host")
             for each in parts
@@ -140,14 +141,12 @@ class Problem:
                 drawn = self.draw(min(self.chunk, n - begin), grid, rng)
                 yield partial(self.solve, drawn, parameter, grid)
 
-    def _checked(self, config: DataConfig, folder: Path, parameter: float | None) -> Path:
-        """The file of one parameter, which has its layout."""
+    def _checked(self, folder: Path, parameter: float | None) -> Path:
+        """The file of one parameter, which says of no other."""
         path = self.path_of(folder, parameter)
         found = (pdebench.attributes(path) or {}).get(self.attribute or "", parameter)
         if found != parameter:
             raise DataError(f"{path}: expected the attribute {self.attribute} to be {parameter}, got {found}")
-        with pdebench.opened(path) as file:
-            self.layout(_grid(config)).check(path, file, config.train + config.test)
         return path
 
     def _conditions(self, config: DataConfig, parameter: float | None) -> tuple[float, ...]:

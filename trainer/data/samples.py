@@ -13,6 +13,7 @@ import numpy as np
 
 from trainer.data.layouts import Layout
 from trainer.data.pdebench import Fields, Mapped, check_finite, opened
+from trainer.data.stride import Stride
 from trainer.data.symmetry import Symmetry
 
 
@@ -23,6 +24,8 @@ class Part:
     path: Path
     first: int
     count: int
+    stride: Stride
+    """Of its file."""
     parameters: tuple[float, ...]
 
 
@@ -46,6 +49,8 @@ class Samples:
         self._layout = layout
         self._mapped = mapped
         self._parts = tuple(parts)
+        self.strides = {part.path: part.stride for part in parts}
+        """By file: which of its points and frames are read."""
         self._ends = np.cumsum([part.count for part in parts])
         self._files: dict[Path, h5py.File | Mapped] = {}
         self._reader = os.getpid()
@@ -65,11 +70,6 @@ class Samples:
         return (2, 1, *self.shape[1:]) if self.steady else self.shape
 
     @property
-    def paths(self) -> list[Path]:
-        """Of the files, each once."""
-        return list(dict.fromkeys(part.path for part in self._parts))
-
-    @property
     def steady(self) -> bool:
         """There is no time: the last channel follows from the ones before it."""
         return self._layout.steady
@@ -77,8 +77,9 @@ class Samples:
     def read(self, numbers: Sequence[int], frames: slice = slice(None)) -> Fields:
         """(B, *shape) float32: these samples; of trajectories, in these frames. Raises DataError."""
         fields = []
+        chosen = range(*frames.indices(self.shape[0]))
         for path, row in self.places(numbers):
-            sample = self.sample(path, row, frames)
+            sample = self.sample(path, row, chosen)
             check_finite(path, sample[None], row)
             fields.append(sample)
         return np.stack(fields)
@@ -92,9 +93,9 @@ class Samples:
             (part.path, first + part.first + part.count) for part, first in zip(parts, firsts, strict=True)
         ]
 
-    def sample(self, path: Path, row: int, frames: slice = slice(None)) -> Fields:
+    def sample(self, path: Path, row: int, frames: range) -> Fields:
         """One row of a file, which is open from now on; it may hold what is not finite. Raises DataError."""
-        return self._layout.sample(self._file(path), row, frames)
+        return self._layout.sample(self._file(path), row, frames, self.strides[path])
 
     def _file(self, path: Path) -> h5py.File | Mapped:
         if self._reader != os.getpid():  # HDF5's handles are no good in a process that was forked

@@ -59,7 +59,7 @@ class StoredTrajectories:
         # As plain numbers: indexing is quicker with them.
         chosen = zip(places, picks.frames[:, 0].tolist(), picks.image.tolist(), windows, strict=True)
         for (path, row), first, image, window in chosen:
-            block = self._samples.sample(path, row, slice(first, first + length))
+            block = self._samples.sample(path, row, range(first, first + length))
             put(block.reshape(shape), image, tuple(self.grid), window)
         return torch.from_numpy(windows.reshape(*windows.shape[:3], *self.grid))
 
