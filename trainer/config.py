@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Ge(0)]
+Weight = Annotated[float, Ge(0)]
 Keep = Literal["device", "host", "disk"]
 
 PARAMETERS = {
@@ -108,6 +109,16 @@ class OptimConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What else is made small, each by its weight, beside the relative error of the predicted fields."""
+
+    spectral: Weight = 0.0
+    """The error of the Fourier amplitudes along space, octave by octave."""
+    conservation: Weight = 0.0
+    """The error of the mean over space; of problems with time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WandbConfig:
     """Weights & Biases, on rank 0."""
 
@@ -173,6 +184,7 @@ class TrainConfig:
     data: Annotated[tuple[DataConfig, ...], MinLen(1)] = (DataConfig(),)
     """What is learned; a job file may give one task without a list."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"

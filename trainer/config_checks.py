@@ -15,6 +15,7 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     checks = [
         *_tasks_checks(config),
         *_batch_checks(config, world_size),
+        *_objective_checks(config),
         *_engine_checks(config, world_size),
         *_model_checks(config),
     ]
@@ -94,6 +95,16 @@ def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[_Check]
             "unroll",
             f"expected less than {at}.frames ({data.frames}), got {config.unroll}",
         ),
+    ]
+
+
+def _objective_checks(config: TrainConfig) -> list[_Check]:
+    return [
+        (
+            config.objective.conservation > 0 and all(data.steady for data in config.data),
+            "objective.conservation",
+            "expected a task with time: a steady problem has nothing to keep",
+        )
     ]
 
 

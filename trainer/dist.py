@@ -40,13 +40,13 @@ class Ranks:
     """gloo, for votes only, so that they never meet the collectives of training."""
 
     def mean(self, *values: Tensor) -> Tensor:
-        """A vector: the mean of each value over all ranks, on the device. Nobody waits for it."""
-        packed = torch.stack(values)
+        """A vector: the mean of each number over all ranks, on the device. Nobody waits for it."""
+        packed = torch.cat([value.reshape(-1) for value in values])
         torch_dist.all_reduce(packed)
         return packed.div_(self.rank.world_size)
 
     def mean_of(self, *values: Tensor) -> list[float]:
-        """The mean of each value over all ranks. Waits for the device."""
+        """The mean of each number over all ranks. Waits for the device."""
         return self.mean(*values).tolist()
 
     def total(self, values: Tensor) -> Tensor:

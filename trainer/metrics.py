@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -30,6 +30,8 @@ class Point:
     step: int
     loss: float
     """Mean over the global batch."""
+    terms: dict[str, float] = field(default_factory=dict)
+    """What the loss is made of, by name, without weights; empty where it is one thing."""
     grad_norm: float
     figures: Figures
 
@@ -38,6 +40,7 @@ class Point:
         groups = {
             "step": self.step,
             "loss": self.loss,
+            "terms": self.terms,
             "grad_norm": self.grad_norm,
             **asdict(self.figures),
         }

@@ -249,7 +249,7 @@ def _spread(
     operator: Operator, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
 ) -> nn.Module:
     """The operator within its objective: with weights, on its device, spread over the ranks."""
-    objective = UnrollLoss(operator)
+    objective = UnrollLoss(operator, config.objective)
     prepare(objective, config)
     model = strategy.wrap(objective, config, device)
     for number, task in enumerate(tasks):

@@ -18,9 +18,10 @@ from trainer.shards import local
 def take_step(
     session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat
 ) -> tuple[Tensor, Tensor]:
-    """(loss on this rank's share, norm of the whole gradient), still on the device. `step` counts from 0."""
-    loss = learn(session, step, micro_batches, heart)
-    return loss, update(session, step, heart)
+    """(loss and terms on this rank's share, norm of the whole gradient), still on the device. `step` counts
+    from 0."""
+    losses = learn(session, step, micro_batches, heart)
+    return losses, update(session, step, heart)
 
 
 def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
@@ -33,13 +34,14 @@ def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Win
 
 
 def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat) -> Tensor:
-    """The loss on this rank's share; the parameters have its gradient, averaged over the ranks."""
+    """(1 + terms,): the loss on this rank's share, and what it is made of (objective.py); the parameters have
+    its gradient, averaged over the ranks."""
     session.optimizer.zero_grad(set_to_none=not session.config.cuda_graphs)
     losses = [
         _learn(session, step, windows, heart, last=number == session.rota.micro_batches)
         for number, windows in enumerate(micro_batches, start=1)
     ]
-    return torch.stack(losses).mean()
+    return torch.stack(losses).mean(dim=0)
 
 
 def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
@@ -64,13 +66,13 @@ def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, l
         torch.compiler.cudagraph_mark_step_begin()
     with session.strategy.passes(session.model, last):
         with session.autocast():
-            loss = session.model(windows)
+            losses: Tensor = session.model(windows)
         heart.beat(step, session.stage(step, "backward"))
         if last and not session.strategy.sharded:
             session.clock.meet()
         # All micro-batches of all ranks are equally large, so the mean of means is the mean over the batch.
-        session.scaler.scale(loss / session.rota.micro_batches).backward()
-    return loss.detach().clone()
+        session.scaler.scale(losses[0] / session.rota.micro_batches).backward()
+    return losses.detach().clone()
 
 
 @torch.no_grad()

@@ -28,16 +28,16 @@ def take_step_that_fits(
     if session.config.out_of_memory != "retry":
         return session, take_step(session, step, micro_batches(session, step, heart), heart)
     while True:
-        loss = _loss_or_short_rank(session, step, heart)
-        if isinstance(loss, Tensor):
+        losses = _losses_or_short_rank(session, step, heart)
+        if isinstance(losses, Tensor):
             break
-        session = with_less(session, loss)
+        session = with_less(session, losses)
         session.write_plan()
     average(session)
-    return session, (loss, update(session, step, heart))
+    return session, (losses, update(session, step, heart))
 
 
-def _loss_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tensor | int:
+def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tensor | int:
     try:
         return attempt(
             session.ranks, lambda _: learn(session, step, micro_batches(session, step, heart), heart)

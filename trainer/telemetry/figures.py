@@ -87,7 +87,8 @@ def _flops_of(session: Session, task: int) -> float:
     """Of one sample of a task, forward and backward."""
     size, space = session.plan.micro_batch, session.rota.orders[task].space
     with torch.device("meta"):
-        objective = UnrollLoss(models.make(session.config.model, session.operator.domains))
+        operator = models.make(session.config.model, session.operator.domains)
+        objective = UnrollLoss(operator, session.config.objective)
         windows = Windows(
             fields=torch.empty(size, space.unroll + 1, space.channels, *space.grid),
             noise=torch.empty(size, space.channels, *space.grid),

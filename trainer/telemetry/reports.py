@@ -11,6 +11,7 @@ import math
 from torch import Tensor
 
 from trainer.metrics import Metrics, Point
+from trainer.objective import terms_of
 from trainer.session import Session
 from trainer.telemetry.figures import Figures, Instruments
 from trainer.telemetry.readings import Reading, Readings
@@ -45,10 +46,14 @@ class Reports:
     def _tell(self, reading: Reading | None) -> None:
         if reading is None:
             return
-        self.loss, grad_norm = reading.values
+        self.loss, *values, grad_norm = reading.values
         if self._metrics:
+            terms = dict(zip(terms_of(self._session.config.objective), values, strict=True))
             figures = self._figures.pop(reading.step)
-            self._metrics.add(Point(step=reading.step, loss=self.loss, grad_norm=grad_norm, figures=figures))
+            point = Point(
+                step=reading.step, loss=self.loss, terms=terms, grad_norm=grad_norm, figures=figures
+            )
+            self._metrics.add(point)
         if not math.isfinite(self.loss):
             raise DivergedError(f"the loss is {self.loss} at step {reading.step}")
         # A training that was interrupted has other reports besides, and must go on as if it had not.
