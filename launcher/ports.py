@@ -123,6 +123,15 @@ class Provider(Protocol):
 
 
 @runtime_checkable
+class Described(Protocol):
+    """A provider that others install and run here."""
+
+    def describe(self) -> str:
+        """What it is, in words. Raises ProviderError, which says what to install or start."""
+        ...
+
+
+@runtime_checkable
 class HasAccount(Protocol):
     """What a provider that costs money can say besides."""
 

@@ -9,15 +9,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.actions.attempts import Attempts
 from launcher.errors import AuthError
-from launcher.experience import experience_of
+from launcher.experience import Experience, experience_of
 from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
+from launcher.job import JobSpec
 from launcher.ledger import SqliteLedger
 from launcher.model import NOTHING, Origin, Run, Wish
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
@@ -168,14 +169,25 @@ def _image_lock(environ: Mapping[str, str]) -> Path:
     return Path(chosen) if chosen else configs_dir() / "image.lock"
 
 
+def _read_lock(environ: Mapping[str, str]) -> object:
+    from launcher.image.lock import read_lock
+
+    return read_lock(_image_lock(environ))
+
+
+def _recall(ledger: Callable[[], Ledger], name: str, spec: JobSpec) -> Experience:
+    return experience_of(ledger().runs(), name, spec)
+
+
 def _made_of(
     name: str, environ: Mapping[str, str], state: Path, ledger: Callable[[], Ledger]
 ) -> tuple[object, ...]:
     """What a provider needs besides a clock."""
     if name == "vast":
-        return _vast_account(environ), state, lambda spec: experience_of(ledger().runs(), name, spec)
+        recall = partial(_recall, ledger, name)
+        return _vast_account(environ), state, recall, partial(_read_lock, environ)
     if name == "docker":
-        return (state, environ)
+        return state, environ, partial(_read_lock, environ)
     return state / "boxes", _python(environ)
 
 

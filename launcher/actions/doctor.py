@@ -12,7 +12,7 @@ from launcher.actions import computer
 from launcher.actions.queries import orphans
 from launcher.errors import AuthError, VastrunError
 from launcher.model import Standing
-from launcher.ports import HasAccount, Ledger, Provider
+from launcher.ports import Described, HasAccount, Ledger, Provider
 from launcher.providers import PROVIDERS
 
 LOW_CREDIT_USD = 1.0
@@ -128,6 +128,12 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
             return
         except VastrunError as error:
             yield _failure(name, error)
+            return
+    if isinstance(provider, Described):
+        try:
+            yield Finding(name=name, health=Health.OK, text=provider.describe())
+        except VastrunError as error:
+            yield _failure(name, error, _of(patient, name))
             return
     if ledger is not None:
         yield _orphans(ledger, provider, name)

@@ -45,7 +45,7 @@ provider_option = click.option(
     envvar="VASTRUN_PROVIDER",
     default=DEFAULT_PROVIDER,
     show_default=True,
-    help="Where to rent: local is this computer.",
+    help="Where to rent: local is this computer, docker a container on it, vast is Vast.ai.",
 )
 
 

@@ -11,6 +11,7 @@ from launcher.hosts import avoided
 from launcher.job import JobSpec
 from launcher.model import Instance, Meter, Offer, Order
 from launcher.ports import Provider
+from launcher.references import Reference
 
 _PAUSE_S = 2.0
 
@@ -18,14 +19,19 @@ _PAUSE_S = 2.0
 def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:
     """Offers that fit the job and its price, best first, on none of the hosts in `avoid`. Costs nothing.
 
-    Raises NoOfferError when there is none, UsageError when the job would spend money without a limit or asks
-    for more machines than a run can have there.
+    Raises NoOfferError when there is none, UsageError when the job would spend money without a limit or on an
+    image that may change, or asks for more machines than a run can have there.
     """
     if spec.nodes > provider.most_nodes:
         most = f"{provider.name} rents at most {provider.most_nodes}"
         raise UsageError(
             f"nodes: the job asks for {spec.nodes} machines; {most}",
             hint="--set nodes=1, or start the supervisors yourself: docs/box.md, Several nodes",
+        )
+    if not provider.free and spec.image and not (spec.image_unpinned or Reference.of(spec.image).is_pinned):
+        raise UsageError(
+            f"image: {spec.image} has no digest: what it names may change, and this run costs money",
+            hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
     fitting = policy.affordable(spec, provider.search(spec))
     if not fitting:
@@ -66,7 +72,12 @@ def rent_anew(trip: Trip) -> Instance:
         tried.add(offer.id)
         meter = Meter(extras=offer.extras)
         trip.save(
-            offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host, rented_at=trip.now(), meter=meter
+            offer=offer,
+            usd_per_hour=offer.usd_per_hour,
+            host=offer.host,
+            image=offer.image or "",
+            rented_at=trip.now(),
+            meter=meter,
         )
         try:
             return trip.tools.provider.rent(_order(trip, offer))
@@ -105,8 +116,9 @@ def _order(trip: Trip, offer: Offer) -> Order:
     return Order(
         offer=offer,
         label=trip.run.label,
-        image=trip.spec.image,
+        image=offer.image,
         disk_gb=trip.spec.resources.disk_gb,
+        memory_gb=trip.spec.resources.memory_gb,
         onstart=trip.tools.packer.lease(),
         env=env,
     )

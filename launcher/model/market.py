@@ -37,7 +37,9 @@ class Offer:
     bid_usd_per_hour: float | None = None
     """What to bid for the GPUs; None: a machine on demand, at its price."""
     image: str | None = None
-    """What fits the machine when the job names no image."""
+    """What would run there: the job's own, or ours that fits; None: it runs no images."""
+    image_whole: bool = False
+    """The image has all that the onboard trainer needs; what another one lacks is installed at boot."""
     cuda: float = 0.0
     """The newest CUDA that its driver supports; 0: not said."""
 
@@ -72,6 +74,8 @@ class Instance:
     disk_gb: float = 0.0
     cuda: float = 0.0
     """Empty or 0 in these five: not said, or not yet known."""
+    image: str = ""
+    """What it runs, by its digest where the provider knows that; empty: it does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,8 @@ class Order:
     label: str
     image: str | None
     disk_gb: float
+    memory_gb: float = 0.0
+    """As much as the job asks for; 0: it does not."""
     onstart: str
     """Text of the script the box runs on every start: the lease."""
     env: Mapping[str, str]

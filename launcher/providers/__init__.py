@@ -10,6 +10,7 @@ from launcher.ports import Provider
 
 PROVIDERS: Mapping[str, str] = {
     "local": "launcher.providers.local:LocalProvider",
+    "docker": "launcher.providers.docker:DockerProvider",
     "vast": "launcher.providers.vast:VastProvider",
 }
 

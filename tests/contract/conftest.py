@@ -9,10 +9,12 @@ import pytest
 
 from launcher.model import Instance
 from launcher.ports import Remote
-from tests.contract.markets import MAKERS, Market
+from tests.contract.markets import MAKERS, MARKED, Market
+
+ALL = [pytest.param(name, marks=getattr(pytest.mark, name)) if name in MARKED else name for name in MAKERS]
 
 
-@pytest.fixture(params=sorted(MAKERS))
+@pytest.fixture(params=ALL)
 def market(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Market]:
     """A provider with nothing rented; nothing is left of it afterwards."""
     market = MAKERS[request.param](tmp_path)

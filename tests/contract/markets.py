@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +16,9 @@ from launcher.providers import provider_class
 from launcher.providers.vast.api import Account
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
+from tests.conftest import BASE_IMAGE
 from tests.contract.over_ssh import OverSsh
-from tests.contract.ready_vast import ReadyVast
+from tests.contract.ready import Ready
 from tests.emulators.machines import Machine
 from tests.emulators.sshd import Sshd
 from tests.emulators.vast import VastEmulator
@@ -99,9 +101,25 @@ def vast(folder: Path) -> Market:
 
     def make() -> Provider:
         account = Account(key=emulator.account_key, server=emulator.url)
-        return ReadyVast(provider_class("vast")(account, folder / "state", clock=FakeClock(time.time())))
+        return Ready(provider_class("vast")(account, folder / "state", clock=FakeClock(time.time())))
 
     return Market(provider=make(), again=make, close=emulator.close)
 
 
-MAKERS: Mapping[str, Callable[[Path], Market]] = {"fake": fake, "local": local, "ssh": ssh, "vast": vast}
+def docker(folder: Path) -> Market:
+    def make() -> Provider:
+        provider = provider_class("docker")(folder / "state", os.environ, clock=RealClock())
+        return Ready(provider, image=BASE_IMAGE)
+
+    return Market(provider=make(), again=make)
+
+
+MAKERS: Mapping[str, Callable[[Path], Market]] = {
+    "fake": fake,
+    "local": local,
+    "ssh": ssh,
+    "docker": docker,
+    "vast": vast,
+}
+MARKED = ("docker",)
+"""Those that not every computer can try: they carry a marker of their name."""

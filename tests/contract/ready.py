@@ -1,10 +1,11 @@
-"""The provider `vast` on an emulated market, whose machines are up when they are rented."""
+"""A provider whose machines are up when they are rented."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from launcher.errors import UnreachableError
 from launcher.job import JobSpec
@@ -14,21 +15,19 @@ from launcher.ports import Provider, Remote
 _UP_S = 30.0
 
 
-class ReadyVast:
+class Ready:
     """Everything but `rent` is the provider's own; that waits for the lease, as a launcher does."""
 
-    name = "vast"
-    free = False
-    most_nodes = 1
-
-    def __init__(self, vast: Provider) -> None:
-        self._vast = vast
+    def __init__(self, provider: Provider, image: str | None = None) -> None:
+        """`image`: of a job that names none."""
+        self._provider, self._image = provider, image
+        self.name, self.free, self.most_nodes = provider.name, provider.free, provider.most_nodes
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        return self._vast.search(spec)
+        return self._provider.search(replace(spec, image=spec.image or self._image))
 
     def rent(self, order: Order) -> Instance:
-        rented = self._vast.rent(order)
+        rented = self._provider.rent(order)
         deadline = time.monotonic() + _UP_S
         while not self._is_armed(rented):
             assert time.monotonic() < deadline, "the machine is not up"
@@ -36,13 +35,13 @@ class ReadyVast:
         return next(found for found in self.instances() if found.id == rented.id)
 
     def instances(self) -> Sequence[Instance]:
-        return self._vast.instances()
+        return self._provider.instances()
 
     def connect(self, instance: Instance) -> Remote:
-        return self._vast.connect(instance)
+        return self._provider.connect(instance)
 
     def destroy(self, instance_id: str) -> None:
-        self._vast.destroy(instance_id)
+        self._provider.destroy(instance_id)
 
     def _is_armed(self, instance: Instance) -> bool:
         with suppress(UnreachableError):

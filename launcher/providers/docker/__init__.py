@@ -1,0 +1,158 @@
+"""The provider `docker`: an instance is a container, here or on the computer that DOCKER_HOST names."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.image.lock import Lock, shipped_lock
+from launcher.job import JobSpec
+from launcher.model import LABEL_PREFIX, Instance, Offer, Order
+from launcher.ports import Clock, Remote
+from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, Box, config_of, limits_of
+from launcher.providers.docker.ends import ENDED, end_error
+from launcher.providers.docker.engine import Engine
+from launcher.providers.docker.images import image_for
+from launcher.providers.docker.offers import hardware_of, offer_for
+from launcher.providers.docker.owner import owner_of
+from launcher.providers.docker.rows import Container
+from launcher.providers.identity import LoggedKeys
+from launcher.providers.onstart import BOX
+from launcher.ssh.connection import Login
+from launcher.ssh.hosts import KnownHosts
+from launcher.ssh.keys import KeyRing
+from launcher.ssh.noise import Noise
+from launcher.ssh.remote import SshRemote
+
+_NAME = re.compile(rf"({LABEL_PREFIX}[\w.-]+)\.[0-9a-f]{{4}}", re.ASCII)
+
+
+class DockerProvider:
+    """Containers of one daemon, for one ledger. `Provider` says what each verb promises."""
+
+    name = "docker"
+    free = True
+    most_nodes = 1
+
+    def __init__(
+        self,
+        state: Path,
+        environ: Mapping[str, str],
+        lock: Callable[[], Lock] = shipped_lock,
+        *,
+        clock: Clock,
+    ) -> None:
+        """`state`: the folder of the ledger whose containers these are. `lock`: the images of ours."""
+        self._state = state
+        self._lock = lock
+        self._engine = Engine(environ)
+        self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
+        self._keys = KeyRing(state / "keys")
+        self._logged = LoggedKeys(self._engine.log, clock)
+        self._noise: defaultdict[str, Noise] = defaultdict(Noise)
+        """Of each run, however often it was connected to."""
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        """One offer: the daemon's computer. Raises NoOfferError, which says all that it lacks."""
+        station, remote = self._engine.station(), bool(self._engine.host)
+        hardware = hardware_of(station, spec.resources, remote=remote, visible=self._visible_gpus)
+        image = image_for(spec, hardware, self._engine, self._lock())
+        return [offer_for(spec, station, hardware, image)]
+
+    def rent(self, order: Order) -> Instance:
+        """A container that was started. It carries its labels from the moment it exists."""
+        box = Box(
+            name=f"{order.label}.{secrets.token_hex(2)}",
+            order=order,
+            public_key=self._keys.pair(_run_of(order.label)).public,
+            owner=owner_of(self._state),
+            shm_gb=(order.memory_gb or self._engine.station().memory_gb) / 2,
+            published_at=ANYWHERE if self._engine.host else HERE,
+        )
+        self._engine.create(box.name, config_of(box), limits_of(box))
+        self._engine.start(box.name)
+        return next(found for found in self.instances() if found.id == box.name)
+
+    def instances(self) -> Sequence[Instance]:
+        """Every container that a launcher of this ledger made, whatever became of it."""
+        owned = self._engine.containers(f"{OWNER}={owner_of(self._state)}")
+        return [_instance(container) for container in owned]
+
+    def connect(self, instance: Instance) -> Remote:
+        """A shell in the container. One that was made and never started is started."""
+        container = self._found(instance.id)
+        if container is not None and container.state == "created":
+            self._engine.start(container.name)
+            container = self._found(instance.id)
+        if container is None:
+            raise GoneError(f"there is no container {instance.id}")
+        if container.state in ENDED:
+            raise end_error(container, self._last_words(container))
+        if container.state != "running":
+            raise UnreachableError(f"container {container.name} is {container.state}")
+        if container.ssh_port is None:
+            raise UnreachableError(f"container {container.name} is on no network")
+        return self._shell(container, container.ssh_port)
+
+    def destroy(self, instance_id: str) -> None:
+        """The container and its volumes are removed. The key that opened it is forgotten."""
+        container = self._found(instance_id)
+        if container is not None:
+            self._engine.remove(container.name)
+            self._keys.forget(_run_of(container.labels[LABEL]))
+
+    def describe(self) -> str:
+        """Which Docker it is, and what its containers have."""
+        station = self._engine.station()
+        gpus = "GPUs" if station.gives_gpus else "no GPUs"
+        return (
+            f"Docker {station.version} on {station.name}: {station.cores} cores, "
+            f"{station.memory_gb:.0f} GB memory, {gpus}"
+        )
+
+    def _found(self, name: str) -> Container | None:
+        """One of ours. Docker would take other words for a container, too."""
+        container = self._engine.container(name) if _NAME.fullmatch(name) else None
+        ours = container is not None and container.labels.get(OWNER) == owner_of(self._state)
+        return container if ours else None
+
+    def _last_words(self, container: Container) -> str:
+        """Its log; nothing where that cannot be read: why it ended counts for more."""
+        with suppress(ProviderError):
+            return self._engine.log(container.name)
+        return ""
+
+    def _shell(self, container: Container, port: int) -> Remote:
+        run_id = _run_of(container.labels[LABEL])
+        known = self._keys.known_hosts(run_id, container.name)
+        login = Login(
+            addresses=[(self._engine.host or HERE, port)],
+            key=self._keys.pair(run_id),
+            hosts=KnownHosts(known, vouch=lambda: self._logged.of(container.name)),
+        )
+        return SshRemote(
+            login,
+            root=BOX,
+            env={},
+            is_gone=lambda: self._found(container.name) is None,
+            noise=self._noise[run_id],
+        )
+
+
+def _instance(container: Container) -> Instance:
+    return Instance(
+        id=container.name,
+        label=container.labels[LABEL],
+        state=container.state,
+        usd_per_hour=0.0,
+        rented_at=container.created_at,
+    )
+
+
+def _run_of(label: str) -> str:
+    return label.removeprefix(LABEL_PREFIX)

@@ -1,0 +1,99 @@
+"""What the daemon's refusals and its silence mean: one table from its words to our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from launcher.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from launcher.model import Cause
+
+if TYPE_CHECKING:
+    from docker.errors import APIError
+
+_TOOLKIT = "install the NVIDIA Container Toolkit; `docker run --gpus all IMAGE nvidia-smi` must work"
+_REFUSALS = (
+    # it says                             cause             what to try
+    ("No such image", Cause.USER_ERROR, "docker pull IMAGE, or vastrun image build"),
+    ("executable file not found", Cause.USER_ERROR, "check image: a box needs bash"),
+    ("exec format error", Cause.USER_ERROR, "check image: it is made for another kind of processor"),
+    ("could not select device driver", Cause.HOST, _TOOLKIT),
+    ("nvidia-container-cli", Cause.HOST, _TOOLKIT),
+    ("no space left on device", Cause.DISK, "docker system prune"),
+)
+
+
+def sdk() -> ModuleType:
+    """The package `docker`. Raises ProviderError where it is not installed."""
+    try:
+        import docker
+    except ImportError as error:
+        fix = "pip install 'vastrun[docker]'"
+        raise ProviderError("Python's package `docker` is not installed", hint=fix) from error
+    module: ModuleType = docker
+    return module
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """Around a question. Raises GoneError when it is about nothing, UnreachableError without an answer."""
+    errors = sdk().errors
+    try:
+        yield
+    except errors.NotFound as error:
+        raise GoneError(f"Docker says: {_said(error)}") from error
+    except errors.APIError as error:
+        if error.is_server_error():
+            raise _silent(_said(error)) from error
+        raise ProviderError(f"Docker refused: {_said(error)}") from error
+    except (OSError, errors.DockerException) as error:
+        raise _silent(_reason(error)) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise _silent(f"what it says makes no sense ({error!r})") from error
+
+
+@contextmanager
+def ordering() -> Iterator[None]:
+    """Around an order. Raises ProviderError when it is refused, UncertainError when it is not answered."""
+    errors = sdk().errors
+    try:
+        yield
+    except errors.APIError as error:
+        raise _refusal(_said(error)) from error
+    except (OSError, errors.DockerException) as error:
+        raise UncertainError(f"Docker did not answer: {_reason(error)}") from error
+
+
+def _refusal(said: str) -> ProviderError:
+    error = ProviderError(f"Docker refused: {said}")
+    for words, cause, hint in _REFUSALS:
+        if words.lower() in said.lower():
+            error.cause, error.hint = cause, hint
+            break
+    return error
+
+
+def _silent(why: str) -> UnreachableError:
+    """The daemon cannot be asked: what it would have said is not known."""
+    hint = "start the Docker daemon, or say where it is: export DOCKER_HOST=…"
+    if "permission denied" in why.lower():
+        hint = "this user may not use Docker: sudo usermod -aG docker $USER, then log in again"
+    error = UnreachableError(f"Docker does not answer: {why}", hint=hint)
+    error.cause = Cause.PROVIDER
+    return error
+
+
+def _said(error: APIError) -> str:
+    return " ".join(str(error.explanation or error).split())[-300:]
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, below all that libraries made of it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return " ".join(str(error).split())[-200:]

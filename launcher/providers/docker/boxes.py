@@ -1,0 +1,86 @@
+"""A box as a container: what the daemon is asked for, so that it starts as Vast starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import NoOfferError
+from launcher.model import Order
+from launcher.providers.docker.rows import SSH_PORT
+from launcher.providers.onstart import onstart_text
+
+LABEL, PROVIDER, OWNER = "io.vastrun.label", "io.vastrun.provider", "io.vastrun.owner"
+CPU_ONLY = "cpu"
+"""The id of an offer without GPUs; any other is the list of those that the container gets."""
+HERE, ANYWHERE = "127.0.0.1", "0.0.0.0"
+"""Where a box can be reached from: the daemon's computer alone, or any other."""
+_INIT = Path(__file__).with_name("init.sh")
+_BEGIN = 'printf %s "$1" >/.launch && printf %s "$2" >~/onstart.sh && exec bash /.launch'
+"""Scripts that are written down show their names, and not their texts, among the processes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """A container to be made."""
+
+    name: str
+    order: Order
+    public_key: str
+    """Of the run; it is let in."""
+    owner: str
+    shm_gb: float
+    """How much shared memory there may be: ranks and loaders exchange data there, and Docker gives 64 MB."""
+    published_at: str
+    """HERE or ANYWHERE."""
+
+
+def config_of(box: Box) -> dict[str, Any]:
+    """What runs in the container. Holds no secret."""
+    order = box.order
+    image = order.image or order.offer.image
+    if image is None:
+        raise NoOfferError("the offer has no image", hint="image: in the job file")
+    injected = {
+        "CONTAINER_ID": box.name,
+        "CONTAINER_LABEL": order.label,
+        "GPU_COUNT": str(order.offer.gpus),
+        "SSH_PUBLIC_KEY": box.public_key,
+        "HOME": "/root",
+    }
+    return {
+        "image": image,
+        "entrypoint": ["bash", "-c", _BEGIN, "begin"],
+        "command": [_INIT.read_text(encoding="utf-8"), onstart_text(order.onstart)],
+        "user": "root",
+        "environment": {**order.env, **injected},
+        "labels": labels_of(order.label, box.owner),
+        "ports": [SSH_PORT],
+    }
+
+
+def limits_of(box: Box) -> dict[str, Any]:
+    """What the container may use, and how it is reached."""
+    order = box.order
+    limits: dict[str, Any] = {
+        "port_bindings": {SSH_PORT: (box.published_at,)},
+        "shm_size": _bytes(box.shm_gb),
+    }
+    if order.memory_gb:
+        # The same with swap: a box that needs more is killed here as it would be elsewhere.
+        limits |= {"mem_limit": _bytes(order.memory_gb), "memswap_limit": _bytes(order.memory_gb)}
+    if order.offer.id != CPU_ONLY:
+        gpus = {"device_ids": order.offer.id.split(","), "capabilities": [["gpu"]]}
+        limits |= {"device_requests": [gpus]}
+    return limits
+
+
+def labels_of(label: str, owner: str) -> Mapping[str, str]:
+    """How a container of ours is known."""
+    return {LABEL: label, PROVIDER: "docker", OWNER: owner}
+
+
+def _bytes(gb: float) -> int:
+    return int(gb * 1e9)

@@ -1,0 +1,101 @@
+"""The Docker daemon: what is asked and ordered of it, in our own nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from launcher.errors import GoneError, ProviderError
+from launcher.providers.docker.answers import asking, ordering, sdk
+from launcher.providers.docker.rows import Container, Station
+
+if TYPE_CHECKING:
+    from docker import APIClient, DockerClient
+
+_TIMEOUT_S = 60.0
+"""For one answer: the first start from a large image takes long."""
+_LOG_LINES = 1000
+
+
+class Engine:
+    """The daemon that `DOCKER_HOST` names, or this computer's.
+
+    Questions raise UnreachableError while it does not answer. Orders raise ProviderError when they are
+    refused, UncertainError when nobody knows what became of them.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = dict(environ)
+        self.host = _host(environ.get("DOCKER_HOST", ""))
+        """The other computer that it runs on; empty: it is this one."""
+
+    def station(self) -> Station:
+        """What it runs on."""
+        with asking():
+            return Station.of(self._api.info())
+
+    def has_image(self, name: str) -> bool:
+        """Whether a container can be made of this image at once."""
+        with suppress(GoneError), asking():
+            self.client.images.get(name)
+            return True
+        return False
+
+    def containers(self, label: str) -> list[Container]:
+        """Those with this label, whatever their state."""
+        with asking():
+            rows = self._api.containers(all=True, filters={"label": [label]})
+            return [Container.listed(row) for row in rows]
+
+    def container(self, name: str) -> Container | None:
+        """The container of that name, seen from near; None where there is none."""
+        with suppress(GoneError), asking():
+            return Container.inspected(self._api.inspect_container(name))
+        return None
+
+    def log(self, name: str) -> str:
+        """What the container printed last. Raises GoneError, too."""
+        with asking():
+            printed: bytes = self._api.logs(name, tail=_LOG_LINES)
+            return printed.decode("utf-8", "replace")
+
+    def create(self, name: str, config: Mapping[str, Any], limits: Mapping[str, Any]) -> None:
+        """There is a container of that name. `config` and `limits`: as the SDK names them."""
+        with ordering():
+            host_config = self._api.create_host_config(**limits)
+            self._api.create_container(name=name, host_config=host_config, **config)
+
+    def start(self, name: str) -> None:
+        """The container runs."""
+        with ordering():
+            self._api.start(name)
+
+    def remove(self, name: str) -> None:
+        """The container and its volumes are gone, or are being removed already."""
+        try:
+            with asking():
+                self._api.remove_container(name, v=True, force=True)
+        except GoneError:
+            return
+        except ProviderError as error:
+            if "already in progress" not in str(error):
+                raise
+
+    @cached_property
+    def client(self) -> DockerClient:
+        """The SDK's own. Raises its errors."""
+        settings = sdk().utils.kwargs_from_env(environment=self._environ)
+        client: DockerClient = sdk().DockerClient(timeout=_TIMEOUT_S, **settings)
+        return client
+
+    @property
+    def _api(self) -> APIClient:
+        return self.client.api
+
+
+def _host(address: str) -> str:
+    url = urlsplit(address)
+    return (url.hostname or "") if url.scheme in ("tcp", "http", "https", "ssh") else ""

@@ -1,0 +1,61 @@
+"""What the daemon's computer has to offer to a job, and what it lacks."""
+
+from __future__ import annotations
+
+import shutil
+
+from launcher.errors import NoOfferError
+from launcher.job import JobSpec, Resources
+from launcher.model import Offer
+from launcher.providers.docker.boxes import CPU_ONLY
+from launcher.providers.docker.rows import Station
+from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, gpus_here, shortfall
+
+
+def hardware_of(station: Station, wanted: Resources, *, remote: bool, visible: str | None) -> Hardware:
+    """What a container could have there. `visible`: the GPUs that may be used, where the daemon is here.
+
+    A remote daemon tells neither which GPUs it has nor its free disk. Both are taken to be as wanted, but for
+    limits on the kind of GPU; the box looks for itself before it trains.
+    """
+    if remote:
+        unknown = [Gpu(uuid=str(index), name="", memory_gb=0.0) for index in range(wanted.gpus)]
+        gpus, cuda = tuple(unknown) if station.gives_gpus else (), 0.0
+        disk_gb = wanted.disk_gb
+    else:
+        gpus, cuda = gpus_here(visible)
+        disk_gb = _free_gb(station.folder) or wanted.disk_gb
+    return Hardware(cores=station.cores, memory_gb=station.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda)
+
+
+def offer_for(spec: JobSpec, station: Station, hardware: Hardware, image: str) -> Offer:
+    """The computer, as the job would use it. Raises NoOfferError, which says all that it lacks."""
+    wanted = spec.resources
+    lacking = shortfall(hardware, wanted)
+    if lacking:
+        raise NoOfferError(
+            f"{station.name} does not fit the job: " + "; ".join(lacking), hint="relax resources:"
+        )
+    gpus = fitting_gpus(hardware, wanted)[: wanted.gpus]
+    kind = (gpus[0].name or None) if gpus else None
+    devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""
+    return Offer(
+        id=",".join(gpu.uuid for gpu in gpus) or CPU_ONLY,
+        host=station.name,
+        gpu_name=kind,
+        gpus=len(gpus),
+        gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
+        disk_gb=hardware.disk_gb,
+        usd_per_hour=0.0,
+        description=f"{station.name}: {devices}{station.cores} cores, {station.memory_gb:.0f} GB memory",
+        image=image,
+        cuda=hardware.cuda,
+    )
+
+
+def _free_gb(folder: str) -> float | None:
+    """None: Docker's disk cannot be looked at, as where it has a virtual machine of its own."""
+    try:
+        return shutil.disk_usage(folder).free / 1e9
+    except OSError:
+        return None

@@ -1,0 +1,76 @@
+"""What Docker says of containers and of its computer, as nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SSH_PORT = 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """One container."""
+
+    name: str
+    labels: Mapping[str, str]
+    state: str
+    """`created`, `running`, `paused`, `restarting`, `removing`, `exited` or `dead`."""
+    created_at: float = 0.0
+    """Epoch seconds, as a list has it."""
+    exit_code: int = 0
+    out_of_memory: bool = False
+    """The kernel killed something in it for memory."""
+    ssh_port: int | None = None
+    """On the daemon's computer; None: there is no way in."""
+
+    @classmethod
+    def listed(cls, row: Mapping[str, Any]) -> Container:
+        """As a list has it: nothing is known of its end or its ports."""
+        return cls(
+            name=(row["Names"] or [row["Id"]])[0].removeprefix("/"),
+            labels=row["Labels"] or {},
+            state=row["State"],
+            created_at=float(row["Created"]),
+        )
+
+    @classmethod
+    def inspected(cls, row: Mapping[str, Any]) -> Container:
+        """As it is seen from near."""
+        state, published = row["State"], row["NetworkSettings"]["Ports"] or {}
+        ports = [int(port["HostPort"]) for port in published.get(f"{SSH_PORT}/tcp") or () if port["HostPort"]]
+        return cls(
+            name=row["Name"].removeprefix("/"),
+            labels=row["Config"]["Labels"] or {},
+            state=state["Status"],
+            exit_code=state["ExitCode"],
+            out_of_memory=state["OOMKilled"],
+            ssh_port=next(iter(ports), None),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Station:
+    """The computer that containers run on."""
+
+    name: str
+    version: str
+    """Of Docker."""
+    cores: int
+    memory_gb: float
+    folder: str
+    """Where the daemon keeps containers, on that computer."""
+    gives_gpus: bool
+    """To containers, as far as it says."""
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> Station:
+        return cls(
+            name=info["Name"],
+            version=info["ServerVersion"],
+            cores=info["NCPU"],
+            memory_gb=info["MemTotal"] / 1e9,
+            folder=info["DockerRootDir"],
+            gives_gpus="nvidia" in (info.get("Runtimes") or ()),
+        )
