@@ -117,6 +117,8 @@ class JobSpec:
     resources: Resources = field(default_factory=Resources)
     limits: Limits = field(default_factory=Limits)
     image: str | None = None
+    image_unpinned: bool = False
+    """Rent with an image that has no digest."""
     code: Code | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[Secret, ...] = ()

@@ -37,6 +37,8 @@ DESTROY_TRIES = 10
 RENT_TRIES = 5
 DOWN_GB = 6.0
 """An image with torch, compressed, and what set-up and data usually add."""
+_SETUP_GB = 2.0
+"""That addition."""
 UP_GB = 2.0
 """Checkpoints and outputs that come home."""
 _MOST_RESERVED = 0.2
@@ -60,6 +62,11 @@ def cost_of(run: Run, now: float) -> Cost:
         storage_usd=rented_seconds(run, now) / 3600 * storage_usd_per_hour,
         traffic_usd=traffic_usd(run.meter),
     )
+
+
+def down_gb(image_gb: float | None) -> float:
+    """What a machine fetches before it trains; `image_gb` is None where it is not known."""
+    return DOWN_GB if image_gb is None else image_gb + _SETUP_GB
 
 
 def traffic_usd(meter: Meter) -> float:

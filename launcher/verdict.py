@@ -32,6 +32,7 @@ CAUSE_OF_REASON: Mapping[str, Cause] = {
 CAUSE_OF_STEP: Mapping[str, Cause] = {
     "10-check-gpu": Cause.HOST,
     "20-check-comm": Cause.HOST,
+    "25-packages": Cause.HOST,
     "30-unpack": Cause.SETUP,
     "40-data": Cause.DATA,
     "45-fetch": Cause.DATA,

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from launcher.addresses import address_of
 from launcher.config.source import KeyPath
 from launcher.job import JobSpec
+from launcher.references import Reference
 from trainer.config_checks import faults_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -111,11 +112,17 @@ def _machine(spec: JobSpec) -> Iterator[Clash]:
         for key in ("gpu_names", "gpu_memory_gb", "cuda"):
             if getattr(resources, key):
                 yield Clash(("resources", key), "asks for a GPU, but resources.gpus is 0", (gpus,))
-    if spec.image is not None and not re.fullmatch(r"[a-z0-9][^\s]*", spec.image):
-        yield Clash(("image",), f"expected an image such as pytorch/pytorch:latest, got {spec.image!r}")
+    yield from _image(spec)
     for i, region in enumerate(resources.regions):
         if not (region.isascii() and region.isalpha()):
             yield Clash(("resources", "regions", i), f"expected a country code such as US, got {region!r}")
+
+
+def _image(spec: JobSpec) -> Iterator[Clash]:
+    try:
+        Reference.of(spec.image or "any")
+    except ValueError as error:
+        yield Clash(("image",), str(error))
 
 
 def _secrets(spec: JobSpec) -> Iterator[Clash]:

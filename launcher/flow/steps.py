@@ -52,6 +52,7 @@ def rent(trip: Trip) -> End:
         instance_id=machine.id,
         usd_per_hour=machine.usd_per_hour,
         host=machine.host or trip.run.host,
+        image=machine.image or trip.run.image,
         rented_at=policy.rented_at(trip.run, machine, trip.now()),
         meter=Meter(extras=machine.extras),
     )

@@ -80,12 +80,21 @@ class Lock:
 
     images: Mapping[str, LockedImage]
 
-    def fitting(self, machine: Capability, *, gpus: int) -> tuple[str, LockedImage] | None:
-        """The first variant that runs there; None where none does. Without GPUs, one for the CPU if it can."""
-        on_gpus = [item for item in self.images.items() if item[1].cuda is not None]
-        on_cpu = [item for item in self.images.items() if item[1].cuda is None]
+    def fitting(self, machine: Capability, *, gpus: int) -> LockedImage | None:
+        """The first that runs there; None where none does. Without GPUs, one for the CPU comes before."""
+        on_gpus = [image for image in self.images.values() if image.cuda is not None]
+        on_cpu = [image for image in self.images.values() if image.cuda is None]
         candidates = on_gpus if gpus else [*on_cpu, *on_gpus]
-        return next(((name, image) for name, image in candidates if not image.misfit(machine)), None)
+        return next((image for image in candidates if not image.misfit(machine)), None)
+
+    @property
+    def needs(self) -> str:
+        """What a machine must have for one of them, in words."""
+        found = [(image.driver_cuda, image.blackwell) for image in self.images.values() if image.cuda]
+        least = min((cuda for cuda, _ in found), default=0.0)
+        on_blackwell = min((cuda for cuda, blackwell in found if blackwell), default=least)
+        special = f", or {on_blackwell:.1f} on Blackwell" if on_blackwell > least else ""
+        return f"CUDA {least:.1f}{special}"
 
     def with_image(self, variant: str, image: LockedImage) -> Lock:
         """The lock with that image as the variant's."""

@@ -84,7 +84,11 @@ def _speeds(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN steps_per_s REAL")
 
 
-MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter, _speeds)
+def _image(db: sqlite3.Connection) -> None:
+    db.execute("ALTER TABLE runs ADD COLUMN image TEXT NOT NULL DEFAULT ''")
+
+
+MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter, _speeds, _image)
 
 
 def schema_of(db: sqlite3.Connection) -> int:

@@ -96,6 +96,8 @@ class Run:
     destroy_tries: int = 0
     step: int = 0
     steps: int = 0
+    image: str = ""
+    """What its machine runs, by its digest where that is known."""
     boot_s: float | None = None
     """From rent to the armed lease; None: it was not seen."""
     steps_per_s: float | None = None

@@ -36,7 +36,7 @@ def _request(plan: Plan) -> str:
             ("provider", plan.provider),
             ("machine", plan_line(plan)),
             ("lease", _lease(plan.lease)),
-            ("image", spec.image or ""),
+            ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("ranks", str(spec.world_size)),
             ("trains", _program(spec)),
@@ -46,6 +46,22 @@ def _request(plan: Plan) -> str:
             ("restarts", _tries((spec.restarts or {}).items())),
         ]
     )
+
+
+def _image(spec: JobSpec, offer: Offer) -> str:
+    """Which, who chose it, and what is done about what it lacks."""
+    if offer.image is None:
+        return ""
+    if spec.image is not None:
+        chosen = (
+            "the job's own" if not spec.image_unpinned else "the job's own; what its name means may change"
+        )
+    else:
+        chosen = "ours that fits this machine"
+    lacking = (
+        "brings all it needs" if offer.image_whole else "what the trainer lacks there is installed at boot"
+    )
+    return f"{offer.image}\n{chosen}; {lacking}"
 
 
 def _tries(by_cause: Iterable[tuple[str, int]]) -> str:

@@ -46,6 +46,7 @@ def run_text(detail: RunDetail, now: float) -> str:
                 ("step", progress_of(run) if detail.sighting is None else _seen(detail.sighting)),
                 ("cost", _cost(row)),
                 ("machine", _machine(run)),
+                ("image", run.image),
                 ("box", _box(detail.sighting, now) or detail.note),
                 ("driver", _driver(row)),
                 ("parent", run.parent or ""),

@@ -103,7 +103,7 @@ def test_a_bundle_holds_the_scripts_the_trainer_and_the_job() -> None:
         files
     )
     assert {name.split("/")[0] for name in files} == {"job.json", "onstart", "pkg"}
-    assert all(name.endswith((".py", ".sh", ".json")) for name in files)
+    assert all(name.endswith((".py", ".sh", ".json", "requirements.txt")) for name in files)
 
 
 def test_the_scripts_may_be_executed_however_they_were_installed() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.errors import GoneError, ProviderError, UnreachableError
 from launcher.experience import Experience
+from launcher.image.lock import Lock, shipped_lock
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order, Standing
 from launcher.ports import Clock, Remote
@@ -42,9 +43,20 @@ class VastProvider:
     free = False
     most_nodes = 1
 
-    def __init__(self, account: Account, state: Path, recall: Recall = _nothing, *, clock: Clock) -> None:
-        """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown."""
+    def __init__(
+        self,
+        account: Account,
+        state: Path,
+        recall: Recall = _nothing,
+        lock: Callable[[], Lock] = shipped_lock,
+        *,
+        clock: Clock,
+    ) -> None:
+        """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.
+        `lock`: the images to choose from.
+        """
         self._recall = recall
+        self._lock = lock
         self._clock = clock
         self._api = VastApi(account, Limiter(state / "vast-calls.json", clock), clock)
         self._keys = KeyRing(state / "keys")
@@ -59,11 +71,11 @@ class VastProvider:
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
-        return market.fitting(self._api, spec, self._recall(spec), self._clock.now())
+        return market.fitting(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
 
     def survey(self, spec: JobSpec) -> Survey:
         """The market as the job sees it: what each limit removes, and what the rest would cost."""
-        return market.survey(self._api, spec, self._recall(spec), self._clock.now())
+        return market.survey(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
 
     def rent(self, order: Order) -> Instance:
         """A machine, to be checked against its offer. Asks once."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher import policy
+from launcher.image.lock import Lock
 from launcher.job import JobSpec
 from launcher.providers.vast.images import image_for
 from launcher.providers.vast.offers import START_S, offer_of
@@ -44,10 +45,10 @@ class Funnel:
         return f"{line}; relax {' or '.join(gains)}" if gains else line
 
 
-def funnel(rows: Sequence[Any], spec: JobSpec, now: float) -> Funnel:
+def funnel(rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float) -> Funnel:
     """What is left of the rows, and what each hurdle took."""
     read = [row for row in map(OfferRow.of, rows) if row is not None]
-    hurdles = tuple(_hurdles(spec, now))
+    hurdles = tuple(_hurdles(spec, lock, now))
     failed = [[hurdle for hurdle in hurdles if not hurdle.passes(row)] for row in read]
     left = tuple(row for row, faults in zip(read, failed, strict=True) if not faults)
     first = Counter(faults[0] for faults in failed if faults)
@@ -61,13 +62,13 @@ def funnel(rows: Sequence[Any], spec: JobSpec, now: float) -> Funnel:
     )
 
 
-def _hurdles(spec: JobSpec, now: float) -> Iterator[Hurdle]:
-    yield from _machine(spec)
+def _hurdles(spec: JobSpec, lock: Lock, now: float) -> Iterator[Hurdle]:
+    yield from _machine(spec, lock)
     yield from _place(spec)
-    yield from _terms(spec, now)
+    yield from _terms(spec, lock, now)
 
 
-def _machine(spec: JobSpec) -> Iterator[Hurdle]:
+def _machine(spec: JobSpec, lock: Lock) -> Iterator[Hurdle]:
     wanted, gpus = spec.resources, max(1, spec.resources.gpus)
     names = wanted.gpu_names
     yield Hurdle("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
@@ -77,8 +78,8 @@ def _machine(spec: JobSpec) -> Iterator[Hurdle]:
     yield Hurdle("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
     yield Hurdle("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
     yield Hurdle("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
-    ours = "ours need CUDA 12.6, or 13.0 on Blackwell"
-    yield Hurdle("image", ours, lambda row: bool(spec.image or image_for(row)))
+    needs = f"ours need {lock.needs}"
+    yield Hurdle("image", needs, lambda row: bool(spec.image or image_for(row, spec, lock)))
 
 
 def _place(spec: JobSpec) -> Iterator[Hurdle]:
@@ -90,16 +91,16 @@ def _place(spec: JobSpec) -> Iterator[Hurdle]:
     yield Hurdle("verification", "verified and free", lambda row: row.verified and row.rentable)
 
 
-def _terms(spec: JobSpec, now: float) -> Iterator[Hurdle]:
+def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[Hurdle]:
     cap = spec.limits.usd_per_hour
 
     def lasts(row: OfferRow) -> bool:
-        offer = offer_of(row, spec)
+        offer = offer_of(row, spec, lock)
         life_s = policy.lease_of(spec, offer).life_s if offer else 0.0
         return row.end_date >= now + life_s + START_S
 
     text = "no bid is possible" if cap is None else f"${cap:g}"
-    yield Hurdle("usd_per_hour", text, lambda row: offer_of(row, spec) is not None)
+    yield Hurdle("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)
     yield Hurdle("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
 
 

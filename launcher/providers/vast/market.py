@@ -7,6 +7,7 @@ from typing import Any
 
 from launcher.errors import NoOfferError
 from launcher.experience import Experience
+from launcher.image.lock import Lock
 from launcher.job import JobSpec
 from launcher.model import Offer
 from launcher.providers.vast.api import VastApi
@@ -22,29 +23,29 @@ _PAGE = 64
 _PAGES = 4
 
 
-def fitting(api: VastApi, spec: JobSpec, known: Experience, now: float) -> list[Offer]:
+def fitting(api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: float) -> list[Offer]:
     """Offers that pass every hard limit, the cheapest to finish first.
 
     Raises NoOfferError, which says what each limit removed.
     """
     rows = _search(api, spec, query(spec), _order(spec))
-    found = _offers(ranked(funnel(rows, spec, now).left, spec, known), spec)
+    found = _offers(ranked(funnel(rows, spec, lock, now).left, spec, lock, known), spec, lock)
     if found:
         return found
     # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.
-    seen = funnel(_market(api, spec), spec, now)
-    found = _offers(ranked(seen.left, spec, known), spec)
+    seen = funnel(_market(api, spec), spec, lock, now)
+    found = _offers(ranked(seen.left, spec, lock, known), spec, lock)
     if found:
         return found
     relax = " or ".join(hurdle.name for hurdle, _ in seen.relaxed[:2]) or "resources:"
     raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
 
 
-def survey(api: VastApi, spec: JobSpec, known: Experience, now: float) -> Survey:
+def survey(api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: float) -> Survey:
     """What the job's limits leave of the market, and what each offer would cost to finish."""
     best = _search(api, spec, query(spec), _order(spec))
     rows = {row.get("id"): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
-    seen = funnel(list(rows.values()), spec, now)
+    seen = funnel(list(rows.values()), spec, lock, now)
     return Survey(
         offers=seen.offers,
         unreadable=seen.unreadable,
@@ -52,8 +53,8 @@ def survey(api: VastApi, spec: JobSpec, known: Experience, now: float) -> Survey
         relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
         quotes=tuple(
             Quote(offer=offer, terms=estimate.terms)
-            for estimate in ranked(seen.left, spec, known)
-            if (offer := offer_of(estimate.row, spec)) is not None
+            for estimate in ranked(seen.left, spec, lock, known)
+            if (offer := offer_of(estimate.row, spec, lock)) is not None
         ),
     )
 
@@ -65,8 +66,8 @@ def _market(api: VastApi, spec: JobSpec) -> list[Any]:
     return rows if rows or not names else _cheapest(api, spec, {})
 
 
-def _offers(estimates: Iterable[Estimate], spec: JobSpec) -> list[Offer]:
-    offers = (offer_of(estimate.row, spec) for estimate in estimates)
+def _offers(estimates: Iterable[Estimate], spec: JobSpec, lock: Lock) -> list[Offer]:
+    offers = (offer_of(estimate.row, spec, lock) for estimate in estimates)
     return [offer for offer in offers if offer is not None]
 
 

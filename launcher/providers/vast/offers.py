@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from launcher.image.lock import Lock
 from launcher.job import JobSpec
 from launcher.model import Offer
 from launcher.providers.vast.images import image_for
@@ -53,7 +54,7 @@ def verified_and_free() -> dict[str, dict[str, Any]]:
     }
 
 
-def offer_of(row: OfferRow, spec: JobSpec) -> Offer | None:
+def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
     """The row as an offer, at the price that we would pay; None where that is over the job's limit."""
     bid = None
     price = row.usd_per_hour
@@ -64,6 +65,7 @@ def offer_of(row: OfferRow, spec: JobSpec) -> Offer | None:
         price = bid + row.extras.storage_usd_per_hour
     if spec.limits.usd_per_hour is not None and price > spec.limits.usd_per_hour:
         return None
+    image = image_for(row, spec, lock)
     return Offer(
         id=row.id,
         host=row.machine_id,
@@ -75,7 +77,8 @@ def offer_of(row: OfferRow, spec: JobSpec) -> Offer | None:
         description=_describe(row),
         extras=row.extras,
         bid_usd_per_hour=bid,
-        image=image_for(row),
+        image=spec.image or (image.reference if image else None),
+        image_whole=image is not None and image.whole and spec.image is None,
         cuda=row.cuda,
     )
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from launcher import policy
 from launcher.experience import Experience
+from launcher.image.lock import Lock
 from launcher.job import JobSpec
+from launcher.providers.vast.images import fetched_gb
 from launcher.providers.vast.offers import offer_of
 from launcher.providers.vast.rows import OfferRow
 from launcher.providers.vast.speeds import Speeds, speeds_of
@@ -57,23 +59,24 @@ class Estimate:
         return sum(term.usd for term in self.terms)
 
 
-def ranked(rows: Sequence[OfferRow], spec: JobSpec, known: Experience) -> list[Estimate]:
+def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: Experience) -> list[Estimate]:
     """Estimates for the rows that the job can pay, the cheapest to finish first."""
     speeds = speeds_of(rows, spec, known)
-    estimates = (_estimate(row, spec, speeds, known) for row in rows)
+    estimates = (_estimate(row, spec, lock, speeds, known) for row in rows)
     return sorted(
         (made for made in estimates if made is not None),
         key=lambda made: (made.usd, -made.row.reliability, made.row.id),
     )
 
 
-def _estimate(row: OfferRow, spec: JobSpec, speeds: Speeds, known: Experience) -> Estimate | None:
-    offer = offer_of(row, spec)
+def _estimate(row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: Experience) -> Estimate | None:
+    offer = offer_of(row, spec, lock)
     if offer is None:
         return None
     price = offer.usd_per_hour
     train_hours, train_text = speeds.hours(row)
-    fetch_hours, fetch_text = _fetching(row, known)
+    down_gb = policy.down_gb(fetched_gb(row, spec, lock))
+    fetch_hours, fetch_text = _fetching(row, down_gb, known)
     train_usd = (price - row.extras.storage_usd_per_hour) * train_hours
     storage_usd = row.extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours
@@ -88,19 +91,19 @@ def _estimate(row: OfferRow, spec: JobSpec, speeds: Speeds, known: Experience) -
         train_usd=train_usd,
         storage_usd=storage_usd,
         fetch_usd=fetch_usd,
-        bandwidth_usd=policy.DOWN_GB * row.extras.down_usd_per_gb + policy.UP_GB * row.extras.up_usd_per_gb,
+        bandwidth_usd=down_gb * row.extras.down_usd_per_gb + policy.UP_GB * row.extras.up_usd_per_gb,
         risk_usd=min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd),
         risk_text=", ".join(f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0),
     )
 
 
-def _fetching(row: OfferRow, known: Experience) -> tuple[float, str]:
+def _fetching(row: OfferRow, down_gb: float, known: Experience) -> tuple[float, str]:
     """Hours until the image and the data are there, and how that is known."""
     boot_s = known.boot_s.get(row.machine_id)
     if boot_s is not None:
         return boot_s / 3600, "as it took before"
-    hours = policy.DOWN_GB * 8000 / max(1.0, row.down_mbps * _NET_SHARE) / 3600
-    return hours, f"at {row.down_mbps:.0f} Mbit/s"
+    hours = down_gb * 8000 / max(1.0, row.down_mbps * _NET_SHARE) / 3600
+    return hours, f"for {down_gb:.1f} GB at {row.down_mbps:.0f} Mbit/s"
 
 
 def _risks(row: OfferRow, spec: JobSpec, fetch_hours: float) -> Mapping[str, float]:

@@ -34,11 +34,10 @@ def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Inst
 
 def request(order: Order, env: Mapping[str, str]) -> dict[str, Any]:
     """What Vast is asked for. Holds no secret."""
-    image = order.image or order.offer.image
-    if image is None:
+    if order.image is None:
         raise NoOfferError("no image of ours runs on this offer", hint="image: in the job file")
     return {
-        "image": image,
+        "image": order.image,
         "disk": order.disk_gb,
         "env": {**order.env, **env},
         "label": order.label,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from launcher.image.lock import shipped_lock
 from launcher.providers.vast.rows import InstanceRow, OfferRow
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0
+LOCK = shipped_lock()
 
 
 def offer(**changes: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from launcher.job import JobSpec, Limits, Resources
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import offer_of, query
 from tests.fakes import train_job
-from tests.launcher.vast.rows import DAY_S, NOW, offer, offer_row
+from tests.launcher.vast.rows import DAY_S, LOCK, NOW, offer, offer_row
 
 
 def job(*, limits: Limits | None = None, image: str | None = None, **resources: Any) -> JobSpec:
@@ -43,22 +43,22 @@ def test_a_row_passes_only_when_it_holds_the_limit(
     spec: JobSpec, good: dict[str, Any], bad: dict[str, Any]
 ) -> None:
     base = {"num_gpus": spec.resources.gpus}
-    assert funnel([offer(**(base | good))], spec, NOW).left
-    assert not funnel([offer(**(base | bad))], spec, NOW).left
+    assert funnel([offer(**(base | good))], spec, LOCK, NOW).left
+    assert not funnel([offer(**(base | bad))], spec, LOCK, NOW).left
 
 
 def test_a_limit_on_money_shortens_how_long_the_machine_must_be_ours() -> None:
     spec = job(limits=Limits(hours=48, usd=0.82))
-    assert funnel([offer(dph_total=0.41, end_date=NOW + 4 * 3600)], spec, NOW).left
+    assert funnel([offer(dph_total=0.41, end_date=NOW + 4 * 3600)], spec, LOCK, NOW).left
 
 
 def test_a_job_without_gpus_takes_a_machine_with_one() -> None:
-    assert funnel([offer(num_gpus=1)], job(gpus=0), NOW).left
+    assert funnel([offer(num_gpus=1)], job(gpus=0), LOCK, NOW).left
 
 
 @pytest.mark.parametrize("row", [None, {}, "text", offer(dph_total=None), offer(num_gpus="many")])
 def test_a_row_that_cannot_be_read_is_no_offer(row: Any) -> None:
-    seen = funnel([row, offer()], job(), NOW)
+    seen = funnel([row, offer()], job(), LOCK, NOW)
     assert (len(seen.left), seen.unreadable) == (1, 1)
 
 
@@ -71,7 +71,7 @@ def test_the_funnel_says_what_each_limit_took_and_what_relaxing_one_would_give()
         offer(reliability=0.95),
         offer(reliability=0.96),
     ]
-    assert str(funnel(rows, spec, NOW)) == (
+    assert str(funnel(rows, spec, LOCK, NOW)) == (
         "5 offers, 2 fail gpu_names (RTX 4090), 2 fail reliability (0.99), 1 left; "
         "relax reliability to get 3 or gpu_names to get 2"
     )
@@ -91,7 +91,7 @@ def test_the_query_asks_for_every_limit_in_vast_s_own_units() -> None:
 
 
 def test_a_bid_is_above_the_floor_by_a_margin() -> None:
-    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), job(interruptible=True))
+    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), job(interruptible=True), LOCK)
     assert found is not None
     assert found.bid_usd_per_hour == pytest.approx(0.30, abs=1e-4)
     assert found.usd_per_hour == pytest.approx(0.31, abs=1e-4)
@@ -99,7 +99,7 @@ def test_a_bid_is_above_the_floor_by_a_margin() -> None:
 
 def test_a_bid_and_its_disk_stay_within_the_limit() -> None:
     spec = job(interruptible=True, limits=Limits(usd_per_hour=0.28))
-    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec)
+    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec, LOCK)
     assert found is not None
     assert found.bid_usd_per_hour == pytest.approx(0.27, abs=1e-4)
     assert found.usd_per_hour <= 0.28
@@ -107,18 +107,18 @@ def test_a_bid_and_its_disk_stay_within_the_limit() -> None:
 
 def test_no_bid_is_made_so_close_to_the_floor_that_it_would_be_lost_at_once() -> None:
     spec = job(interruptible=True, limits=Limits(usd_per_hour=0.265))
-    assert offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec) is None
+    assert offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec, LOCK) is None
 
 
 def test_an_offer_on_demand_has_no_bid() -> None:
-    found = offer_of(offer_row(), job())
+    found = offer_of(offer_row(), job(), LOCK)
     assert found is not None
     assert found.bid_usd_per_hour is None
 
 
 @pytest.mark.parametrize(("cuda", "image"), [(13.0, "cuda13.0"), (12.9, "cuda12.6")])
 def test_the_image_is_the_newest_that_the_driver_runs(cuda: float, image: str) -> None:
-    found = offer_of(offer_row(cuda_max_good=cuda), job())
+    found = offer_of(offer_row(cuda_max_good=cuda), job(), LOCK)
     assert found is not None
     assert found.image is not None
     assert image in found.image

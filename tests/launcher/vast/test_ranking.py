@@ -11,7 +11,7 @@ from launcher.experience import Experience, Speed
 from launcher.job import JobSpec, Resources
 from launcher.providers.vast.ranking import Estimate, ranked
 from tests.fakes import train_job
-from tests.launcher.vast.rows import offer_row
+from tests.launcher.vast.rows import LOCK, offer_row
 from trainer.config import TrainConfig
 
 NEW = Experience()
@@ -21,7 +21,7 @@ NEW = Experience()
 def best(*changes: dict[str, Any], spec: JobSpec | None = None, known: Experience = NEW) -> str:
     """The machine that is ranked first of offers that differ by these changes."""
     rows = [offer_row(machine_id=number, id=number, **change) for number, change in enumerate(changes, 1)]
-    return ranked(rows, spec or job(), known)[0].row.machine_id
+    return ranked(rows, spec or job(), LOCK, known)[0].row.machine_id
 
 
 def job(**resources: Any) -> JobSpec:
@@ -99,7 +99,7 @@ def test_an_estimate_says_from_how_many_runs_it_was_learned_and_where_a_score_st
     rows = [offer_row(dlperf=98.0), offer_row(machine_id=7, gpu_name="RTX 3090", dlperf=49.0)]
     known = Experience(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
     spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
-    learned, scored = ranked(rows, spec, known)
+    learned, scored = ranked(rows, spec, LOCK, known)
     assert learned.terms[0].text == "1.0 h at 2 steps/s, learned from 3 runs"
     assert scored.terms[0].text == "2.0 h at 1 steps/s, dlperf 49"
 
@@ -111,9 +111,9 @@ def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:
 
 
 def test_a_slow_start_is_a_risk_that_is_told() -> None:
-    (estimate,) = ranked([offer_row(inet_down=250.0)], job(), NEW)
+    (estimate,) = ranked([offer_row(inet_down=250.0)], job(), LOCK, NEW)
     assert estimate.terms[-1].text.startswith("failure 0.3%, slow start ")
 
 
 def only(spec: JobSpec, known: Experience = NEW) -> Estimate:
-    return ranked([offer_row()], spec, known)[0]
+    return ranked([offer_row()], spec, LOCK, known)[0]
