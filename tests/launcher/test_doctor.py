@@ -96,7 +96,7 @@ def test_the_chosen_provider_must_have_its_key(examined: Examined, environ: dict
 def test_an_unknown_provider_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     end = Terminal(tmp_path).type("doctor", "--provider", "moon")
     assert end.exit_code == 2
-    assert "local, vast" in end.stderr
+    assert "local, docker, vast" in end.stderr
 
 
 def test_a_state_folder_that_cannot_be_written_fails_with_its_fix(

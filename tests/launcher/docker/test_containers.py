@@ -1,0 +1,155 @@
+"""Real containers: what befalls them, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.model import Cause, Instance
+from launcher.ports import Remote
+from launcher.providers.docker import DockerProvider
+from tests.contract.markets import LEASE, Market, RealClock, docker
+from tests.e2e.terminal import eventually
+
+sdk = pytest.importorskip("docker")
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Iterator[Market]:
+    market = docker(tmp_path)
+    yield market
+    for instance in market.provider.instances():
+        market.provider.destroy(instance.id)
+
+
+def rented(market: Market, memory_gb: float = 0.0, **lease: str) -> Instance:
+    order = market.order("vastrun-calm-heron-3f1a", env={**LEASE, "VASTRUN_PROVIDER": "docker", **lease})
+    return market.provider.rent(replace(order, memory_gb=memory_gb))
+
+
+def answer_of(market: Market, instance: Instance) -> Remote:
+    """A shell, once the box answers."""
+
+    def shell() -> Remote | None:
+        try:
+            remote = market.provider.connect(instance)
+            remote.read("lease.state")
+            return remote
+        except UnreachableError:
+            return None
+
+    remote = eventually(shell, within_s=20, what="an answer")
+    assert remote is not None
+    return remote
+
+
+def states(market: Market) -> list[str]:
+    return [instance.state for instance in market.provider.instances()]
+
+
+def error_of(verb: Callable[[], object]) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        verb()
+    return caught.value
+
+
+def test_a_container_that_is_paused_or_off_its_network_is_silent_and_one_that_was_killed_is_lost(
+    market: Market,
+) -> None:
+    client = sdk.from_env()
+    instance = rented(market)
+    container, bridge = client.containers.get(instance.id), client.networks.get("bridge")
+
+    container.pause()
+    error = error_of(lambda: market.provider.connect(instance))
+    assert isinstance(error, UnreachableError)
+    assert "paused" in str(error)
+    container.unpause()
+    answer_of(market, instance).close()
+
+    bridge.disconnect(container)
+    error = error_of(lambda: market.provider.connect(instance))
+    assert isinstance(error, UnreachableError)
+    assert "on no network" in str(error)
+    bridge.connect(container)
+    remote = answer_of(market, instance)
+
+    container.kill()
+    assert isinstance(error_of(lambda: remote.read("lease.state")), UnreachableError)
+    error = error_of(lambda: market.provider.connect(instance))
+    assert error.cause is Cause.LOST
+    assert "was killed, and not by this launcher" in str(error)
+    assert states(market) == ["exited"]
+
+
+def test_a_container_that_somebody_removed_is_gone(market: Market) -> None:
+    instance = rented(market)
+    remote = answer_of(market, instance)
+    sdk.from_env().containers.get(instance.id).remove(force=True)
+    assert isinstance(error_of(lambda: remote.read("lease.state")), GoneError)
+    assert isinstance(error_of(lambda: market.provider.connect(instance)), GoneError)
+    assert states(market) == []
+
+
+def test_a_paused_container_can_be_destroyed(market: Market) -> None:
+    instance = rented(market)
+    sdk.from_env().containers.get(instance.id).pause()
+    market.provider.destroy(instance.id)
+    assert states(market) == []
+
+
+def test_a_container_whose_lease_is_over_ends_by_itself_and_keeps_nothing_but_its_last_words(
+    market: Market,
+) -> None:
+    instance = rented(market, LEASE_LIFE_S="2", LEASE_GRACE_S="0")
+    answer_of(market, instance).run("setsid sleep 60 >/dev/null 2>&1 &", timeout_s=10)
+    eventually(lambda: states(market) == ["exited"], within_s=20, what="its end")
+    error = error_of(lambda: market.provider.connect(instance))
+    assert error.cause is Cause.LOST
+    assert "the lease has ended this container" in str(error)
+    container = sdk.from_env().containers.get(instance.id)
+    left = [change["Path"] for change in container.diff() if change["Path"].startswith("/root/vastrun")]
+    assert left == []
+
+
+def test_a_lease_that_was_killed_is_started_again_and_counts_on(market: Market) -> None:
+    remote = answer_of(market, rented(market))
+    before = dict(line.split("=", 1) for line in remote.read("lease.state").decode().splitlines())
+    remote.run(f"kill -KILL {before['pid']}", timeout_s=10)
+
+    def now() -> dict[str, str]:
+        return dict(line.split("=", 1) for line in remote.read("lease.state").decode().splitlines())
+
+    eventually(lambda: now()["pid"] != before["pid"], within_s=20, what="another lease")
+    assert now()["armed_at"] == before["armed_at"]
+
+
+def test_a_program_that_needs_more_memory_than_the_job_asks_for_is_killed_and_its_box_goes_on(
+    market: Market,
+) -> None:
+    remote = answer_of(market, rented(market, memory_gb=0.256))
+    assert remote.run("python3 -c 'bytearray(400 << 20)'", timeout_s=30).exit_code == 137
+    assert remote.run("df -k --output=size /dev/shm | tail -n 1", timeout_s=10).stdout.split() == ["125000"]
+
+
+def test_the_containers_of_another_ledger_are_neither_seen_nor_touched(
+    market: Market, tmp_path: Path
+) -> None:
+    instance = rented(market)
+    other = DockerProvider(tmp_path / "another", os.environ, clock=RealClock())
+    assert not other.instances()
+    with pytest.raises(GoneError):
+        other.connect(instance)
+    other.destroy(instance.id)
+    assert states(market) == ["running"]
+
+
+def test_what_is_no_box_is_no_machine_to_destroy(market: Market) -> None:
+    for name in ("", "..", "a/b", "vastrun-base", "vastrun-calm-heron-3f1a.0000"):
+        market.provider.destroy(name)
