@@ -165,9 +165,22 @@ class LoaderConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SamplerConfig:
+    """How `refine`, `distill` and `steady` draw what they answer."""
+
+    steps: Count | None = None
+    """Noise levels from pure noise down to none; None: as many as the stage usually takes."""
+    draws: Count = 1
+    """The answer is the mean of so many."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """One training."""
 
+    stage: Literal["operator", "refine", "distill", "steady"] = "operator"
+    """What is trained; all but `operator` start from the checkpoint of another stage (docs/stages.md)."""
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
     steps: Count = 1500
     batch: Count = 48
     """Windows a turn over all ranks; must divide by the number of ranks."""
@@ -211,6 +224,8 @@ class TrainConfig:
     """Decay of the average of the weights; scores are the average's then."""
     tensorboard: bool = False
     """Figures as TensorBoard's files, too; needs its package."""
+    plots: bool = True
+    """Pictures of the scores; they need matplotlib."""
     log_every: Count = 10
     checkpoint_every: Count = 500
     keep_checkpoints: Annotated[int, Ge(2)] = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from trainer.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
+from trainer.config import PARAMETERS, DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
 
 _Check = tuple[bool, str, str]
 """Whether it is a fault, its key, its text."""
@@ -18,6 +18,7 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_objective_checks(config),
         *_engine_checks(config, world_size),
         *_model_checks(config),
+        *_stage_checks(config),
     ]
     return [(key, fault) for wrong, key, fault in checks if wrong]
 
@@ -157,6 +158,35 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             "unet needs the same grid of tokens for all tasks; plain does not",
         ),
         *(check for key, data in _each(config) for check in _latent_checks(model, key, data)),
+    ]
+
+
+def _stage_checks(config: TrainConfig) -> list[_Check]:
+    if config.stage == "operator":
+        usual = TrainConfig()
+        return [(config.sampler != usual.sampler, "sampler", "means nothing to the stage operator")]
+    own = [data for data in config.data if data.task in PARAMETERS]
+    return [
+        (
+            config.model.name != "latent",
+            "model.name",
+            f"expected latent with the stage {config.stage}, got {config.model.name}",
+        ),
+        (
+            config.objective != ObjectiveConfig(),
+            "objective",
+            f"means nothing to the stage {config.stage}, whose loss is its own",
+        ),
+        (
+            config.stage == "steady" and not all(data.steady for data in own),
+            "stage",
+            "steady is for problems without time, such as darcy",
+        ),
+        (
+            config.stage == "distill" and (config.sampler.steps or 1) > 2,
+            "sampler.steps",
+            f"expected 1 or 2 with the stage distill, got {config.sampler.steps}",
+        ),
     ]
 
 

@@ -6,7 +6,7 @@ Shapes of the terms: fields (B, K, *X) in physical units; `unit` (K, *1) makes c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import torch
@@ -15,13 +15,15 @@ from torch.nn import functional
 
 from trainer.config import ObjectiveConfig
 from trainer.data.trajectories import Windows
+from trainer.dist import Ranks
 from trainer.models.operator import Network, NetworkOperator, Operator
 
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of a prediction, its target and the unit: (B,), zero when all is right."""
 
-_QUIET = 1e-3
-"""Share of a spectrum. A band with less counts as if it had so much: nothing there is worth more."""
+_QUIET = 1e-2
+"""Share of a field's power. An octave that has less counts as if it had so much: near nothing, any error
+would be large."""
 
 
 class Objective(nn.Module, ABC):
@@ -45,6 +47,9 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, windows: Windows) -> Tensor: ...
+
+    def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
+        """What does not learn is there; `batches` are a rank's first ones, by task. Without a gradient."""
 
     def follow(self) -> None:
         """The learner was updated."""
@@ -106,7 +111,7 @@ def relative_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
 
 def spectral_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
     """(B,): how far the Fourier amplitudes along space are off, each octave of wave numbers by itself, so
-    that fine structure counts as much as coarse. Blind to phases, and to the mean."""
+    that fine structure counts beside coarse. Blind to phases, and to the mean."""
     bands = _bands(tuple(target.shape[2:]), target.device)
     axes = tuple(range(2, target.ndim))
     # Autocast would leave the transform alone, and take the sums in half precision.
@@ -116,8 +121,8 @@ def spectral_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
             for field in (prediction, target)
         )
         error, size = (values.square().sum(dim=1) @ bands for values in (ours - theirs, theirs))
-    floor = _QUIET * size.sum(dim=1, keepdim=True)
-    return _root(error / torch.maximum(size, floor).clamp_min(1e-12)).mean(dim=1)
+    least = (_QUIET * size.sum(dim=1, keepdim=True)).clamp_min(1e-12)
+    return _root(error / torch.maximum(size, least))[:, 1:].mean(dim=1)
 
 
 def conservation_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
@@ -140,15 +145,14 @@ WITH_TIME = frozenset({"conservation"})
 
 @lru_cache(maxsize=16)
 def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
-    """(modes, octaves): how often each mode of a real transform, row by row, counts in each octave. Those of
-    the last axis but its first and its middle stand for their mirror images, too."""
+    """(modes, 1 + octaves): how often each mode of a real transform, row by row, counts in the mean and in
+    each octave. Those of the last axis but its first and its middle stand for their mirror images, too."""
     *full, last = grid
     axes = [*(torch.fft.fftfreq(points) * points for points in full), torch.arange(last // 2 + 1.0)]
     numbers = torch.stack(torch.meshgrid(*axes, indexing="ij")).norm(dim=0)
-    times = torch.where((axes[-1] == 0) | (axes[-1] == last / 2), 1.0, 2.0).expand_as(numbers)
-    octaves = numbers.clamp_min(1).log2().floor().long()
-    bands = functional.one_hot(octaves)
-    return (bands * (times * (numbers > 0))[..., None]).flatten(0, -2).to(device)
+    times = torch.where((axes[-1] == 0) | (axes[-1] == last / 2), 1.0, 2.0)
+    bands = torch.where(numbers > 0, 1 + numbers.clamp_min(1).log2().floor(), 0)
+    return (functional.one_hot(bands.long()) * times[:, None]).flatten(0, -2).to(device)
 
 
 def _root(squares: Tensor) -> Tensor:

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from trainer.config import OptimConfig
-from trainer.models.operator import Operator
+from trainer.models.operator import Network
 from trainer.muon import Muon
 
 
-def make_optimizer(operator: Operator, config: OptimConfig) -> torch.optim.Optimizer:
-    """The optimiser of a model that is already wrapped. Vectors and scalars are not decayed."""
-    return _MAKERS[config.name](operator, config)
+def make_optimizer(network: Network, config: OptimConfig) -> torch.optim.Optimizer:
+    """The optimiser of a network that is already spread. Vectors and scalars are not decayed."""
+    return _MAKERS[config.name](network, config)
 
 
 def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
@@ -23,11 +23,11 @@ def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
-def muon(operator: Operator, config: OptimConfig) -> Muon:
+def muon(network: Network, config: OptimConfig) -> Muon:
     """AdamW trains what is no matrix, and the layers at the ends of the model."""
-    matrices = [p for p in operator.blocks.parameters() if p.ndim == 2]
+    matrices = [p for p in network.blocks.parameters() if p.ndim == 2]
     hidden = set(matrices)
-    others = _groups((p for p in operator.parameters() if p not in hidden), config)
+    others = _groups((p for p in network.parameters() if p not in hidden), config)
     turned = {"params": matrices, "weight_decay": config.weight_decay}
     return Muon([turned], others, lr=config.lr, betas=config.betas, fused=True)
 
@@ -45,7 +45,7 @@ def _groups(parameters: Iterable[nn.Parameter], config: OptimConfig) -> list[dic
     ]
 
 
-_MAKERS: dict[str, Callable[[Operator, OptimConfig], torch.optim.Optimizer]] = {
+_MAKERS: dict[str, Callable[[Network, OptimConfig], torch.optim.Optimizer]] = {
     "adamw": adamw,
     "muon": muon,
 }

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from trainer import data, layout, models
+from trainer import data, layout, stages
 from trainer.blocks import prepare
 from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
-from trainer.config import ModelConfig, TrainConfig
+from trainer.config import TrainConfig
 from trainer.data import Source, Task
 from trainer.dist import Ranks
 from trainer.ema import Ema
@@ -22,12 +22,13 @@ from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
 from trainer.models.operator import Domain, Operator
 from trainer.models.weights import size_of
-from trainer.objective import UnrollLoss
+from trainer.objective import Objective
 from trainer.optim import make_optimizer
 from trainer.plan import Facts, Plan, make_plan
 from trainer.precision import autocast, computes_bf16, scaler_of
 from trainer.rank import Rank, TrainJob
-from trainer.records import read_as, write_json
+from trainer.records import write_json
+from trainer.resume import resumed
 from trainer.sampling.mix import Mix
 from trainer.sampling.rota import Rota
 from trainer.sampling.windows import Order, Space
@@ -48,9 +49,11 @@ class Session:
     tasks: tuple[Task, ...]
     rota: Rota
     loader: Loader
+    objective: Objective
     operator: Operator
+    """The objective's."""
     model: nn.Module
-    """The operator within its objective, spread over the ranks."""
+    """The objective, spread over the ranks."""
     strategy: Strategy
     optimizer: torch.optim.Optimizer
     schedule: Schedule
@@ -138,12 +141,13 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     box, device = ranks.rank.box, ranks.device
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
     spaces = [space_of(task.train, config.unroll) for task in tasks]
-    operator = _operator(config, tasks)
+    objective = _objective(config, tasks)
+    operator = objective.operator
     plan = _plan(ranks, config, spaces, operator)
     for task in tasks:
         task.place(device)
     strategy = _strategy(config, plan)
-    model = _spread(operator, config, strategy, tasks, device)
+    model = _spread(objective, config, strategy, tasks, device)
     rota = _rota(config, plan, spaces, ranks.rank)
     session = Session(
         job=job,
@@ -153,10 +157,11 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         tasks=tasks,
         rota=rota,
         loader=make_loader(tasks, rota, config, device),
+        objective=objective,
         operator=operator,
         model=model,
         strategy=strategy,
-        optimizer=make_optimizer(operator, config.optim),
+        optimizer=make_optimizer(objective.learner, config.optim),
         schedule=Schedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
         ema=Ema(operator, config.ema) if config.ema else None,
@@ -164,7 +169,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         clock=StepClock(device),
         wandb_id=job.run_id,
     )
-    return _resume(session)
+    return resumed(session)
 
 
 def space_of(source: Source, unroll: int) -> Space:
@@ -190,11 +195,11 @@ def domain_of(source: Source, patch: int | None = None) -> Domain:
     )
 
 
-def _operator(config: TrainConfig, tasks: Sequence[Task]) -> Operator:
+def _objective(config: TrainConfig, tasks: Sequence[Task]) -> Objective:
     """Without memory: whoever spreads it over the ranks decides what lies where."""
     domains = [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
-        return models.make(config.model, domains)
+        return stages.make(config, domains)
 
 
 def _rota(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> Rota:
@@ -202,7 +207,7 @@ def _rota(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) 
         Order(
             seed=config.seed,
             batch=config.batch,
-            noise=config.noise,
+            noise=config.noise if config.stage == "operator" else 1.0,
             space=space,
             remainder=config.remainder,
             rank=rank.rank,
@@ -246,14 +251,15 @@ def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
 
 
 def _spread(
-    operator: Operator, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
+    objective: Objective, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
 ) -> nn.Module:
-    """The operator within its objective: with weights, on its device, spread over the ranks."""
-    objective = UnrollLoss(operator, config.objective)
+    """With weights, on its device, spread over the ranks."""
     prepare(objective, config)
     model = strategy.wrap(objective, config, device)
     for number, task in enumerate(tasks):
-        operator.scale(number).set(*task.train.moments())
+        moments = task.train.moments()
+        for network in objective.networks:
+            network.scale(number).set(*moments)
     return model
 
 
@@ -261,27 +267,3 @@ def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan) -> Checkpoints:
     path = ranks.rank.box / layout.CHECKPOINTS
     folder = Folder(path=path, keep=config.keep_checkpoints, keep_best=config.keep_best)
     return Checkpoints(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)
-
-
-def _resume(session: Session) -> Session:
-    """Loads the newest intact checkpoint, of this run or else of the one it continues."""
-    ranks, config, box = session.ranks, session.config, session.ranks.rank.box
-    found = session.checkpoints.newest(else_of=box / layout.RESUME)
-    if found is None:
-        return session
-    record = found.record
-    if ranks.rank.is_first:
-        for fault in found.faults:
-            print(f"checkpoint: {fault}", flush=True)
-    theirs = read_as(ModelConfig, record.config["model"])
-    if theirs != config.model:
-        raise ConfigError(
-            f"{found.path.name} is of another model: {theirs}, and not {config.model}",
-            told_elsewhere=not ranks.rank.is_first,
-        )
-    session.checkpoints.load(found, session.tensors())
-    session.schedule.load_state_dict(record.schedule)
-    if record.scaler:  # empty: the precision was another one
-        session.scaler.load_state_dict(record.scaler)
-    wandb_id = record.made_by.get("wandb", session.wandb_id)
-    return replace(session, start=record.step, loss=record.loss, wandb_id=wandb_id)

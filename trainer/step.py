@@ -52,6 +52,7 @@ def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
     set_learning_rate(session.optimizer, session.schedule.rate(step))
     session.scaler.step(session.optimizer)
     session.scaler.update()
+    session.objective.follow()
     if session.ema:
         session.ema.update()
     return norm

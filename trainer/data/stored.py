@@ -7,6 +7,7 @@ disk    each process that reads opens the files itself, whatever their chunks or
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -51,17 +52,16 @@ class StoredTrajectories:
 
     def read(self, picks: Picks) -> Tensor:
         """(B, U + 1, K, *X): the windows, in memory."""
-        length = picks.frames.shape[1]
-        shape = (length, self.channels, int(np.prod(self.grid)))
+        length, grid = picks.frames.shape[1], tuple(self.grid)
+        shape = (length, self.channels, prod(grid))
         windows = np.empty((len(picks.trajectory), *shape), np.float32)
-        places = self._samples.places(picks.trajectory)
         put = _PUTS[self.symmetry]
         # As plain numbers: indexing is quicker with them.
-        chosen = zip(places, picks.frames[:, 0].tolist(), picks.image.tolist(), windows, strict=True)
-        for (path, row), first, image, window in chosen:
-            block = self._samples.sample(path, row, range(first, first + length))
-            put(block.reshape(shape), image, tuple(self.grid), window)
-        return torch.from_numpy(windows.reshape(*windows.shape[:3], *self.grid))
+        frames = [slice(first, first + length) for first in picks.frames[:, 0].tolist()]
+        blocks = self._samples.each(picks.trajectory, frames)
+        for block, image, window in zip(blocks, picks.image.tolist(), windows, strict=True):
+            put(block if len(grid) == 1 else block.reshape(shape), image, grid, window)
+        return torch.from_numpy(windows.reshape(*windows.shape[:3], *grid))
 
 
 _Put = Callable[[Fields, int, tuple[int, ...], Fields], None]
@@ -100,6 +100,7 @@ class StoredTask:
         return Windows(
             fields=self.train.read(picks),
             noise=torch.from_numpy(picks.noise),
+            level=torch.from_numpy(picks.level),
             conditions=self.train.conditions[picks.trajectory],
         )
 

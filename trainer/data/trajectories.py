@@ -76,7 +76,10 @@ class Windows:
     fields: Tensor
     """(B, U + 1, K, *X): the first frame is given, the others are to be predicted."""
     noise: Tensor
-    """(B, K, *X): added to the first frame, in units of the data's standard deviation."""
+    """(B, K, *X): of the stage operator, added to the first frame, in units of the data's standard deviation;
+    of other stages, standard normal."""
+    level: Tensor
+    """(B,): standard normal; how much of it, to stages that learn to remove it."""
     conditions: Tensor
     """(B, C)"""
     task: int = 0
@@ -116,6 +119,7 @@ class TrajectoryTask:
         return Windows(
             fields=chosen.unflatten(3, train.grid),
             noise=_on(device, picks.noise),
+            level=_on(device, picks.level),
             conditions=train.conditions[trajectory],
         )
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from trainer.config import ModelConfig
 from trainer.models.fno import FNO
 from trainer.models.latent_operator import LatentOperator
-from trainer.models.operator import Domain, Operator
+from trainer.models.operator import Domain, NetworkOperator
 
-MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], Operator]] = {
+MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], NetworkOperator]] = {
     "latent": LatentOperator,
     "fno": FNO,
 }
 
 
-def make(config: ModelConfig, domains: Sequence[Domain]) -> Operator:
+def make(config: ModelConfig, domains: Sequence[Domain]) -> NetworkOperator:
     """The operator that `config.name` names, for these tasks."""
     return MODELS[config.name](config, domains)

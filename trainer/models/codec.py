@@ -29,7 +29,7 @@ class PatchEncoder(nn.Module):
         self.size = _patch(config, domain)
         self.tokens = tuple(points // side for points, side in zip(domain.grid, self.size, strict=True))
         self.register_buffer("position", torch.empty(math.prod(self.tokens), axes * 2 * _FREQUENCIES))
-        self.content = nn.Linear(domain.channels * math.prod(self.size), config.dim)
+        self.content = nn.Linear((domain.inputs or domain.channels) * math.prod(self.size), config.dim)
         self.place = nn.Linear(axes * 2 * _FREQUENCIES, config.dim, bias=False)
         self.reset_parameters()
 

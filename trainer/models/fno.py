@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.config import ModelConfig
-from trainer.models.operator import Domain, Operator, grid_points
+from trainer.models.operator import Domain, NetworkOperator, grid_points
 
 
-class FNO(Operator):
+class FNO(NetworkOperator):
     """Of one task. The conditions and the coordinates are further channels of the input."""
 
     coordinates: Tensor

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from trainer.config import ModelConfig
 from trainer.models.codec import DECODERS, PatchEncoder
 from trainer.models.cores import CORES
-from trainer.models.operator import Domain, Operator, interpolated
+from trainer.models.operator import Domain, Network, NetworkOperator, interpolated
 
 
-class LatentOperator(Operator):
+class Latent(Network):
     """Encoder, core and decoder, learned together. The conditions, time among them, modulate each block.
 
     Each task has its own ends, and its own way to say its conditions; the core is shared.
@@ -48,6 +48,10 @@ class LatentOperator(Operator):
         tokens = self.core(self.encoders[task](fields), self.condition_encoders[task](conditions))
         change: Tensor = self.decoders[task](self.norm(tokens), points)
         return change
+
+
+class LatentOperator(Latent, NetworkOperator):
+    """What the parts make of a field is the change of it."""
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0, points: Tensor | None = None) -> Tensor:
         """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.

@@ -21,6 +21,8 @@ class Domain:
 
     grid: tuple[int, ...]
     channels: int = 1
+    inputs: int | None = None
+    """Channels that are given, where they are not as many as are asked for."""
     conditions: int
     steady: bool = False
     """The field that is asked for is another than the one that is given, and not its next frame."""
@@ -56,6 +58,10 @@ class Scale(nn.Module):
         """A field that is given (B, K, *X), in the model's units."""
         return (given - self.mean[0]) / self.std[0]
 
+    def answer(self, asked: Tensor) -> Tensor:
+        """A field that was asked for (B, K, *X), in the model's units."""
+        return (asked - self.mean[1]) / self.std[1]
+
     def out(self, change: Tensor, given: Tensor) -> Tensor:
         """What is asked for (B, K, *X), or (B, K, Q) at points, from what the model says of it: the change of
         what is given, or where there is no time, how it differs from the mean."""
@@ -65,8 +71,21 @@ class Scale(nn.Module):
 
 
 class Operator(nn.Module, ABC):
-    """Predicts a change of the field. Freshly made it changes nothing: it predicts persistence, or the mean
-    of what solves a steady problem."""
+    """What is rolled out, evaluated and saved: one network, or several that answer together."""
+
+    domains: tuple[Domain, ...]
+
+    @abstractmethod
+    def scale(self, task: int) -> Scale:
+        """Of a task."""
+
+    @abstractmethod
+    def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
+        """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u."""
+
+
+class Network(nn.Module, ABC):
+    """What is spread over the ranks as one: its blocks, and what is around them."""
 
     def __init__(self, domains: Sequence[Domain]) -> None:
         super().__init__()
@@ -76,27 +95,31 @@ class Operator(nn.Module, ABC):
     @property
     @abstractmethod
     def blocks(self) -> nn.ModuleList:
-        """What most of the model is made of: recomputed, compiled and sharded one by one."""
+        """What most of the network is made of: recomputed, compiled and sharded one by one."""
 
     @property
     def exact(self) -> list[nn.Module]:
         """Modules that compute in fp32 whatever the precision of the training is."""
         return []
 
-    @abstractmethod
-    def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
-        """Normalised fields (B, K, *X) and conditions (B, C) to what is added to those fields."""
-
-    def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
-        """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u."""
-        scale = self.scale(task)
-        return scale.out(self.change(scale.into(u), conditions, task), u)
-
     def scale(self, task: int) -> Scale:
         """Of a task."""
         scale = self.scales[task]
         assert isinstance(scale, Scale)
         return scale
+
+
+class NetworkOperator(Network, Operator):
+    """Predicts a change of the field. Freshly made it changes nothing: it predicts persistence, or the mean
+    of what solves a steady problem."""
+
+    @abstractmethod
+    def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
+        """Normalised fields (B, K, *X) and conditions (B, C) to what is added to those fields."""
+
+    def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
+        scale = self.scale(task)
+        return scale.out(self.change(scale.into(u), conditions, task), u)
 
 
 def grid_points(grid: tuple[int, ...]) -> Tensor:

@@ -48,6 +48,8 @@ class Picks:
     """(B,): which of the images that the symmetry of the task gives, at random"""
     noise: NDArray[np.float32]
     """(B, K, *X)"""
+    level: NDArray[np.float32]
+    """(B,): standard normal; how much of the noise, to stages that learn to remove it"""
 
     def share(self, rank: int, world_size: int) -> Picks:
         """The part of the batch that `rank` trains on."""
@@ -68,13 +70,20 @@ def picks(
         frames=start[:, None] + np.arange(space.unroll + 1),
         image=image,
         noise=_noise(rng, (batch, space.channels, *space.grid), noise),
+        level=rng.standard_normal(batch, dtype=np.float32),
     )
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, ...], deviation: float) -> NDArray[np.float32]:
     if not deviation:
-        return np.zeros(shape, np.float32)
+        return _silence(shape)
     return rng.standard_normal(shape, dtype=np.float32) * np.float32(deviation)
+
+
+@lru_cache(maxsize=8)
+def _silence(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    # Of every step the same: to clear as much memory again takes as long as a tenth of reading a batch.
+    return np.zeros(shape, np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.models.weights import materialise
-from trainer.objective import UnrollLoss
+from trainer.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
 
-def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
+def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
     materialise(objective)
     return DistributedDataParallel(
         objective.to(device),

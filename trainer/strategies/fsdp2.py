@@ -21,18 +21,18 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 
 from trainer.config import TrainConfig
 from trainer.models.weights import materialise
-from trainer.objective import UnrollLoss
+from trainer.objective import Objective
 from trainer.precision import DTYPES
 from trainer.strategies.strategy import Ask, Strategy
 
 _EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)
 
 
-def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:
+def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
     """Sharded block by block, as soon as a block has its weights: no rank ever holds the whole model."""
-    operator = objective.operator
-    exact = set(operator.exact)
-    units = {*operator.blocks, *exact, operator}
+    networks = objective.networks
+    exact = {module for network in networks for module in network.exact}
+    units = {*networks, *exact, *(block for network in networks for block in network.blocks)}
     mesh = init_device_mesh(device.type, (torch_dist.get_world_size(),))
 
     def shard(module: nn.Module) -> None:
@@ -42,7 +42,7 @@ def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn
             module,
             mesh=mesh,
             # What belongs to no block is small, and needed again at once: it stays whole.
-            reshard_after_forward=config.fsdp2.reshard_after_forward and module is not operator,
+            reshard_after_forward=config.fsdp2.reshard_after_forward and module not in networks,
             mp_policy=_EXACT if module in exact else _precision(config),
             offload_policy=CPUOffloadPolicy() if config.fsdp2.cpu_offload else OffloadPolicy(),
         )
@@ -61,20 +61,20 @@ def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
 
 
 @contextmanager
-def passes(model: UnrollLoss, last: bool) -> Iterator[None]:
+def passes(model: Objective, last: bool) -> Iterator[None]:
     """The model is used once a frame. What all uses and all micro-batches gave stays whole on this rank until
     the last backward pass comes to the first use, and is sent then, block by block."""
-    operator = model.operator
+    learner = model.learner
 
-    def at_first_use(operator: nn.Module, _: Any, prediction: Tensor) -> None:
+    def at_first_use(learner: nn.Module, _: Any, prediction: Tensor) -> None:
         hook.remove()
-        prediction.register_hook(lambda _: operator.set_requires_gradient_sync(True))
+        prediction.register_hook(lambda _: learner.set_requires_gradient_sync(True))
 
-    operator.set_requires_gradient_sync(False)
+    learner.set_requires_gradient_sync(False)
     if not last:
         yield
         return
-    hook = operator.register_forward_hook(at_first_use)
+    hook = learner.register_forward_hook(at_first_use)
     try:
         yield
     finally:
@@ -82,7 +82,7 @@ def passes(model: UnrollLoss, last: bool) -> Iterator[None]:
 
 
 @contextmanager
-def rehearsal(model: UnrollLoss, ask: Ask) -> Iterator[UnrollLoss]:
+def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
     """All messages of FSDP2 go through hooks that ask first, when the buffers are there."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
@@ -94,7 +94,8 @@ def rehearsal(model: UnrollLoss, ask: Ask) -> Iterator[UnrollLoss]:
         for unit in units:
             unit.set_custom_all_gather(DefaultAllGather())
             unit.set_custom_reduce_scatter(DefaultReduceScatter())
-        model.operator.reset_iter_state()
+        for network in model.networks:
+            network.reset_iter_state()
         _forget_gradients(units)
 
 

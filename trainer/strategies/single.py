@@ -9,11 +9,11 @@ from torch import nn
 
 from trainer.config import TrainConfig
 from trainer.models.weights import materialise
-from trainer.objective import UnrollLoss
+from trainer.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
 
-def wrap(objective: UnrollLoss, config: TrainConfig, device: torch.device) -> nn.Module:
+def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
     materialise(objective)
     objective.to(device)
     if config.cuda_graphs:

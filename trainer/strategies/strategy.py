@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from trainer.config import TrainConfig
-from trainer.objective import UnrollLoss
+from trainer.objective import Objective
 
 Ask = Callable[[], None]
 """Called before a message to other ranks; raises when one of them has failed and will not take part."""
 
-Wrap = Callable[[UnrollLoss, TrainConfig, torch.device], nn.Module]
+Wrap = Callable[[Objective, TrainConfig, torch.device], nn.Module]
 
 
 @dataclass(frozen=True, kw_only=True)

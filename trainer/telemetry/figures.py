@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer import models
+from trainer import stages
 from trainer.data.trajectories import Windows
-from trainer.objective import UnrollLoss
 from trainer.session import Session
 from trainer.telemetry.clock import StepTimes
 from trainer.telemetry.flops import peak_of, training_flops
@@ -87,11 +86,11 @@ def _flops_of(session: Session, task: int) -> float:
     """Of one sample of a task, forward and backward."""
     size, space = session.plan.micro_batch, session.rota.orders[task].space
     with torch.device("meta"):
-        operator = models.make(session.config.model, session.operator.domains)
-        objective = UnrollLoss(operator, session.config.objective)
+        objective = stages.make(session.config, session.operator.domains)
         windows = Windows(
             fields=torch.empty(size, space.unroll + 1, space.channels, *space.grid),
             noise=torch.empty(size, space.channels, *space.grid),
+            level=torch.empty(size),
             conditions=torch.empty(size, session.operator.domains[task].conditions),
             task=task,
         )

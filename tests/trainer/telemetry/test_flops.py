@@ -23,6 +23,7 @@ def windows(batch: int, points: int = 32, unroll: int = 2) -> Windows:
         return Windows(
             fields=torch.empty(batch, unroll + 1, 1, points),
             noise=torch.empty(batch, 1, points),
+            level=torch.empty(batch),
             conditions=torch.empty(batch, 2),
         )
 

@@ -1,0 +1,49 @@
+"""Denoiser: a noisy field to the clean one, at any level of noise, from the parts of the latent operator.
+
+Shapes: B samples, K channels that are drawn, G fields of K channels that are given, X points by axis,
+C conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from trainer.config import ModelConfig
+from trainer.models.latent_operator import Latent
+from trainer.models.operator import Domain
+
+
+class Denoiser(Latent):
+    """The denoiser of Karras et al. 2022 (EDM), for fields of deviation 1: the network sees inputs of
+    deviation 1 and has targets of deviation 1 at any level of noise.
+
+    At the level `lowest` it returns its input, whatever its weights are: with 0 as the EDM does, with more as
+    consistency models must (Song et al. 2023).
+
+    Its scales are those of what it is given, and of what it draws.
+    """
+
+    def __init__(
+        self, config: ModelConfig, domains: Sequence[Domain], *, given: int, lowest: float = 0.0
+    ) -> None:
+        super().__init__(config, [_noisy(domain, given) for domain in domains])
+        self.lowest = lowest
+
+    def forward(self, noisy: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
+        """noisy (B, K, *X), the deviation of its noise (B,), given (B, G * K, *X) and conditions (B, C) to
+        (B, K, *X); the fields in units of their own deviation."""
+        sigma = level.reshape(-1, *(1,) * (noisy.ndim - 1))
+        above, spread = sigma - self.lowest, (sigma.square() + 1).sqrt()
+        seen = torch.cat([noisy / spread, given], dim=1)
+        told = torch.cat([conditions, level.log()[:, None] / 4], dim=1)
+        return noisy / (above.square() + 1) + above / spread * self.change(seen, told, task)
+
+
+def _noisy(domain: Domain, given: int) -> Domain:
+    return replace(
+        domain, inputs=(1 + given) * domain.channels, conditions=domain.conditions + 1, steady=True
+    )

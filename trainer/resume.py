@@ -1,0 +1,118 @@
+"""Resume: the checkpoint that a start goes on from: of this run or another, of its stage or that before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+from trainer import layout
+from trainer.checkpoints import Record
+from trainer.checkpoints.contents import EMA, MODEL
+from trainer.config import ModelConfig, TrainConfig
+from trainer.data.trajectories import Windows
+from trainer.ema import Ema
+from trainer.errors import ConfigError
+from trainer.models.operator import Operator
+from trainer.records import read_as
+from trainer.stages import STAGES, Stage
+
+if TYPE_CHECKING:
+    from trainer.session import Session
+
+_MEASURED_STEPS = 8
+"""Batches of a task that a stage sees before it begins."""
+
+
+def resumed(session: Session) -> Session:
+    """The session after its newest intact checkpoint, of this run or else of the one it continues.
+
+    A checkpoint of the stage before gives what does not learn in this one, which then begins. Raises
+    ConfigError when there is none that fits.
+    """
+    ranks, config = session.ranks, session.config
+    found = session.checkpoints.newest(else_of=ranks.rank.box / layout.RESUME)
+    if ranks.rank.is_first:
+        for damage in found.faults if found else ():
+            print(f"checkpoint: {damage}", flush=True)
+    fault = _fault(config, found.path.name, found.record) if found else _missing(config)
+    if fault:
+        raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
+    if found is None:
+        return session
+    record = found.record
+    if _stage_of(record) != config.stage:
+        session.checkpoints.load(found, _inherited(session.operator, STAGES[config.stage]))
+        return _begun(session)
+    session.checkpoints.load(found, session.tensors())
+    session.schedule.load_state_dict(record.schedule)
+    if record.scaler:  # empty: the precision was another one
+        session.scaler.load_state_dict(record.scaler)
+    wandb_id = record.made_by.get("wandb", session.wandb_id)
+    return replace(session, start=record.step, loss=record.loss, wandb_id=wandb_id)
+
+
+def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
+    stage, former = _stage_of(record), STAGES[config.stage].former
+    if stage not in (config.stage, former):
+        starts = f"starts from one of {former}" if former else "starts from nothing"
+        return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
+    theirs = read_as(ModelConfig, record.config["model"])
+    if theirs != config.model:
+        return f"{name} is of another model: {theirs}, and not {config.model}"
+    return None
+
+
+def _missing(config: TrainConfig) -> str | None:
+    former = STAGES[config.stage].former
+    if former is None:
+        return None
+    return (
+        f"train.stage: {config.stage} starts from a checkpoint of {former}, and there is none: "
+        "vastrun launch JOB.yaml --from RUN"
+    )
+
+
+def _stage_of(record: Record) -> str:
+    """Before there were stages, there was one."""
+    stage: str = record.config.get("stage", "operator")
+    return stage
+
+
+def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
+    """What does not learn, by its names in the checkpoint of the stage before: where that kept an average of
+    the weights, the average."""
+    parameters = {name for name, _ in operator.named_parameters()}
+    wanted = {}
+    for here, tensor in get_model_state_dict(operator).items():
+        part = next((part for part in stage.inherits if here.startswith(part)), None)
+        if part is None:
+            continue
+        there = stage.inherits[part] + here.removeprefix(part)
+        if here in parameters:
+            wanted[f"{EMA}{there}"] = tensor
+            tensor = torch.empty_like(tensor)
+        wanted[f"{MODEL}{there}"] = tensor
+    return wanted
+
+
+@torch.no_grad()
+def _begun(session: Session) -> Session:
+    """The stage has seen what it builds upon, and its first batches."""
+    tasks = range(len(session.tasks))
+    session.objective.begin([_first_batches(session, task) for task in tasks], session.ranks)
+    decay = session.config.ema
+    return replace(session, ema=Ema(session.operator, decay) if decay else None)
+
+
+def _first_batches(session: Session, number: int) -> Iterable[Windows]:
+    """This rank's share of them. Not by the loader, which reads ahead of the training."""
+    task, order = session.tasks[number], session.rota.orders[number]
+    for step in range(_MEASURED_STEPS):
+        for micro_batch in range(order.accumulation):
+            windows = task.batch(step, order.micro_batch_of(step, micro_batch))
+            yield replace(windows.each(lambda tensor: tensor.to(session.ranks.device)), task=number)

@@ -1,0 +1,57 @@
+"""Stages: what is trained upon what. Each but the first begins from the checkpoint of another one.
+
+operator   a network that predicts the next frame, or the solution of a steady problem
+refine     a diffusion model of what the operator leaves: target minus prediction
+distill    a consistency model of the refiner: one call of a network instead of several
+steady     a diffusion model of the solutions of a steady problem, given its coefficient
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainer import models
+from trainer.config import TrainConfig
+from trainer.models.operator import Domain
+from trainer.objective import Objective, UnrollLoss
+from trainer.stages.losses import ConsistencyLoss, DenoisingLoss, RefiningLoss
+from trainer.stages.sampled import Distilled, Prior, Refined
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One line of the list."""
+
+    objective: Callable[[TrainConfig, Sequence[Domain]], Objective]
+    former: str | None = None
+    """The stage whose checkpoint it begins from."""
+    inherits: Mapping[str, str] = field(default_factory=dict)
+    """Parts that do not learn, each with the name it has in that checkpoint."""
+
+
+STAGES: dict[str, Stage] = {
+    "operator": Stage(
+        objective=lambda config, domains: UnrollLoss(models.make(config.model, domains), config.objective)
+    ),
+    "refine": Stage(
+        objective=lambda config, domains: RefiningLoss(Refined(config, domains)),
+        former="operator",
+        inherits={"operator.": ""},
+    ),
+    "distill": Stage(
+        objective=lambda config, domains: ConsistencyLoss(Distilled(config, domains)),
+        former="refine",
+        inherits={"operator.": "operator.", "teacher.": "denoiser."},
+    ),
+    "steady": Stage(
+        objective=lambda config, domains: DenoisingLoss(Prior(config, domains)),
+        former="operator",
+        inherits={"operator.": ""},
+    ),
+}
+
+
+def make(config: TrainConfig, domains: Sequence[Domain]) -> Objective:
+    """What the stage of the job makes small, for these tasks; nothing in it has learned yet."""
+    return STAGES[config.stage].objective(config, domains)

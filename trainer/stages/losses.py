@@ -1,0 +1,158 @@
+"""What the stages after the operator make small: the error of a denoiser, and its disagreement with itself.
+
+Shapes: B windows, U frames predicted, K channels, X points by axis, C conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from trainer.data.trajectories import Windows
+from trainer.dist import Ranks
+from trainer.models.operator import Network
+from trainer.objective import Objective
+from trainer.stages.diffusion import heun_step, ladder, level_of, weight_of
+from trainer.stages.following import pull
+from trainer.stages.sampled import Distilled, Refined, Sampled
+
+_LEVELS = 18
+"""Of distillation, as of Song et al. 2023: neighbours among these are made to agree."""
+_FOLLOWS = 0.05
+"""Share of the learner that goes into its average with each step."""
+_SMALLEST = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Clean fields in units of their own deviation, each with what the denoiser is told of it."""
+
+    clean: Tensor
+    """(U * B, K, *X)"""
+    noise: Tensor
+    """(U * B, K, *X): standard normal; that of a window serves all its frames."""
+    normal: Tensor
+    """(U * B,): what their levels of noise follow from."""
+    given: Tensor
+    """(U * B, G * K, *X)"""
+    conditions: Tensor
+    """(U * B, C)"""
+
+
+@torch.no_grad()
+def examples(model: Sampled, windows: Windows) -> Examples:
+    """The frames of the windows, as the operator comes to them: the first is given, each later one follows
+    from what it predicted, as in a rollout."""
+    u, frames = windows.fields[:, 0], []
+    for target in windows.fields[:, 1:].unbind(1):
+        frame = model.frame(u, windows.conditions, windows.task)
+        frames.append(((target - frame.centre) / frame.unit, frame.given))
+        u = frame.centre
+    clean, given = (torch.cat(each) for each in zip(*frames, strict=True))
+    again = partial(_again, times=len(frames))
+    return Examples(
+        clean=clean,
+        given=given,
+        noise=again(windows.noise),
+        normal=again(windows.level),
+        conditions=again(windows.conditions),
+    )
+
+
+class DenoisingLoss(Objective):
+    """The error of the denoiser at random levels of noise (Karras et al. 2022)."""
+
+    def __init__(self, operator: Sampled) -> None:
+        super().__init__()
+        self.operator: Sampled = operator
+
+    @property
+    def learner(self) -> Network:
+        return self.operator.denoiser
+
+    def forward(self, windows: Windows) -> Tensor:
+        """(1,)"""
+        of = examples(self.operator, windows)
+        level = level_of(of.normal)
+        noisy = of.clean + _wide(level, of.clean) * of.noise
+        clean = self.learner(noisy, level, of.given, of.conditions, windows.task)
+        return (_wide(weight_of(level), clean) * (clean - of.clean).square()).mean()[None]
+
+
+class RefiningLoss(DenoisingLoss):
+    """Of what the operator leaves."""
+
+    def __init__(self, operator: Refined) -> None:
+        super().__init__(operator)
+
+    def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
+        """The deviation of what the operator leaves becomes the unit of what is drawn."""
+        for task, windows in enumerate(batches):
+            own, theirs = (each.scale(task) for each in (self.operator.denoiser, self.operator.operator))
+            own.mean.copy_(torch.stack([theirs.mean[0], torch.zeros_like(theirs.mean[1])]))
+            own.std.copy_(theirs.std)
+            deviation = self._deviation(windows, ranks, channels=len(own.std[1]))
+            own.std[1] *= deviation.to(own.std).reshape(own.std[1].shape)
+
+    def _deviation(self, batches: Iterable[Windows], ranks: Ranks, *, channels: int) -> Tensor:
+        """(K,): of clean fields in their present units, over all ranks; float64."""
+        sums = torch.zeros(2, channels, dtype=torch.float64)
+        for windows in batches:
+            squares = examples(self.operator, windows).clean.double().square().transpose(0, 1).flatten(1)
+            sums += torch.stack([squares.sum(dim=1), torch.full_like(squares[:, 0], squares.shape[1])]).cpu()
+        total, count = ranks.total(sums)
+        return (total / count).sqrt().clamp_min(_SMALLEST)
+
+
+class ConsistencyLoss(Objective):
+    """How far the learner's answer at one level of noise is from its average's answer at the next lower one,
+    where the teacher leads to (Song et al. 2023)."""
+
+    def __init__(self, operator: Distilled) -> None:
+        super().__init__()
+        self.operator: Distilled = operator
+
+    @property
+    def learner(self) -> Network:
+        return self.operator.denoiser
+
+    def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:  # noqa: ARG002
+        """Learner and average begin as the refiner that they follow."""
+        for network in (self.operator.denoiser, self.operator.average):
+            pull(network, self.operator.teacher, 1.0)
+
+    def follow(self) -> None:
+        pull(self.operator.average, self.learner, _FOLLOWS)
+
+    def forward(self, windows: Windows) -> Tensor:
+        """(1,)"""
+        model, of = self.operator, examples(self.operator, windows)
+        high, low = neighbours(of.normal)
+        told = {"given": of.given, "conditions": of.conditions, "task": windows.task}
+        noisy = of.clean + _wide(high, of.clean) * of.noise
+        answer = self.learner(noisy, high, **told)
+        with torch.no_grad():
+            led = heun_step(partial(model.teacher, **told), noisy, high, low)
+            aim = model.average(led, low, **told)
+        return (answer - aim).square().mean()[None]
+
+
+def neighbours(normal: Tensor) -> tuple[Tensor, Tensor]:
+    """Two levels of noise (B,), one next to the other, all pairs as likely, from standard normal numbers."""
+    levels = torch.tensor(ladder(_LEVELS), device=normal.device)
+    place = (torch.special.ndtr(normal) * (_LEVELS - 1)).long().clamp_max(_LEVELS - 2)
+    return levels[place], levels[place + 1]
+
+
+def _wide(values: Tensor, like: Tensor) -> Tensor:
+    """(B,) to (B, 1, *1)"""
+    return values.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+def _again(tensor: Tensor, times: int) -> Tensor:
+    """(times * B, ...)"""
+    return tensor.repeat(times, *(1,) * (tensor.ndim - 1))
