@@ -7,6 +7,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.errors import GoneError, ProviderError, UnreachableError
@@ -29,6 +30,7 @@ from launcher.ssh.keys import KeyRing
 from launcher.ssh.noise import Noise
 from launcher.ssh.remote import SshRemote
 
+_LEAST_SHM_GB = 2.0
 _NAME = re.compile(rf"({LABEL_PREFIX}[\w.-]+)\.[0-9a-f]{{4}}", re.ASCII)
 
 
@@ -61,8 +63,8 @@ class DockerProvider:
         """One offer: the daemon's computer. Raises NoOfferError, which says all that it lacks."""
         station, remote = self._engine.station(), bool(self._engine.host)
         hardware = hardware_of(station, spec.resources, remote=remote, visible=self._visible_gpus)
-        image = image_for(spec, hardware, self._engine, self._lock())
-        return [offer_for(spec, station, hardware, image)]
+        image, whole = image_for(spec, hardware, self._engine, self._lock())
+        return [replace(offer_for(spec, station, hardware), image=image, image_whole=whole)]
 
     def rent(self, order: Order) -> Instance:
         """A container that was started. It carries its labels from the moment it exists."""
@@ -71,7 +73,7 @@ class DockerProvider:
             order=order,
             public_key=self._keys.pair(_run_of(order.label)).public,
             owner=owner_of(self._state),
-            shm_gb=(order.memory_gb or self._engine.station().memory_gb) / 2,
+            shm_gb=max(_LEAST_SHM_GB, (order.memory_gb or self._engine.station().memory_gb) / 2),
             published_at=ANYWHERE if self._engine.host else HERE,
         )
         self._engine.create(box.name, config_of(box), limits_of(box))
@@ -151,6 +153,7 @@ def _instance(container: Container) -> Instance:
         state=container.state,
         usd_per_hour=0.0,
         rented_at=container.created_at,
+        image=container.image,
     )
 
 

@@ -20,9 +20,13 @@ def end_error(container: Container, printed: str) -> ProviderError:
     cause, how = _ENDS.get(container.exit_code, (Cause.HOST, f"ended with exit code {container.exit_code}"))
     if container.exit_code == 137 and container.out_of_memory:
         cause, how = Cause.OUT_OF_MEMORY, "was killed by the kernel: it used more memory than it may"
-    last = next(
-        (line.strip() for line in reversed(printed.splitlines()) if line.strip()), "it printed nothing"
-    )
-    error = ProviderError(f"container {container.name} {how} ({last[-200:]})")
+    said = _last_words(printed)
+    error = ProviderError(f"container {container.name} {how}{f': {said}' if said else ''}")
     error.cause = cause
     return error
+
+
+def _last_words(printed: str) -> str:
+    """The last line that tells more than its host keys."""
+    lines = [line.strip() for line in printed.splitlines() if "SHA256:" not in line]
+    return next((line[-200:] for line in reversed(lines) if line), "")

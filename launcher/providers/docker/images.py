@@ -15,17 +15,17 @@ from launcher.providers.hardware import Hardware
 _CPU = "cpu"
 
 
-def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> str:
-    """Its name; it is there. Raises NoOfferError, which says how to get it, and ImageError."""
+def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> tuple[str, bool]:
+    """Its name, and whether it is ours. Raises NoOfferError, which says how to get one, and ImageError."""
     if spec.image is not None:
         if not engine.has_image(spec.image):
             raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
-        return spec.image
+        return spec.image, False
     variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
     for variant in variants:
         built = built_here(engine.client, variant, lock)
         if built is not None:
-            return built.reference or built.id
+            return built.reference or built.id, True
     known = " or ".join(variants)
     raise NoOfferError(
         f"Docker has no image of vastrun for this job ({known or 'no variant fits the driver'})",

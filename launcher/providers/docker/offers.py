@@ -28,7 +28,7 @@ def hardware_of(station: Station, wanted: Resources, *, remote: bool, visible: s
     return Hardware(cores=station.cores, memory_gb=station.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda)
 
 
-def offer_for(spec: JobSpec, station: Station, hardware: Hardware, image: str) -> Offer:
+def offer_for(spec: JobSpec, station: Station, hardware: Hardware) -> Offer:
     """The computer, as the job would use it. Raises NoOfferError, which says all that it lacks."""
     wanted = spec.resources
     lacking = shortfall(hardware, wanted)
@@ -38,6 +38,7 @@ def offer_for(spec: JobSpec, station: Station, hardware: Hardware, image: str) -
         )
     gpus = fitting_gpus(hardware, wanted)[: wanted.gpus]
     kind = (gpus[0].name or None) if gpus else None
+    room = f"{station.cores} cores, {station.memory_gb:.0f} GB memory"
     devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""
     return Offer(
         id=",".join(gpu.uuid for gpu in gpus) or CPU_ONLY,
@@ -47,8 +48,7 @@ def offer_for(spec: JobSpec, station: Station, hardware: Hardware, image: str) -
         gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
         disk_gb=hardware.disk_gb,
         usd_per_hour=0.0,
-        description=f"{station.name}: {devices}{station.cores} cores, {station.memory_gb:.0f} GB memory",
-        image=image,
+        description=f"Docker on {station.name}: {devices}{room}",
         cuda=hardware.cuda,
     )
 

@@ -18,7 +18,9 @@ class Container:
     state: str
     """`created`, `running`, `paused`, `restarting`, `removing`, `exited` or `dead`."""
     created_at: float = 0.0
-    """Epoch seconds, as a list has it."""
+    """Epoch seconds; as `image`, known from a list."""
+    image: str = ""
+    """By its name and the id of what the name stood for."""
     exit_code: int = 0
     out_of_memory: bool = False
     """The kernel killed something in it for memory."""
@@ -33,6 +35,7 @@ class Container:
             labels=row["Labels"] or {},
             state=row["State"],
             created_at=float(row["Created"]),
+            image=f"{row['Image']} {row['ImageID']}",
         )
 
     @classmethod

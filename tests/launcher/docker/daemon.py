@@ -26,6 +26,13 @@ HANG_UP = 0
 """In the place of a status: the connection is closed without an answer."""
 
 
+@dataclass(frozen=True)
+class Stream:
+    """What is told message by message while something is done."""
+
+    messages: tuple[Mapping[str, Any], ...]
+
+
 @dataclass
 class FakeDaemon:
     """Use it in a `with`. `answers`: status and body by method and path, the first that fits."""
@@ -84,6 +91,9 @@ class _Handler(BaseHTTPRequestHandler):
         if status == HANG_UP:
             self.close_connection = True
             return
+        if isinstance(said, Stream):
+            self._tell(status, said)
+            return
         content = said if isinstance(said, bytes) else b"" if said is None else json.dumps(said).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -92,6 +102,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_POST = do_DELETE = do_GET
+
+    def _tell(self, status: int, stream: Stream) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for message in stream.messages:
+            line = json.dumps(message).encode() + b"\r\n"
+            self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+        self.wfile.write(b"0\r\n\r\n")
 
 
 _VERSION = (200, {"ApiVersion": "1.47", "Version": "28.0.1"})
@@ -107,4 +127,12 @@ class _PortServer(socketserver.ThreadingTCPServer):
 
 def row(name: str, state: str = "running", **labels: str) -> Mapping[str, Any]:
     """A container as a list has it."""
-    return {"Id": "0" * 64, "Names": [f"/{name}"], "State": state, "Created": 1_700_000_000, "Labels": labels}
+    return {
+        "Id": "0" * 64,
+        "Names": [f"/{name}"],
+        "Image": "lab/own:1",
+        "ImageID": "sha256:0",
+        "State": state,
+        "Created": 1_700_000_000,
+        "Labels": labels,
+    }

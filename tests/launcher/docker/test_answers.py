@@ -201,13 +201,14 @@ def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instan
     }
     daemon.answers |= {LIST: (200, [row(name, **labels)]), f"GET /containers/{name}/json": (200, near)}
     (instance,) = provider.instances()
+    assert instance.image == "lab/own:1 sha256:0"
     return instance
 
 
 @pytest.mark.parametrize(
     ("exit_code", "out_of_memory", "cause", "said"),
     [
-        (0, False, Cause.LOST, "ended by itself (the lease has ended this container)"),
+        (0, False, Cause.LOST, "ended by itself: the lease has ended this container"),
         (78, False, Cause.USER_ERROR, "its image can have no SSH server"),
         (137, True, Cause.OUT_OF_MEMORY, "used more memory than it may"),
         (137, False, Cause.LOST, "was killed"),
@@ -224,7 +225,10 @@ def test_a_container_that_ended_says_how(
     said: str,
 ) -> None:
     instance = rented(daemon, provider, Status="exited", ExitCode=exit_code, OOMKilled=out_of_memory)
-    daemon.answers["GET /containers/.*/logs"] = (200, b"the lease has ended this container\n")
+    daemon.answers["GET /containers/.*/logs"] = (
+        200,
+        b"the lease has ended this container\n256 SHA256:abc root@box (ED25519)\n",
+    )
     with pytest.raises(ProviderError) as caught:
         provider.connect(instance)
     assert not isinstance(caught.value, UnreachableError)

