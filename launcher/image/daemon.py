@@ -27,7 +27,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
         "Docker's daemon does not answer",
         "sudo systemctl start docker",
     ),
-    (r"no space left on device", "no space is left for Docker's images", "docker system prune"),
+    (r"[Nn]o space left on device", "no space is left for Docker's images", "docker system prune"),
     (
         r"no matching manifest|specified platform|exec format error",
         "the image is for another architecture",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from launcher.errors import ImageError
@@ -92,7 +92,7 @@ class _Repository:
 
     def manifest(self, name: str) -> tuple[str, dict[str, Any], str]:
         """Its media type, itself, and the digest of its bytes."""
-        kind, content = self._get(f"{self._url}/manifests/{quote(name)}", accept=(*_INDEXES, *_MANIFESTS))
+        kind, content = self._get(f"{self._url}/manifests/{name}", accept=(*_INDEXES, *_MANIFESTS))
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         if name.startswith("sha256:") and name != digest:
             raise ImageError(f"{self._reference}: the registry answers {name} with {digest}")

@@ -1,0 +1,124 @@
+"""A registry that holds what a test puts there, and who looks at the steps of a command."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+USER, PASSWORD = "heron", "s3cret"
+
+
+class Shop:
+    """Use it in a `with`. With `asks`, `Bearer` or `Basic`, only whoever logs in gets something."""
+
+    def __init__(self, asks: str = "") -> None:
+        self.asks = asks
+        self.refuses = 0
+        """A status to answer everything with."""
+        self.things: dict[str, tuple[str, bytes]] = {}
+        """By path: its media type and its bytes."""
+        self.moved_to = ""
+        """Where blobs are said to lie."""
+        self.asked: list[tuple[str, str]] = []
+        """Path and authorization of each request."""
+
+    def __enter__(self) -> Shop:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.shop = self  # type: ignore[attr-defined]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def put(
+        self,
+        name: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        architecture: str = "amd64",
+        index: bool = False,
+    ) -> str:
+        """An image of two layers, 150 MB, as `repository:tag`; the digest of what the tag names."""
+        repository, _, tag = name.partition(":")
+        config = json.dumps({"architecture": architecture, "config": {"Labels": labels}}).encode()
+        layers = [{"digest": digest(b"1"), "size": 100_000_000}, {"digest": digest(b"2"), "size": 50_000_000}]
+        manifest = {"mediaType": MANIFEST, "config": {"digest": digest(config)}, "layers": layers}
+        self.things[f"/v2/{repository}/blobs/{digest(config)}"] = ("application/octet-stream", config)
+        found = self._put(repository, tag, MANIFEST, manifest)
+        if index:
+            entry = {"digest": found, "platform": {"os": "linux", "architecture": architecture}}
+            found = self._put(repository, tag, INDEX, {"mediaType": INDEX, "manifests": [entry]})
+        return found
+
+    def _put(self, repository: str, tag: str, kind: str, content: Mapping[str, Any]) -> str:
+        data = json.dumps(content).encode()
+        for name in (tag, digest(data)):
+            self.things[f"/v2/{repository}/manifests/{name}"] = (kind, data)
+        return digest(data)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def address_string(self) -> str:
+        return "a client"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+    def do_GET(self) -> None:
+        shop: Shop = self.server.shop  # type: ignore[attr-defined]
+        path, _, query = self.path.partition("?")
+        given = self.headers.get("Authorization", "")
+        shop.asked.append((path, given))
+        basic = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        if path == "/token" and given == basic and "service=shop" in query:
+            self._say(200, "application/json", b'{"token": "t0ken"}')
+        elif path == "/token" or shop.refuses:
+            self._say(shop.refuses or 401, "application/json", b"{}")
+        elif shop.asks and given != {"Basic": basic, "Bearer": "Bearer t0ken"}[shop.asks]:
+            realm = f'realm="http://{shop.host}/token",service="shop",scope="pull"'
+            self._say(401, "application/json", b"{}", {"WWW-Authenticate": f"{shop.asks} {realm}"})
+        elif path not in shop.things:
+            self._say(404, "application/json", b"{}")
+        elif "/blobs/" in path and shop.moved_to:
+            self._say(307, "text/plain", b"", {"Location": f"http://{shop.moved_to}{path}"})
+        else:
+            self._say(200, *shop.things[path])
+
+    def _say(self, status: int, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+class Watcher:
+    """The Screen of a test."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str]] = []
+        self.gauges: list[str] = []
+
+    def step(self, name: str, text: str) -> None:
+        self.steps.append((name, text))
+
+    def gauge(self, text: str) -> None:
+        self.gauges.append(text)

@@ -1,0 +1,43 @@
+"""Names of images are read as Docker reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.references import HUB, Reference
+
+DIGEST = "sha256:" + "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "registry", "repository", "tag"),
+    [
+        ("ubuntu", HUB, "ubuntu", ""),
+        ("pytorch/pytorch:2.13.0", HUB, "pytorch/pytorch", "2.13.0"),
+        ("localhost/a:b", "localhost", "a", "b"),
+        ("127.0.0.1:5000/a/b/c:d", "127.0.0.1:5000", "a/b/c", "d"),
+        ("ghcr.io/lab/image_x", "ghcr.io", "lab/image_x", ""),
+    ],
+)
+def test_a_name_is_taken_apart_and_put_together_again(
+    text: str, registry: str, repository: str, tag: str
+) -> None:
+    for digest in ("", DIGEST):
+        found = Reference.of(f"{text}@{digest}" if digest else text)
+        assert (found.registry, found.repository, found.tag, found.digest) == (
+            registry,
+            repository,
+            tag,
+            digest,
+        )
+        assert str(found) == (f"{text}@{digest}" if digest else text)
+        assert found.is_pinned == bool(digest)
+        assert found.tagged == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "A/b", "a b", "-v /:/host", "a:", "a@sha256:12", "http://x/y", "a//b", "/a"]
+)
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected an image such as"):
+        Reference.of(text)
