@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 
 from trainer import layout
 from trainer.checks import check_start, check_step
 from trainer.config import TrainConfig
 from trainer.dist import StopVote, join
 from trainer.ending import exit_code_of
-from trainer.evaluate import evaluate
+from trainer.evaluation import evaluate, flat, report
 from trainer.heartbeat import Heartbeat
 from trainer.memory.probe import fitted
 from trainer.memory.retry import take_step_that_fits
@@ -17,6 +18,7 @@ from trainer.metrics import Metrics
 from trainer.outcome import Reason
 from trainer.rank import Rank, TrainJob
 from trainer.records import write_json
+from trainer.scores import lines_of
 from trainer.session import Session, set_up
 from trainer.signals import StopWish
 from trainer.telemetry.garbage import collect_by_the_step
@@ -84,24 +86,22 @@ def _save(
 def _evaluate(
     session: Session, step: int, loss: float | None, heart: Heartbeat, metrics: Metrics | None
 ) -> None:
-    """The scores, and the final record when all ranks are done."""
+    """The scores, and the final record and the report when all ranks are done."""
+    beat = partial(heart.beat, step, "eval")
     with session.averaged(), session.autocast():
-        scores = {
-            data.task: evaluate(
-                session.operator, number, task.test, session.ranks, lambda: heart.beat(step, "eval")
-            )
+        evaluations = [
+            evaluate(session.operator, number, data, task, session.ranks, beat)
             for number, (data, task) in enumerate(zip(session.config.data, session.tasks, strict=True))
-        }
+        ]
     session.ranks.wait_for_all()
     if metrics:
-        several = len(scores) > 1
-        for name, score in scores.items():
-            print(f"{name}: {score}" if several else score, flush=True)
-        known = {
-            f"{name}.{key}" if several else key: value
-            for name, score in scores.items()
-            for key, value in score.finite().items()
-        }
-        wandb = asdict(metrics.finish(exit_code_of("finished"), known))
-        record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": known, "wandb": wandb}
-        write_json(session.ranks.rank.box / layout.FINAL, record)
+        box, scores = session.ranks.rank.box, flat(evaluations)
+        for line in lines_of(scores):
+            print(line, flush=True)
+        title = f"{session.job.name}, step {step}"
+        plots = session.config.plots
+        pictures = report.write(box / layout.EVALUATION, evaluations, title, plots=plots, beat=beat)
+        metrics.show(step, pictures)
+        wandb = asdict(metrics.finish(exit_code_of("finished"), scores))
+        record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": scores, "wandb": wandb}
+        write_json(box / layout.FINAL, record)

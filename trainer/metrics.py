@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -88,6 +89,10 @@ class Metrics:
             f"step {point.step}/{self._config.steps}  loss {point.loss:.4g}  lr {figures.lr:.2g}  "
             f"{figures.samples_per_s:,.0f} samples/s{mfu}"
         )
+
+    def show(self, step: int, pictures: Sequence[Path]) -> None:
+        """Pictures of what was learned after `step` steps, by their names."""
+        self._tracker.show(step, pictures)
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
         """The training has ended so. Safe to repeat: the first end counts."""

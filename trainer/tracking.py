@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,6 +23,9 @@ from trainer.rank import TrainJob, read_job
 from trainer.records import read_as, write_json
 
 Mode = Literal["online", "offline", "off"]
+
+_Message = dict[str, Any] | int
+"""A point, or the exit code that ends the run."""
 
 _INIT_S = 30.0
 _FINISH_S = 30.0
@@ -41,7 +45,7 @@ class Tracker:
         self._job = job
         self._train = config
         self._config = config.wandb
-        self._queue: SimpleQueue[dict[str, Any] | int] = SimpleQueue()
+        self._queue: SimpleQueue[_Message] = SimpleQueue()
         self._scores: dict[str, float] = {}
         self._run = WandbRun(
             id=known.id if known else job.run_id, mode=mode or mode_of(self._config), state="running"
@@ -59,6 +63,11 @@ class Tracker:
         """The point is on its way. It has a `step`."""
         if self._run.mode != "off":
             self._queue.put(point)
+
+    def show(self, step: int, pictures: Sequence[Path]) -> None:
+        """The pictures are on their way, each by the name of its file."""
+        if pictures:
+            self.log({"step": step, **{picture.stem: picture for picture in pictures}})
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
         """The W&B run is over and says how the training ended. Safe to repeat: the first end counts."""
@@ -89,13 +98,13 @@ class Tracker:
             print(f"W&B is off from here: {error}", flush=True)
             self._become(state="crashed")
 
-    def _track(self, wandb: Any, message: dict[str, Any] | int) -> None:
+    def _track(self, wandb: Any, message: _Message) -> None:
         run = self._begin(wandb)
         self._become(url=run.url if self._run.mode == "online" else None)
         # W&B's own steps only rise, and a training that starts again from a checkpoint does some once more.
         run.define_metric("*", step_metric="step")
         while isinstance(message, dict):
-            run.log(message)
+            run.log({name: _as_shown(wandb, value) for name, value in message.items()})
             message = self._queue.get()
         run.summary.update(self._scores)
         run.finish(exit_code=message)
@@ -147,6 +156,11 @@ def mode_of(config: WandbConfig) -> Mode:
     if config.mode == "auto":
         return "online" if os.environ.get("WANDB_API_KEY") else "offline"
     return config.mode
+
+
+def _as_shown(wandb: Any, value: Any) -> Any:
+    """A picture, where a path is meant."""
+    return wandb.Image(str(value)) if isinstance(value, Path) else value
 
 
 def _state_of(exit_code: int) -> Literal["finished", "failed"]:

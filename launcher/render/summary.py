@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from launcher.actions.queries import Ending, RunRow
 from launcher.advice import advice_for
@@ -10,6 +10,7 @@ from launcher.model import Phase, Proof
 from launcher.render.amounts import duration, moment, usd
 from launcher.render.runs import state_of
 from launcher.render.table import facts
+from trainer.scores import lines_of
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
@@ -22,7 +23,7 @@ def summary(ending: Ending, now: float) -> str:
             ("run", f"{run.id} ({run.job})"),
             ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
             ("proofs", proof_lines(run.proofs)),
-            ("score", score_line(ending.scores)),
+            ("score", "\n".join(lines_of(ending.scores))),
             ("duration", duration((run.ended_at or now) - run.created_at)),
             ("cost", _cost(ending)),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
@@ -49,14 +50,6 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
     """One proof a line: does it hold?"""
     width = max((len(proof.name) for proof in proofs), default=0)
     return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
-
-
-def score_line(scores: Mapping[str, float]) -> str:
-    """Scores by name; the error of a rollout beside that of predicting no change."""
-    model, floor = scores.get("rollout_nrmse"), scores.get("persistence_nrmse")
-    if model and floor:
-        return f"rollout nRMSE {model:.4g}, {floor / model:.1f}x better than persistence ({floor:.4g})"
-    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(scores.items()))
 
 
 def _cost(ending: Ending) -> str:

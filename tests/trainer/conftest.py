@@ -35,6 +35,7 @@ SMALL: dict[str, Any] = {
     "data": {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9},
     "model": {"dim": 32, "depth": 2, "heads": 2},
     "wandb": {"mode": "off"},
+    "plots": False,
 }
 
 _START_S = 90.0
@@ -194,9 +195,9 @@ class RunningRanks:
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.processes = [self._start(rank, ranks) for rank in range(ranks)]
 
-    def wait(self) -> list[int]:
+    def wait(self, within_s: float = _START_S) -> list[int]:
         """The exit codes, by rank."""
-        return [ended(process) for process in self.processes]
+        return [ended(process, within_s) for process in self.processes]
 
     def kill(self) -> None:
         for process in self.processes:
@@ -222,9 +223,9 @@ class RunningRanks:
         return process
 
 
-def ended(process: BaseProcess) -> int:
+def ended(process: BaseProcess, within_s: float = _START_S) -> int:
     """Its exit code, once there is one."""
-    process.join(_START_S)
+    process.join(within_s)
     assert process.exitcode is not None, "a rank did not end in time"
     return process.exitcode
 

@@ -16,7 +16,7 @@ from tests.trainer import engine
 from tests.trainer.conftest import SMALL, together
 from trainer.dist import Ranks
 from trainer.errors import ConfigError
-from trainer.evaluate import evaluate
+from trainer.evaluation import evaluate
 from trainer.heartbeat import Heartbeat
 from trainer.step import micro_batches, take_step
 
@@ -60,7 +60,8 @@ def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Scored:
     weights = engine.parameters(session.operator)
     with session.averaged(), session.autocast():
         average = engine.parameters(session.operator)
-        scores = evaluate(session.operator, 0, session.tasks[0].test, ranks, lambda: None).finite()
+        [data], [task] = session.config.data, session.tasks
+        scores = evaluate(session.operator, 0, data, task, ranks, lambda: None).numbers()
     after = engine.parameters(session.operator)
     points += engine.learn(session, 10, engine.STEPS)
     return Scored(

@@ -1,4 +1,4 @@
-"""The latent operator, its objective, its optimiser and its scores."""
+"""The latent operator, its objective and its optimiser."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import torch
 from trainer.config import DataConfig, ModelConfig, OptimConfig
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask, Windows
-from trainer.dist import Ranks
-from trainer.evaluate import evaluate
 from trainer.models.latent_operator import LatentOperator
 from trainer.objective import UnrollLoss
 from trainer.optim import adamw
@@ -96,28 +94,6 @@ def test_the_loss_falls_and_the_state_of_the_model_holds_the_normalisation(
     state = operator.state_dict()
     assert torch.all(state["scales.0.mean"] == task.train.fields.mean())
     assert torch.all(state["scales.0.std"] == task.train.fields.std())
-
-
-def test_scores_of_persistence_are_the_floor_itself(
-    operator: LatentOperator, task: TrajectoryTask, alone: Ranks
-) -> None:
-    scores = evaluate(operator, 0, task.test, alone, lambda: None)
-    assert scores.rollout_nrmse == pytest.approx(scores.persistence_nrmse)
-    assert scores.one_step_nrmse < scores.persistence_nrmse
-    error = task.test.fields[:, 1:] - task.test.fields[:, :1]
-    ratios = error.norm(dim=3) / task.test.fields[:, 1:].norm(dim=3)
-    assert scores.persistence_nrmse == pytest.approx(ratios.mean().item(), rel=1e-5)
-    assert scores.rollout_nrmse_pooled == pytest.approx(
-        (error.norm() / task.test.fields[:, 1:].norm()).item(), rel=1e-5
-    )
-
-
-def test_scores_that_are_not_numbers_are_left_out_of_the_record(
-    operator: LatentOperator, task: TrajectoryTask, alone: Ranks
-) -> None:
-    torch.nn.init.constant_(operator.decoders[0].content.bias, float("inf"))
-    scores = evaluate(operator, 0, task.test, alone, lambda: None).finite()
-    assert set(scores) == {"persistence_nrmse"}
 
 
 def test_vectors_are_not_decayed(operator: LatentOperator) -> None:

@@ -56,7 +56,7 @@ def tensor_files(box: Box) -> list[FileSum]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, start_ranks: Start) -> Box:
     """A box in which two ranks trained to the end, with W&B offline."""
-    box = Box(tmp_path_factory.mktemp("finished"), wandb={"mode": "offline"})
+    box = Box(tmp_path_factory.mktemp("finished"), wandb={"mode": "offline"}, plots=True)
     make_data(box)
     assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
     return box
@@ -66,13 +66,12 @@ def test_a_finished_training_leaves_its_evidence(finished: Box) -> None:
     final = finished.json(layout.FINAL)
     assert (final["step"], final["steps"]) == (20, 20)
     assert final["loss"] == finished.losses()[20]
-    assert set(final["scores"]) == {
-        "rollout_nrmse",
-        "rollout_nrmse_median",
-        "rollout_nrmse_pooled",
-        "one_step_nrmse",
-        "persistence_nrmse",
-    }
+    floors = {f"{name}_nrmse" for name in ("persistence", "spatial_mean", "training_mean")}
+    assert {"rollout_nrmse", "rollout_nrmse_median", "one_step_nrmse", *floors} < set(final["scores"])
+    report = finished.json(f"{layout.EVALUATION}/scores.json")["advection"]
+    assert report["parts"]["all"]["rollout"]["nrmse"] == final["scores"]["rollout_nrmse"]
+    assert "better than" in finished.log(0)
+    assert "advection-fields" in (finished.path / layout.EVALUATION / "report.md").read_text()
     assert [finished.reason(rank)["reason"] for rank in (0, 1)] == ["finished", "finished"]
     assert verify(finished.path / layout.CHECKPOINTS / "step-000020").step == 20
     for rank in (0, 1):
@@ -85,7 +84,10 @@ def test_offline_wandb_keeps_its_files_in_the_box_and_says_finished(finished: Bo
     expected = {"id": "calm-heron-3f1a", "mode": "offline", "state": "finished", "url": None}
     assert finished.json(layout.FINAL)["wandb"] == expected
     assert finished.json(layout.WANDB) == expected
-    assert list((finished.path / layout.RUN / "wandb").glob("offline-run-*/*.wandb"))
+    [run] = (finished.path / layout.RUN / "wandb").glob("offline-run-*")
+    assert list(run.glob("*.wandb"))
+    shown = {path.name.split("_")[0] for path in run.glob("files/media/images/*.png")}
+    assert shown == {path.stem for path in (finished.path / layout.EVALUATION).glob("*.png")} != set()
 
 
 def test_one_rank_and_two_ranks_learn_along_the_same_curve(

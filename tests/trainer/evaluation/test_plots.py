@@ -1,0 +1,52 @@
+"""Pictures: a file for each thing there is to see, of any field and of rollouts that ran away."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer.evaluation.evaluation import WHOLE, Evaluation, Example
+from trainer.evaluation.plots import draw
+from trainer.evaluation.scores import Scores
+
+FRAMES = 4
+
+
+def scores(value: float) -> Scores:
+    names = [name for name in Scores.__annotations__ if name not in ("diverged", "nrmse_by_frame")]
+    return Scores(**dict.fromkeys(names, value), diverged=0, nrmse_by_frame=(value,) * FRAMES)
+
+
+def evaluation(grid: tuple[int, ...], *, steady: bool = False, rolled: float = 1.0) -> Evaluation:
+    frames = 1 if steady else FRAMES
+    truth = torch.rand(frames + 1, 2, *grid)
+    example = Example(label="beta 1", truth=truth, rollout=truth[1:] * rolled)
+    found = {"rollout": scores(rolled), "training_mean": scores(0.5)}
+    return Evaluation(
+        task="mine:waves",
+        steady=steady,
+        samples=8,
+        scores={WHOLE: found, "beta 0.4": found, "beta 1": found},
+        spectra=torch.rand(3, 2, 9) * torch.tensor([1.0, rolled, rolled]).reshape(3, 1, 1),
+        examples=(example, example),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "kinds"),
+    [
+        (evaluation((8, 8)), ["fields", "rollouts", "error", "spectra"]),
+        (evaluation((8, 8), steady=True), ["fields", "spectra"]),
+        (evaluation((16,), rolled=math.inf), ["fields", "rollouts", "error", "spectra"]),
+    ],
+    ids=["square", "steady", "line, ran away"],
+)
+def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, kinds: list[str]) -> None:
+    beats: list[None] = []
+    paths = draw(tmp_path / "seen", seen, lambda: beats.append(None))
+    assert [path.name for path in paths] == [f"mine-waves-{kind}.png" for kind in kinds]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    assert len(beats) == len(paths)  # drawing takes a while, and nobody is to take that for a hang

@@ -1,0 +1,118 @@
+"""One task evaluated: the scores of all predictors, of the whole test set and at each parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.config import PARAMETERS, DataConfig
+from trainer.data import Task
+from trainer.dist import Ranks
+from trainer.evaluation.predictors import predictors_of
+from trainer.evaluation.prior import MOST_PARAMETERS, prior_of
+from trainer.evaluation.rollouts import roll_out
+from trainer.evaluation.scores import Scores, scores_of
+from trainer.models.operator import Operator
+
+WHOLE = "all"
+_MOST_EXAMPLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A sample of the test set, on the CPU."""
+
+    label: str
+    """Of its parameter; empty where there is one only."""
+    truth: Tensor
+    """(T + 1, K, *X): what is given, and what follows."""
+    rollout: Tensor
+    """(T, K, *X)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The same on every rank."""
+
+    task: str
+    steady: bool
+    samples: int
+    scores: dict[str, dict[str, Scores]]
+    """By part of the test set, first the whole; then by predictor: the model's `rollout` is always there."""
+    spectra: Tensor
+    """(3, K, R): see `Rollouts`."""
+    examples: tuple[Example, ...]
+
+    def numbers(self) -> dict[str, float]:
+        """Scores of the whole by one name each, `rollout_nrmse`: all of the model's, the error of the others.
+        JSON has no word for those that are not finite."""
+        named = {
+            f"{predictor}_{name}": value
+            for predictor, scores in self.scores[WHOLE].items()
+            for name, value in scores.numbers().items()
+            if predictor == "rollout" or name == "nrmse"
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def evaluate(
+    operator: Operator, number: int, data: DataConfig, task: Task, ranks: Ranks, beat: Callable[[], None]
+) -> Evaluation:
+    """The scores of a task, by its number, over all of its test set. All ranks take part."""
+    test = task.test
+    prior = prior_of(task, operator.scale(number), ranks)
+    parts = parts_of(test.conditions.cpu(), data)
+    shown = {int(rows[0]): label for label, rows in list(parts.items())[-_MOST_EXAMPLES:]}
+    rollouts = roll_out(
+        operator,
+        number,
+        test,
+        prior,
+        ranks,
+        beat,
+        predictors=predictors_of(prior, steady=test.steady),
+        examples=tuple(shown),
+    )
+    return Evaluation(
+        task=data.task,
+        steady=test.steady,
+        samples=len(test),
+        scores={label: scores_of(rollouts, rows) for label, rows in parts.items()},
+        spectra=rollouts.spectra,
+        examples=tuple(
+            Example(label="" if label == WHOLE else label, truth=test.fields[row].cpu(), rollout=rollout)
+            for (row, label), rollout in zip(shown.items(), rollouts.examples, strict=True)
+        ),
+    )
+
+
+def flat(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    """The numbers of all tasks, `task.rollout_nrmse`; of one alone without its name."""
+    if len(evaluations) == 1:
+        return evaluations[0].numbers()
+    return {f"{each.task}.{name}": value for each in evaluations for name, value in each.numbers().items()}
+
+
+def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:
+    """Numbers of samples by part: the whole, and each of the conditions (N, C) where there are a few."""
+    parts = {WHOLE: torch.arange(len(conditions))}
+    if not conditions.shape[1]:
+        return parts
+    different, which = conditions.unique(dim=0, return_inverse=True)
+    if not 1 < len(different) <= MOST_PARAMETERS:
+        return parts
+    return parts | {
+        _label_of(row, data): torch.nonzero(which == number).flatten() for number, row in enumerate(different)
+    }
+
+
+def _label_of(conditions: Tensor, data: DataConfig) -> str:
+    """`beta 0.4`; of a task that is not ours, the conditions as they are."""
+    values = conditions.tolist()
+    key = PARAMETERS.get(data.task)
+    if key is None:
+        return "conditions " + ", ".join(f"{value:.4g}" for value in values)
+    return f"{key.removesuffix('s')} {10 ** values[0]:.4g}"

@@ -1,0 +1,185 @@
+"""Plots: pictures of an evaluation as PNG. Drawn without a screen, and without matplotlib's global state."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.evaluation.evaluation import WHOLE, Evaluation
+from trainer.evaluation.spectra import BANDS
+
+_DPI = 110
+_TRUTH, _MODEL, _ERROR = "#1a1a1a", "#d1495b", "#8d96a3"
+_LINES = {
+    "rollout": (_MODEL, "-", "rollout"),
+    "one_step": ("#edae49", "-", "one step"),
+    "blind": (_MODEL, ":", "told the mean parameter"),
+    "persistence": ("#00798c", "--", "persistence"),
+    "one_step_persistence": ("#edae49", "--", "persistence, one step"),
+    "spatial_mean": ("#66a182", "--", "mean over space"),
+    "training_mean": ("#8d96a3", "--", "training mean"),
+}
+"""Colour, style and name of each predictor: models are solid, floors are not."""
+
+
+def draw(folder: Path, evaluation: Evaluation, beat: Callable[[], None]) -> list[Path]:
+    """The files of all pictures that say something of this task."""
+    on_a_line = evaluation.examples[0].truth.ndim == 3
+    kinds: dict[str, Callable[[Evaluation], Figure]] = {
+        "fields": _lines if on_a_line else _maps,
+        **({} if evaluation.steady else {"rollouts": _space_time if on_a_line else _frames}),
+        **({} if evaluation.steady else {"error": _error_by_frame}),
+        "spectra": _spectra,
+    }
+    stem = re.sub(r"\W+", "-", evaluation.task)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for kind, picture in kinds.items():
+        beat()
+        paths.append(folder / f"{stem}-{kind}.png")
+        picture(evaluation).savefig(paths[-1], dpi=_DPI)
+    return paths
+
+
+def _lines(evaluation: Evaluation) -> Figure:
+    """Of each example the field along the line: a third of the way, two thirds, and at the end."""
+    examples = evaluation.examples
+    frames = _spread(len(examples[0].rollout), 3)
+    figure, grid = _figure(len(examples), len(frames), width=3.6, height=2.2)
+    for axes_row, example in zip(grid, examples, strict=True):
+        for axes, frame in zip(axes_row, frames, strict=True):
+            axes.plot(_seen(example.truth[frame + 1, 0]), color=_TRUTH, linewidth=1.6, label="true")
+            axes.plot(_seen(example.rollout[frame, 0]), color=_MODEL, linestyle="--", label="rollout")
+            axes.set_title(_joined(example.label, f"frame {frame + 1}"), fontsize=9)
+            axes.margins(x=0)
+    grid[0][0].legend(frameon=False, fontsize=8)
+    figure.supxlabel("point", fontsize=9)
+    return figure
+
+
+def _space_time(evaluation: Evaluation) -> Figure:
+    """Of each example the whole course: true, rolled out, and the difference."""
+    figure, grid = _figure(len(evaluation.examples), 3, width=3.4, height=2.5)
+    for axes_row, example in zip(grid, evaluation.examples, strict=True):
+        true, rolled = example.truth[1:, 0], example.rollout[:, 0]
+        titles = [_joined(example.label, name) for name in ("true", "rollout", "difference")]
+        extent = (0, true.shape[1], 0.5, len(true) + 0.5)
+        options = {"aspect": "auto", "origin": "lower", "extent": extent}
+        _images(figure, axes_row, (true, rolled), (rolled - true,), titles, **options)
+        axes_row[0].set_ylabel("frame", fontsize=9)
+    figure.supxlabel("point", fontsize=9)
+    return figure
+
+
+def _maps(evaluation: Evaluation) -> Figure:
+    """Of each example: what is given, what was to be found at the end, what was found, the difference."""
+    figure, grid = _figure(len(evaluation.examples), 4, width=3.0, height=2.7)
+    for axes_row, example in zip(grid, evaluation.examples, strict=True):
+        given, true, rolled = example.truth[0, 0], example.truth[-1, 0], example.rollout[-1, 0]
+        titles = [_joined(example.label, name) for name in ("true", "rollout", "difference")]
+        _images(figure, axes_row[:1], (given,), (), [_joined(example.label, "given")])
+        _images(figure, axes_row[1:], (true, rolled), (rolled - true,), titles)
+    return figure
+
+
+def _frames(evaluation: Evaluation) -> Figure:
+    """Of one example some frames: true, rolled out, and the difference."""
+    example = evaluation.examples[0]
+    chosen = _spread(len(example.rollout), 4)
+    figure, grid = _figure(3, len(chosen), width=2.8, height=2.6)
+    for column, frame in enumerate(chosen):
+        true, rolled = example.truth[frame + 1, 0], example.rollout[frame, 0]
+        titles = [_joined(f"frame {frame + 1}", name) for name in ("true", "rollout", "difference")]
+        _images(figure, [row[column] for row in grid], (true, rolled), (rolled - true,), titles)
+    return figure
+
+
+def _error_by_frame(evaluation: Evaluation) -> Figure:
+    """How the error grows, of each predictor; thin, the model's at each parameter."""
+    figure, [[axes]] = _figure(1, 1, width=7.6, height=4.0)
+    for part, scores in evaluation.scores.items():
+        if part != WHOLE:
+            _curve(axes, scores["rollout"].nrmse_by_frame, 1, color=_MODEL, linewidth=0.7, alpha=0.45)
+    for name, own in evaluation.scores[WHOLE].items():
+        color, style, told = _LINES[name]
+        _curve(axes, own.nrmse_by_frame, 1, color=color, linestyle=style, label=told)
+    axes.set(xlabel="frame", ylabel="nRMSE", title=f"{evaluation.task}: error by frame")
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return figure
+
+
+def _spectra(evaluation: Evaluation) -> Figure:
+    """The amplitudes of the last frame by wavenumber, and where the bands of the scores end."""
+    figure, [row] = _figure(1, evaluation.spectra.shape[1], width=5.0, height=4.0)
+    for channel, axes in enumerate(row):
+        kinds = ((_TRUTH, "true"), (_MODEL, "rollout"), (_ERROR, "error"))
+        for values, (color, told) in zip(evaluation.spectra[:, channel], kinds, strict=True):
+            _curve(axes, values.tolist(), 0, color=color, label=told)
+        for end in (end for _, end in BANDS.values() if end < evaluation.spectra.shape[2]):
+            axes.axvline(end, color="#cccccc", linewidth=0.8, zorder=0)
+        which = f", channel {channel}" if len(row) > 1 else ""
+        axes.set(xlabel="wavenumber", title=f"{evaluation.task}: last frame{which}")
+    row[0].set_ylabel("amplitude")
+    row[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _curve(axes: Axes, values: Sequence[float], first: int, **options: Any) -> None:
+    """Values on a logarithmic scale; what has no place there is left out."""
+    points = [(place, value) for place, value in enumerate(values, first) if 0 < value < math.inf]
+    if points:
+        axes.semilogy(*zip(*points, strict=True), **options)
+
+
+def _images(
+    figure: Figure,
+    row: Sequence[Axes],
+    fields: Sequence[Tensor],
+    differences: Sequence[Tensor],
+    titles: Sequence[str],
+    **options: Any,
+) -> None:
+    """Fields on one scale, differences on a scale of their own around zero."""
+    low, high = float(fields[0].min()), float(fields[0].max())
+    scales: list[dict[str, Any]] = [{"vmin": low, "vmax": high, "cmap": "viridis"}] * len(fields)
+    for difference in differences:
+        most = float(difference.abs().nan_to_num(nan=0, posinf=high - low).max()) or 1.0
+        scales.append({"vmin": -most, "vmax": most, "cmap": "RdBu_r"})
+    for axes, values, scale, title in zip(row, (*fields, *differences), scales, titles, strict=True):
+        image = axes.imshow(_seen(values), **scale, **options)
+        figure.colorbar(image, ax=axes, fraction=0.046)
+        axes.set_title(title, fontsize=9)
+        if values.shape[0] == values.shape[1]:
+            axes.set_axis_off()
+
+
+def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[Figure, list[list[Axes]]]:
+    figure = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    one: Axes
+    for one in axes.flat:
+        one.tick_params(labelsize=8)
+    return figure, axes.tolist()
+
+
+def _seen(values: Tensor) -> NDArray[np.float64]:
+    """With gaps where there are no numbers."""
+    return np.where(values.isfinite().numpy(), values.double().numpy(), np.nan)
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """Up to so many of `count` frames, evenly, the last among them."""
+    return sorted({round((part + 1) * count / most) - 1 for part in range(most)} - {-1})
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(filter(None, words))

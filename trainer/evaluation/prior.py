@@ -1,0 +1,81 @@
+"""Prior: what the training set alone says of a sample, before anybody looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.data import Task
+from trainer.data.trajectories import Windows
+from trainer.dist import Ranks
+from trainer.models.operator import Scale
+from trainer.sampling.windows import Space, picks
+
+MOST_PARAMETERS = 16
+"""More different conditions are no parameters to tell apart, but something of each sample's own."""
+_READ_AT_ONCE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Of one task."""
+
+    usual_conditions: Tensor
+    """(C,): the mean."""
+    conditions_differ: bool
+    parameters: Tensor
+    """(G, C): the different conditions, or the mean alone when they are too many."""
+    means: Tensor
+    """(G, K, *X), or (1, K, *1): what is asked for, in the mean over the samples of these conditions."""
+
+    def mean_of(self, conditions: Tensor) -> Tensor:
+        """(B, K, *X): of samples of conditions (B, C), that of the nearest in the training set."""
+        nearest = torch.cdist(conditions, self.parameters).argmin(dim=1)
+        return self.means[nearest.clamp_max(len(self.means) - 1)]
+
+
+def prior_of(task: Task, scale: Scale, ranks: Ranks) -> Prior:
+    """The prior of a task. A steady problem's training set is read once for it, by all ranks together."""
+    device = scale.mean.device
+    conditions = task.train.conditions.to(device)
+    usual = conditions.mean(dim=0)
+    parameters = conditions.unique(dim=0) if conditions.shape[1] else usual[None]
+    differ = len(parameters) > 1
+    if len(parameters) > MOST_PARAMETERS:
+        parameters = usual[None]
+    means = _mean_fields(task, parameters, ranks).to(device) if task.train.steady else scale.mean[1:]
+    return Prior(usual_conditions=usual, conditions_differ=differ, parameters=parameters, means=means)
+
+
+def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
+    """(G, K, *X): of what is asked for; every rank reads its share."""
+    train, rank = task.train, ranks.rank
+    sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
+    counts = torch.zeros(len(parameters), dtype=torch.float64)
+    share = np.arange(rank.rank, len(train), rank.world_size)
+    for first in range(0, len(share), _READ_AT_ONCE):
+        windows = _as_they_are(task, share[first : first + _READ_AT_ONCE])
+        group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
+        sums.index_add_(0, group, windows.fields[:, 1].double().cpu())
+        counts += group.bincount(minlength=len(parameters))
+    counts = ranks.total(counts).reshape(-1, *(1,) * (sums.ndim - 1))
+    return (ranks.total(sums) / counts).float()
+
+
+def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:
+    """The first two frames of training samples, by number."""
+    train = task.train
+    space = Space(
+        trajectories=len(train),
+        frames=train.frames,
+        grid=tuple(train.grid),
+        channels=train.channels,
+        unroll=1,
+    )
+    drawn = picks(0, 0, batch=len(rows), noise=0.0, space=space)
+    frames = np.tile(np.arange(2), (len(rows), 1))
+    return task.batch(0, replace(drawn, trajectory=rows, frames=frames))

@@ -1,0 +1,112 @@
+"""Report: what an evaluation found, as files: `scores.json`, `report.md` and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from trainer.evaluation.evaluation import WHOLE, Evaluation, flat
+from trainer.evaluation.scores import Scores
+from trainer.records import write_atomically, write_json
+from trainer.scores import lines_of
+
+SCORES, REPORT = "scores.json", "report.md"
+
+_TOLD = {
+    "rollout": "rollout",
+    "one_step": "one step",
+    "persistence": "persistence",
+    "one_step_persistence": "persistence, one step",
+    "spatial_mean": "mean over space",
+    "training_mean": "training mean",
+    "blind": "told the mean parameter",
+}
+_HEADLINE = ("nrmse", "nrmse_median", "nrmse_pooled")
+
+
+def write(
+    folder: Path, evaluations: Sequence[Evaluation], title: str, *, plots: bool, beat: Callable[[], None]
+) -> list[Path]:
+    """Writes the report into `folder`; the pictures, if there are any. Where matplotlib is missing, a line
+    says so."""
+    write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
+    pictures: dict[str, list[Path]] = _draw(folder, evaluations, beat) if plots else {}
+    write_atomically(folder / REPORT, _text(evaluations, title, pictures))
+    return [picture for each in pictures.values() for picture in each]
+
+
+def _draw(folder: Path, evaluations: Sequence[Evaluation], beat: Callable[[], None]) -> dict[str, list[Path]]:
+    """By task. matplotlib is imported only here: it takes a second."""
+    try:
+        from trainer.evaluation.plots import draw
+    except ModuleNotFoundError as error:
+        print(f"no pictures of the scores: the package {error.name} is not installed", flush=True)
+        return {}
+    return {each.task: draw(folder, each, beat) for each in evaluations}
+
+
+def _record(evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "samples": evaluation.samples,
+        "steady": evaluation.steady,
+        "parts": {
+            part: {predictor: _numbers(own) for predictor, own in scores.items()}
+            for part, scores in evaluation.scores.items()
+        },
+    }
+
+
+def _numbers(scores: Scores) -> dict[str, Any]:
+    curve = [value if math.isfinite(value) else None for value in scores.nrmse_by_frame]
+    return {**scores.numbers(), "nrmse_by_frame": curve}
+
+
+def _text(evaluations: Sequence[Evaluation], title: str, pictures: dict[str, list[Path]]) -> str:
+    lines = [f"# {title}", "", *(f"- {line}" for line in lines_of(flat(evaluations))), ""]
+    for each in evaluations:
+        lines += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
+        lines += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
+    lines.append("What each score and each column is: docs/evaluation.md of vastrun.")
+    return "\n".join(lines) + "\n"
+
+
+def _table_of_measures(evaluation: Evaluation) -> list[str]:
+    """A column for each predictor, so that no score stands without its floors."""
+    scores = evaluation.scores[WHOLE]
+    names = [field.name for field in fields(Scores) if field.name != "nrmse_by_frame"]
+    rows = [[_told(name), *(_cell(getattr(own, name)) for own in scores.values())] for name in names]
+    kind = "problems" if evaluation.steady else "trajectories"
+    return _table([f"{evaluation.samples} {kind}", *(_TOLD[name] for name in scores)], rows)
+
+
+def _table_of_parts(evaluation: Evaluation) -> list[str]:
+    """A line for each parameter: the model's three, and the error of the others."""
+    parts = {part: scores for part, scores in evaluation.scores.items() if part != WHOLE}
+    if not parts:
+        return []
+    others = [name for name in evaluation.scores[WHOLE] if name != "rollout"]
+    rows = [
+        [
+            part,
+            *(_cell(getattr(scores["rollout"], name)) for name in _HEADLINE),
+            *(_cell(scores[name].nrmse) for name in others),
+        ]
+        for part, scores in parts.items()
+    ]
+    return _table(["nRMSE", "rollout", "median", "pooled", *(_TOLD[name] for name in others)], rows)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _told(name: str) -> str:
+    return name.replace("nrmse", "nRMSE").replace("rmse", "RMSE").replace("_", " ")
+
+
+def _cell(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "-"
