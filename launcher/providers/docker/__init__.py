@@ -18,7 +18,7 @@ from launcher.ports import Clock, Remote
 from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, Box, config_of, limits_of
 from launcher.providers.docker.ends import ENDED, end_error
 from launcher.providers.docker.engine import Engine
-from launcher.providers.docker.images import image_for
+from launcher.providers.docker.images import image_for, variants_here
 from launcher.providers.docker.offers import hardware_of, offer_for
 from launcher.providers.docker.owner import owner_of
 from launcher.providers.docker.rows import Container
@@ -109,12 +109,13 @@ class DockerProvider:
             self._keys.forget(_run_of(container.labels[LABEL]))
 
     def describe(self) -> str:
-        """Which Docker it is, and what its containers have."""
+        """Which Docker it is, what its containers have, and what they can be made of."""
         station = self._engine.station()
         gpus = "GPUs" if station.gives_gpus else "no GPUs"
+        variants = ", ".join(variants_here(self._engine)) or "none yet (vastrun image build)"
         return (
             f"Docker {station.version} on {station.name}: {station.cores} cores, "
-            f"{station.memory_gb:.0f} GB memory, {gpus}"
+            f"{station.memory_gb:.0f} GB memory, {gpus}; our images: {variants}"
         )
 
     def _found(self, name: str) -> Container | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from launcher.errors import NoOfferError
-from launcher.image.here import built_here
+from launcher.image.here import built_here, images_here
 from launcher.image.lock import Lock
 from launcher.job import JobSpec
 from launcher.providers.docker.engine import Engine
@@ -31,6 +31,11 @@ def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> 
         f"Docker has no image of vastrun for this job ({known or 'no variant fits the driver'})",
         hint=f"vastrun image build --variant {variants[0] if variants else _CPU}, or image: in the job file",
     )
+
+
+def variants_here(engine: Engine) -> list[str]:
+    """Those that an image of ours is there of. Raises ImageError."""
+    return sorted({image.variant for image in images_here(engine.client)})
 
 
 def _variants(lock: Lock, *, on_gpus: bool, driver_cuda: float) -> Sequence[str]:

@@ -253,3 +253,13 @@ def test_a_removal_that_goes_on_already_is_agreed_to(daemon: FakeDaemon, provide
     daemon.answers["DELETE /containers/.*"] = (500, {"message": "device or resource busy"})
     with pytest.raises(ProviderError, match="busy"):
         provider.destroy(instance.id)
+
+
+def test_a_container_that_was_made_and_never_started_is_found_and_started(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    instance = rented(daemon, provider, Status="created")
+    starts = [asked for asked, _ in daemon.asked if re.fullmatch(START, asked)]
+    with pytest.raises(UnreachableError):
+        provider.connect(instance)
+    assert [asked for asked, _ in daemon.asked if re.fullmatch(START, asked)] == starts * 2
