@@ -128,7 +128,7 @@ def test_a_check_and_a_description_tell_how_much_of_a_file_is_read(task: str, tm
     [
         ("burgers", {"points": 96}, "expected 96 points along each axis or a multiple .*`tensor` has 1024"),
         ("burgers", {"points": 2048}, "expected 2048 points .*`tensor` has 1024"),
-        ("burgers", {"dt": 0.015}, "expected frames 0.015 apart, or .*`t-coordinate` begins with 0, 0.01"),
+        ("burgers", {"dt": 0.015}, "expected frames 0.015 apart or .*`t-coordinate` begins with 0, 0.01"),
         ("burgers", {"dt": 0.005}, "expected frames 0.005 apart"),
         ("burgers", {"frames": 42}, "expected 206 frames for 42 of 1 in 5, got 201"),
         ("burgers", {"train": 3}, "expected at least 4 samples, got 3"),

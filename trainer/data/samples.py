@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
-from trainer.data.layouts import Layout
+from trainer.data.layouts import Layout, Reader
 from trainer.data.pdebench import Fields, Mapped, check_finite, opened
 from trainer.data.stride import Stride
 from trainer.data.symmetry import Symmetry
@@ -52,8 +53,11 @@ class Samples:
         self.strides = {part.path: part.stride for part in parts}
         """By file: which of its points and frames are read."""
         self._ends = np.cumsum([part.count for part in parts])
-        self._files: dict[Path, h5py.File | Mapped] = {}
-        self._reader = os.getpid()
+        self._offsets = self._ends - [part.first + part.count for part in parts]
+        """What to take from a sample's number for its row."""
+        self._readers: dict[int, Reader] = {}
+        """By part; opened by the process `_opener`."""
+        self._opener = os.getpid()
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -76,39 +80,38 @@ class Samples:
 
     def read(self, numbers: Sequence[int], frames: slice = slice(None)) -> Fields:
         """(B, *shape) float32: these samples; of trajectories, in these frames. Raises DataError."""
-        fields = []
-        chosen = range(*frames.indices(self.shape[0]))
-        for path, row in self.places(numbers):
-            sample = self.sample(path, row, chosen)
-            check_finite(path, sample[None], row)
-            fields.append(sample)
-        return np.stack(fields)
+        both_ends = slice(*frames.indices(self.shape[0]))
+        fields = list(self.each(numbers, [both_ends] * len(numbers)))
+        for field, (part, row) in zip(fields, self._places(numbers), strict=True):
+            check_finite(self._parts[part].path, field[None], row)
+        return np.stack(fields, dtype=np.float32, casting="same_kind")
 
-    def places(self, numbers: Sequence[int]) -> list[tuple[Path, int]]:
-        """The file of each, and its row there."""
-        indices = np.asarray(np.searchsorted(self._ends, np.asarray(numbers), side="right"))
-        parts = [self._parts[index] for index in indices.tolist()]
-        firsts = (np.asarray(numbers) - self._ends[indices]).tolist()
-        return [
-            (part.path, first + part.first + part.count) for part, first in zip(parts, firsts, strict=True)
-        ]
+    def each(self, numbers: Sequence[int], frames: Iterable[slice]) -> Iterator[Fields]:
+        """These samples one by one, each in its frames, both ends given; they may hold what is not finite.
+        Raises DataError."""
+        if self._opener != os.getpid():  # HDF5's handles are no good in a process that was forked
+            self._readers, self._opener = {}, os.getpid()
+        for (part, row), chosen in zip(self._places(numbers), frames, strict=True):
+            reader = self._readers.get(part) or self._open(part)
+            yield reader(row, chosen)
 
-    def sample(self, path: Path, row: int, frames: range) -> Fields:
-        """One row of a file, which is open from now on; it may hold what is not finite. Raises DataError."""
-        return self._layout.sample(self._file(path), row, frames, self.strides[path])
+    def _places(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """The part of each, and its row in the file."""
+        chosen = np.asarray(numbers)
+        parts: NDArray[np.intp] = np.searchsorted(self._ends, chosen, side="right")
+        rows: NDArray[np.int64] = chosen - self._offsets[parts]
+        return list(zip(parts.tolist(), rows.tolist(), strict=True))
 
-    def _file(self, path: Path) -> h5py.File | Mapped:
-        if self._reader != os.getpid():  # HDF5's handles are no good in a process that was forked
-            self._files, self._reader = {}, os.getpid()
-        if path not in self._files:
-            with opened(path):
-                pass
-            file = h5py.File(path, "r")
-            self._files[path] = Mapped(file) if self._mapped else file
-        return self._files[path]
+    def _open(self, part: int) -> Reader:
+        path, stride = self._parts[part].path, self._parts[part].stride
+        with opened(path):
+            pass
+        file = h5py.File(path, "r")
+        reader = self._readers[part] = self._layout.reader(Mapped(file) if self._mapped else file, stride)
+        return reader
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_files": {}}
+        return vars(self) | {"_readers": {}}
 
 
 @dataclass(frozen=True, kw_only=True)

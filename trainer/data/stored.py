@@ -75,7 +75,8 @@ def _put_as_it_is(block: Fields, image: int, grid: tuple[int, ...], window: Fiel
 def _put_shifted(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
     rest = grid[0] - image
     window[..., image:] = block[..., :rest]
-    window[..., :image] = block[..., rest:]
+    if image:
+        window[..., :image] = block[..., rest:]
 
 
 def _put_turned(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:

@@ -20,8 +20,8 @@ class Stride:
     points: int = 1
     frames: int = 1
 
-    def rows(self, frames: range) -> slice:
-        """Where these consecutive frames lie in the file."""
+    def rows(self, frames: slice) -> slice:
+        """Where frames, from the first of them to before the last, lie in the file."""
         return slice(frames.start * self.frames, (frames.stop - 1) * self.frames + 1, self.frames)
 
     def __str__(self) -> str:

@@ -82,6 +82,8 @@ class Windows:
     """(B,): standard normal; how much of it, to stages that learn to remove it."""
     conditions: Tensor
     """(B, C)"""
+    latents: Tensor | None = None
+    """(B, S, D): what the encoder makes of the first frame, where that is known."""
     task: int = 0
     """Whose they are, all of them."""
 
@@ -109,17 +111,17 @@ class TrajectoryTask:
     def batch(self, step: int, picks: Picks) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
         train, device = self.train, self.train.fields.device
         points = sources(train.symmetry, train.grid, picks.image)
-        trajectory = _on(device, picks.trajectory)
+        trajectory = on(device, picks.trajectory)
         chosen = train.fields.flatten(3)[
             trajectory[:, None, None, None],
-            _on(device, picks.frames)[:, :, None, None],
+            on(device, picks.frames)[:, :, None, None],
             torch.arange(train.channels, device=device)[:, None],
-            _on(device, points)[:, None, None, :],
+            on(device, points)[:, None, None, :],
         ]
         return Windows(
             fields=chosen.unflatten(3, train.grid),
-            noise=_on(device, picks.noise),
-            level=_on(device, picks.level),
+            noise=on(device, picks.noise),
+            level=on(device, picks.level),
             conditions=train.conditions[trajectory],
         )
 
@@ -138,7 +140,8 @@ def moments_of(chunks: Iterable[Tensor], *, steady: bool) -> tuple[Tensor, Tenso
     return (mean, std) if steady else (mean.expand(2, -1), std.expand(2, -1))
 
 
-def _on(device: torch.device, array: NDArray) -> Tensor:
+def on(device: torch.device, array: NDArray) -> Tensor:
+    """The same numbers as a tensor there."""
     tensor = torch.from_numpy(array)
     # From pinned memory the copy does not make the host wait for what the device still has to do.
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -20,8 +20,11 @@ def batch_of(
 ) -> NDArray[np.int64]:
     """The samples, of `total`, in the global batch of `step`, counted from 0: (batch,)."""
     epochs, places = _places(step, batch, total, remainder)
-    orders = {epoch: _order(seed, int(epoch), total) for epoch in np.unique(epochs)}
-    return np.array([orders[epoch][place] for epoch, place in zip(epochs, places, strict=True)])
+    samples: NDArray[np.int64] = np.empty(batch, np.int64)
+    for epoch in range(epochs[0], epochs[-1] + 1):
+        mine = epochs == epoch
+        samples[mine] = _order(seed, epoch, total)[places[mine]]
+    return samples
 
 
 def steps_an_epoch(*, batch: int, total: int, remainder: Literal["drop", "pad"]) -> int:

@@ -6,6 +6,7 @@ shared out, so that the number of ranks changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -71,6 +72,18 @@ def picks(
         image=image,
         noise=_noise(rng, (batch, space.channels, *space.grid), noise),
         level=rng.standard_normal(batch, dtype=np.float32),
+    )
+
+
+def whole(trajectories: Sequence[int], space: Space) -> Picks:
+    """All frames of these trajectories, as they are."""
+    count = len(trajectories)
+    return Picks(
+        trajectory=np.array(trajectories),
+        frames=np.tile(np.arange(space.frames), (count, 1)),
+        image=np.zeros(count, np.int64),
+        noise=np.zeros((count, space.channels, *space.grid), np.float32),
+        level=np.zeros(count, np.float32),
     )
 
 
