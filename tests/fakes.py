@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -66,6 +67,8 @@ class FakeProvider:
         self.taken: set[str] = set()
         self.cut_off = False
         """No box answers while this is set; the market itself does."""
+        self.stranded_from = math.inf
+        """From then on no box answers, and none can end its machine."""
         self.loading: dict[str, Loading] = {}
         """How long the machines of a host take to come up; the others are up at once."""
         self.impostors: set[str] = set()
@@ -152,7 +155,7 @@ class FakeProvider:
         if instance_id not in self._boxes:
             raise GoneError(f"no such machine: {instance_id}")
         box = self._boxes[instance_id]
-        if self.cut_off or not box.is_up:
+        if self.cut_off or self._is_stranded or not box.is_up:
             raise UnreachableError("connection timed out")
         box.advance()
         return box
@@ -178,8 +181,12 @@ class FakeProvider:
             if not self.cut_off:
                 box.advance()
             ended = box.lease_end()
-            if ended is not None:
+            if ended is not None and not self._is_stranded:
                 self._end(instance_id, ended)
+
+    @property
+    def _is_stranded(self) -> bool:
+        return self.clock.now() >= self.stranded_from
 
     def _end(self, instance_id: str, at: float) -> None:
         box = self._boxes.pop(instance_id, None)

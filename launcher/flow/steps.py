@@ -157,7 +157,7 @@ def _tell_noise(trip: Trip) -> None:
 
 def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:
     """What `action` returns, tried again while the box only fails to answer."""
-    began = trip.now()
+    until = _patient_until(trip)
     while True:
         try:
             return action()
@@ -165,6 +165,15 @@ def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:
             trip.hang_up()
             if isinstance(error, GoneError) and trip.is_gone():
                 raise
-            if trip.now() - began > _PATIENCE_S or trip.wish() is Wish.DESTROY:
+            if trip.now() > until or trip.wish() is Wish.DESTROY:
                 raise
             trip.wait(_PAUSE_S)
+
+
+def _patient_until(trip: Trip) -> float:
+    """A box that a limit ended costs more for as long as it is waited for."""
+    until, run = trip.now() + _PATIENCE_S, trip.run
+    if run.cause not in (Cause.TIME_LIMIT, Cause.MONEY_LIMIT) or run.offer is None:
+        return until
+    ends_at = policy.lease_ends_at(run, policy.lease_of(trip.spec, run.offer))
+    return until if ends_at is None else min(until, ends_at + policy.LIMIT_SLACK_S)

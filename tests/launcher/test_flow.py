@@ -13,7 +13,7 @@ from launcher.job import Limits
 from launcher.model import Cause, Driver, Extras, Phase, Wish
 from launcher.phases import VERDICT_OF
 from tests.fakebox import Training
-from tests.fakes import train_job
+from tests.fakes import PRICE, train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
 
@@ -255,6 +255,20 @@ def test_a_launcher_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> N
         tools.ledger.save(replace(run, detail="overwritten"), who="old:1:0")
 
     assert world.run().detail == ""
+
+
+def test_a_box_that_neither_answers_nor_ends_itself_is_given_back_after_its_limit(
+    tmp_path: Path,
+) -> None:
+    spec = train_job(limits=Limits(hours=1.0, usd=100.0))
+    world = World(tmp_path, training=Training(seconds=90000), spec=spec)
+    world.market.stranded_from = world.clock.now() + 600
+
+    run = world.launch()
+
+    assert run.cause is Cause.TIME_LIMIT
+    assert world.rented() == 0
+    assert world.market.bill_usd <= (3600 + policy.LIMIT_SLACK_S + 30) * PRICE / 3600
 
 
 def test_a_paid_machine_without_any_limit_on_money_is_not_rented(tmp_path: Path) -> None:
