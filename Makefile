@@ -1,4 +1,4 @@
-# One word each: quickstart, test, check, wheel, format, bench, chaos, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, check, wheel, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -6,10 +6,11 @@ BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
+SEEDS  ?= 1
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test pytest bats check wheel format bench chaos clean
+.PHONY: help quickstart test pytest bats check wheel format bench proof chaos clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,7 +33,7 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh tests/wheel.sh tests/docker/*.sh \
+	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh launcher/providers/docker/*.sh requirements/*.sh tests/wheel.sh tests/docker/*.sh \
 		tests/emulators/*.sh .ci/run
 	$(MAKE) --no-print-directory test
 
@@ -45,6 +46,9 @@ format: $(STAMPS)/dev ## Format the code
 
 bench: $(STAMPS)/dev ## Print every figure the README claims
 	$(BIN)/python -m benchmarks
+
+proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (1) times each
+	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
 
 chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; boxes are processes or of image DOCKER
 	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8 $(if $(DOCKER),--docker $(DOCKER))
