@@ -41,6 +41,8 @@ class DataConfig:
     """Initial conditions, or coefficients, to train on, per file."""
     keep: Keep = "device"
     """Where those lie while training: on the GPU, in memory that the ranks share, or in their files."""
+    validation: Annotated[int, Ge(0)] = 0
+    """How many of those, per file, are not trained on: `evaluate_every` rolls them out."""
     test: Count = 64
     points: Annotated[int, Ge(16)] = 64
     frames: Annotated[int, Ge(2)] = 21
@@ -193,11 +195,17 @@ class TrainConfig:
     """Frames predicted in a row while training; of a steady problem, the only one."""
     noise: Annotated[float, Ge(0)] = 0.01
     """Standard deviation of the noise added to input frames, in units of the data's own."""
+    augment: bool = True
+    """Windows are turned, mirrored or shifted at random, where that makes another solution."""
     seed: Seed = 0
     data: Annotated[tuple[DataConfig, ...], MinLen(1)] = (DataConfig(),)
     """What is learned; a job file may give one task without a list."""
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    freeze: Literal["off", "codec"] = "off"
+    """codec: encoders and decoders keep the weights of the checkpoint that is started from."""
+    latents: Literal["off", "disk"] = "off"
+    """disk: what a frozen encoder makes of the training frames is kept in files (docs/latents.md)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"
@@ -227,10 +235,12 @@ class TrainConfig:
     plots: bool = True
     """Pictures of the scores; they need matplotlib."""
     log_every: Count = 10
+    evaluate_every: Count | None = None
+    """Steps between two looks at how well the model does on `data.validation`; None: no look."""
     checkpoint_every: Count = 500
     keep_checkpoints: Annotated[int, Ge(2)] = 2
     keep_best: bool = True
-    """The checkpoint with the lowest loss stays, too."""
+    """The best one stays, too: of the lowest loss, with `evaluate_every` of the lowest rollout nRMSE."""
     threads: Count = 1
     """CPU threads a rank may use."""
     limits: StageLimits = field(default_factory=StageLimits)

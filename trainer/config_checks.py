@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from trainer.config import PARAMETERS, DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
 
@@ -16,6 +17,8 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_tasks_checks(config),
         *_batch_checks(config, world_size),
         *_objective_checks(config),
+        *_frozen_checks(config),
+        *_validation_checks(config),
         *_engine_checks(config, world_size),
         *_model_checks(config),
         *_stage_checks(config),
@@ -78,7 +81,7 @@ def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
 def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[_Check]:
     # Of our own set the job alone says how large it is.
     files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
-    trajectories = data.train * files
+    trajectories = (data.train - data.validation) * files
     windows = trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
     return [
         (
@@ -99,6 +102,38 @@ def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[_Check]
     ]
 
 
+def _validation_checks(config: TrainConfig) -> list[_Check]:
+    every, saved = config.evaluate_every, config.checkpoint_every
+    return [
+        (
+            every is not None and every % saved > 0 and saved % every > 0,
+            "evaluate_every",
+            f"expected a divisor or a multiple of checkpoint_every ({saved}), got {every}",
+        ),
+        *(check for key, data in _each(config) for check in _kept_back_checks(key, data, every)),
+    ]
+
+
+def _kept_back_checks(at: str, data: DataConfig, every: int | None) -> list[_Check]:
+    return [
+        (
+            data.validation >= data.train,
+            f"{at}.validation",
+            f"expected less than {at}.train ({data.train}), got {data.validation}",
+        ),
+        (
+            every is not None and not data.validation,
+            f"{at}.validation",
+            "expected at least 1, which evaluate_every rolls out, got 0",
+        ),
+        (
+            every is None and data.validation > 0,
+            f"{at}.validation",
+            f"expected evaluate_every, or these {data.validation} are of no use",
+        ),
+    ]
+
+
 def _objective_checks(config: TrainConfig) -> list[_Check]:
     return [
         (
@@ -106,6 +141,29 @@ def _objective_checks(config: TrainConfig) -> list[_Check]:
             "objective.conservation",
             "expected a task with time: a steady problem has nothing to keep",
         )
+    ]
+
+
+def _frozen_checks(config: TrainConfig) -> list[_Check]:
+    cached = config.latents != "off"
+    return [
+        (
+            config.freeze != "off" and config.stage != "operator",
+            "freeze",
+            f"means nothing to the stage {config.stage}, in which no operator learns",
+        ),
+        (
+            config.freeze != "off" and config.model.name != "latent",
+            "freeze",
+            f"expected the model latent, got {config.model.name}, which has no codec",
+        ),
+        (cached and config.freeze != "codec", "latents", "expected freeze: codec: tokens would change"),
+        (cached and config.noise > 0, "noise", f"expected 0 with latents, got {config.noise:g}"),
+        (
+            cached and config.augment,
+            "augment",
+            "expected false with latents, which are of the fields as they are",
+        ),
     ]
 
 
@@ -144,6 +202,7 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
         return [
             (several, "model.name", f"fno learns one task, got {len(config.data)}; latent learns several"),
             *_fno_checks(model, config.data[0].points),
+            *_unread_checks(model, "fno", ("heads", "patch", "core", "levels", "window", "decoder")),
         ]
     counts = {data.points // (data.patch or model.patch) for data in config.data}
     return [
@@ -158,6 +217,16 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             "unet needs the same grid of tokens for all tasks; plain does not",
         ),
         *(check for key, data in _each(config) for check in _latent_checks(model, key, data)),
+        *_unread_checks(model, "latent", ("modes",)),
+        *(() if model.core == "unet" else _unread_checks(model, "the plain core", ("levels", "window"))),
+    ]
+
+
+def _unread_checks(model: ModelConfig, reader: str, keys: Sequence[str]) -> list[_Check]:
+    usual = ModelConfig()
+    return [
+        (getattr(model, key) != getattr(usual, key), f"model.{key}", f"means nothing to {reader}")
+        for key in keys
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from functools import partial
 
@@ -11,7 +12,9 @@ from trainer.config import TrainConfig
 from trainer.dist import StopVote, join
 from trainer.ending import exit_code_of
 from trainer.evaluation import evaluate, flat, report
+from trainer.evaluation.validation import Abandoned, Validation
 from trainer.heartbeat import Heartbeat
+from trainer.latents import with_latents
 from trainer.memory.probe import fitted
 from trainer.memory.retry import take_step_that_fits
 from trainer.metrics import Metrics
@@ -21,6 +24,8 @@ from trainer.records import write_json
 from trainer.scores import lines_of
 from trainer.session import Session, set_up
 from trainer.signals import StopWish
+from trainer.stages.comparison import compare
+from trainer.stages.comparison import flat as flat_comparisons
 from trainer.telemetry.garbage import collect_by_the_step
 from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
@@ -36,7 +41,7 @@ def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop
 
 def _begin(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat) -> Session:
     """All that the steps need is there, and the ranks agree on it."""
-    session = set_up(join(rank, job), job, config)
+    session = with_latents(set_up(join(rank, job), job, config), heart)
     check_start(session)
     session = fitted(session, heart)
     session.introduce()
@@ -48,7 +53,8 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
     vote, reports = StopVote(session.ranks, step, session.clock), Reports(session, metrics, Readings())
     if metrics:
         metrics.begin_at(step, session.wandb_id)
-    last = step >= config.steps
+    validation = Validation(session) if config.evaluate_every else None
+    nrmse, last = None, step >= config.steps
     while not last:
         session.clock.begin()
         session, losses = take_step_that_fits(session, step, heart)
@@ -60,9 +66,12 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
         if last or step == session.start + 1 or step % config.log_every == 0:
             reports.report(step, losses)
         check_step(session, step, reports.loss)
+        nrmse = None
+        if validation and (step == config.steps or (not last and step % validation.every == 0)):
+            nrmse = _validate(validation, session, step, heart, stop, metrics)
         if not last and step % config.checkpoint_every == 0:
-            _save(session, step, reports, heart, stop, durable=False)
-    _save(session, step, reports, heart, stop, durable=True)
+            _save(session, step, reports, heart, stop, nrmse, durable=False)
+    _save(session, step, reports, heart, stop, nrmse, durable=True)
     if step < config.steps:
         if metrics:
             metrics.finish(exit_code_of("stopped"))
@@ -73,14 +82,39 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
     return "finished"
 
 
+def _validate(
+    validation: Validation,
+    session: Session,
+    step: int,
+    heart: Heartbeat,
+    stop: StopWish,
+    metrics: Metrics | None,
+) -> float | None:
+    """The error on what is kept back from the training. None: a rollout ran away, or somebody wants to stop."""
+    try:
+        found = validation.look(session, partial(heart.beat, step, "eval"), lambda: stop.asked)
+    except Abandoned:
+        return None
+    if metrics:
+        metrics.validated(step, found.nrmse, found.scores)
+    return found.nrmse if math.isfinite(found.nrmse) else None
+
+
 def _save(
-    session: Session, step: int, reports: Reports, heart: Heartbeat, stop: StopWish, *, durable: bool
+    session: Session,
+    step: int,
+    reports: Reports,
+    heart: Heartbeat,
+    stop: StopWish,
+    validation_nrmse: float | None,
+    *,
+    durable: bool,
 ) -> None:
     """A checkpoint is written beside the training; when `durable`, it is on the disk."""
     reports.settle()
     heart.beat(step, "checkpoint")
     with stop.saving():
-        session.save(step, reports.loss, durable=durable)
+        session.save(step, reports.loss, validation_nrmse=validation_nrmse, durable=durable)
 
 
 def _evaluate(
@@ -93,10 +127,11 @@ def _evaluate(
             evaluate(session.operator, number, data, task, session.ranks, beat)
             for number, (data, task) in enumerate(zip(session.config.data, session.tasks, strict=True))
         ]
+        comparisons = compare(session, evaluations, beat)
     session.ranks.wait_for_all()
     if metrics:
-        box, scores = session.ranks.rank.box, flat(evaluations)
-        for line in lines_of(scores):
+        box, scores = session.ranks.rank.box, flat(evaluations) | flat_comparisons(comparisons)
+        for line in (*lines_of(scores), *comparisons):
             print(line, flush=True)
         title = f"{session.job.name}, step {step}"
         plots = session.config.plots

@@ -73,9 +73,11 @@ class UnrollLoss(Objective):
         """(1,): the loss; where it has several terms, (1 + terms,): each follows, without its weight."""
         scale = self.operator.scale(windows.task)
         u = windows.fields[:, 0] + scale.std[0] * windows.noise
+        known = {} if windows.latents is None else {"latents": windows.latents}
         terms = []
         for target in windows.fields[:, 1:].unbind(1):
-            u = self.operator(u, windows.conditions, windows.task)
+            u = self.operator(u, windows.conditions, windows.task, **known)
+            known = {}
             terms.append(self._terms(u, target, scale.std[1], steady=scale.steady))
         means = torch.stack(terms).mean(dim=0)
         if len(self.weights) == 1:

@@ -14,7 +14,8 @@ from trainer.muon import Muon
 
 
 def make_optimizer(network: Network, config: OptimConfig) -> torch.optim.Optimizer:
-    """The optimiser of a network that is already spread. Vectors and scalars are not decayed."""
+    """The optimiser of a network that is already spread. Vectors and scalars are not decayed;
+    what is frozen is none of its business."""
     return _MAKERS[config.name](network, config)
 
 
@@ -38,7 +39,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _groups(parameters: Iterable[nn.Parameter], config: OptimConfig) -> list[dict[str, Any]]:
-    parameters = list(parameters)
+    parameters = [p for p in parameters if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},

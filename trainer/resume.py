@@ -61,6 +61,8 @@ def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
     if stage not in (config.stage, former):
         starts = f"starts from one of {former}" if former else "starts from nothing"
         return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
+    if stage == config.stage and record.config.get("freeze", "off") not in ("off", config.freeze):
+        return f"train.freeze: the codec was frozen in {name}, which has no moments of it to go on with"
     theirs = read_as(ModelConfig, record.config["model"])
     if theirs != config.model:
         return f"{name} is of another model: {theirs}, and not {config.model}"
@@ -69,12 +71,13 @@ def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
 
 def _missing(config: TrainConfig) -> str | None:
     former = STAGES[config.stage].former
-    if former is None:
+    if former:
+        needs = f"train.stage: {config.stage} starts from a checkpoint of {former}"
+    elif config.freeze != "off":
+        needs = "train.freeze: what is frozen comes from a checkpoint"
+    else:
         return None
-    return (
-        f"train.stage: {config.stage} starts from a checkpoint of {former}, and there is none: "
-        "vastrun launch JOB.yaml --from RUN"
-    )
+    return f"{needs}, and there is none: vastrun launch JOB.yaml --from RUN"
 
 
 def _stage_of(record: Record) -> str:

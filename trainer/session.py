@@ -78,7 +78,7 @@ class Session:
 
     def stage(self, step: int, usual: Stage) -> Stage:
         """What a rank does in a pass of `step`: in those of its first one, a compiled model compiles."""
-        return "compile" if self.config.compile != "off" and step == self.start else usual
+        return usual if self.config.compile != "off" and step == self.start else usual
 
     def with_micro_batch(self, size: int) -> Session:
         """The same training, computing so many windows at once, a divisor of a rank's share."""
@@ -88,9 +88,12 @@ class Session:
         loader = make_loader(self.tasks, rota, self.config, self.ranks.device)
         return replace(self, plan=plan, rota=rota, loader=loader)
 
-    def save(self, step: int, loss: float | None, *, durable: bool) -> None:
+    def save(
+        self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
+    ) -> None:
         """A checkpoint of the state after `step` steps is on its way; when `durable`, it is on the disk."""
-        self.checkpoints.save(self._record(step, loss), self.tensors(), durable=durable)
+        record = replace(self._record(step, loss), validation_nrmse=validation_nrmse)
+        self.checkpoints.save(record, self.tensors(), durable=durable)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that is trained, by name."""
@@ -140,7 +143,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     torch.manual_seed(config.seed)
     box, device = ranks.rank.box, ranks.device
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
-    spaces = [space_of(task.train, config.unroll) for task in tasks]
+    spaces = [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
     objective = _objective(config, tasks)
     operator = objective.operator
     plan = _plan(ranks, config, spaces, operator)
@@ -172,14 +175,14 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     return resumed(session)
 
 
-def space_of(source: Source, unroll: int) -> Space:
+def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
     """What there is to draw from a task's trajectories."""
     return Space(
         trajectories=len(source),
         frames=source.frames,
         grid=tuple(source.grid),
         channels=source.channels,
-        symmetry=source.symmetry,
+        symmetry=source.symmetry if augment else "none",
         unroll=1 if source.steady else unroll,
     )
 

@@ -60,7 +60,7 @@ def learn(session: Session, first: int, last: int) -> list[tuple[float, float]]:
     points = []
     for step in range(first, last):
         losses = take_step(session, step, micro_batches(session, step, heart), heart)
-        loss, norm = session.ranks.mean_of(*losses)
+        loss, *_, norm = session.ranks.mean_of(*losses)
         session.schedule.observe(step + 1, loss)
         points.append((loss, norm))
     return points

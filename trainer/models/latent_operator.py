@@ -43,23 +43,44 @@ class Latent(Network):
         """The core's."""
         return self.core.blocks
 
-    def change(self, fields: Tensor, conditions: Tensor, task: int, points: Tensor | None = None) -> Tensor:
-        """Fields (B, K, *X) and conditions (B, C) to (B, K, *X), or to (B, K, Q) at points (Q, N)."""
-        tokens = self.core(self.encoders[task](fields), self.condition_encoders[task](conditions))
-        change: Tensor = self.decoders[task](self.norm(tokens), points)
+    @property
+    def codec(self) -> list[nn.Module]:
+        """Of all tasks."""
+        return [*self.encoders, *self.decoders]
+
+    def change(
+        self,
+        fields: Tensor,
+        conditions: Tensor,
+        task: int,
+        points: Tensor | None = None,
+        latents: Tensor | None = None,
+    ) -> Tensor:
+        """Fields (B, K, *X) and conditions (B, C) to (B, K, *X), or to (B, K, Q) at points (Q, N).
+
+        Latents (B, S, D): what the encoder makes of the fields, where that is known.
+        """
+        tokens = self.encoders[task](fields) if latents is None else latents
+        moved = self.core(tokens, self.condition_encoders[task](conditions))
+        change: Tensor = self.decoders[task](self.norm(moved), points)
         return change
 
 
 class LatentOperator(Latent, NetworkOperator):
     """What the parts make of a field is the change of it."""
 
-    def forward(self, u: Tensor, conditions: Tensor, task: int = 0, points: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        u: Tensor,
+        conditions: Tensor,
+        task: int = 0,
+        points: Tensor | None = None,
+        latents: Tensor | None = None,
+    ) -> Tensor:
         """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.
 
-        With points (Q, N) of the unit domain: to its values there (B, K, Q).
+        With points (Q, N) of the unit domain: to its values there (B, K, Q). Latents: as of `change`.
         """
-        if points is None:
-            return super().forward(u, conditions, task)
         scale = self.scale(task)
-        change = self.change(scale.into(u), conditions, task, points)
-        return scale.out(change, interpolated(u, points))
+        change = self.change(scale.into(u), conditions, task, points, latents)
+        return scale.out(change, u if points is None else interpolated(u, points))

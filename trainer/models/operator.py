@@ -98,6 +98,11 @@ class Network(nn.Module, ABC):
         """What most of the network is made of: recomputed, compiled and sharded one by one."""
 
     @property
+    def codec(self) -> list[nn.Module]:
+        """What turns fields into tokens and tokens into fields, where there are any."""
+        return []
+
+    @property
     def exact(self) -> list[nn.Module]:
         """Modules that compute in fp32 whatever the precision of the training is."""
         return []

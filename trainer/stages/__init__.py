@@ -16,7 +16,7 @@ from trainer.config import TrainConfig
 from trainer.models.operator import Domain
 from trainer.objective import Objective, UnrollLoss
 from trainer.stages.losses import ConsistencyLoss, DenoisingLoss, RefiningLoss
-from trainer.stages.sampled import Distilled, Prior, Refined
+from trainer.stages.sampled import Distilled, Refined, SteadyPrior
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,7 @@ class Stage:
 
 
 STAGES: dict[str, Stage] = {
-    "operator": Stage(
-        objective=lambda config, domains: UnrollLoss(models.make(config.model, domains), config.objective)
-    ),
+    "operator": Stage(objective=lambda config, domains: _unrolled(config, domains)),
     "refine": Stage(
         objective=lambda config, domains: RefiningLoss(Refined(config, domains)),
         former="operator",
@@ -45,11 +43,19 @@ STAGES: dict[str, Stage] = {
         inherits={"operator.": "operator.", "teacher.": "denoiser."},
     ),
     "steady": Stage(
-        objective=lambda config, domains: DenoisingLoss(Prior(config, domains)),
+        objective=lambda config, domains: DenoisingLoss(SteadyPrior(config, domains)),
         former="operator",
         inherits={"operator.": ""},
     ),
 }
+
+
+def _unrolled(config: TrainConfig, domains: Sequence[Domain]) -> Objective:
+    operator = models.make(config.model, domains)
+    if config.freeze == "codec":
+        for part in operator.codec:
+            part.requires_grad_(False)
+    return UnrollLoss(operator, config.objective)
 
 
 def make(config: TrainConfig, domains: Sequence[Domain]) -> Objective:

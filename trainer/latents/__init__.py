@@ -1,0 +1,35 @@
+"""Latents: tokens that a frozen encoder makes of the training frames, made once and read from files.
+
+Each rank makes its share of what is missing; a file has its name when it is whole, so that one start goes on
+where another was killed. The folder's name is a key of all that tokens follow from: those of another codec,
+scale or data set are never found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainer import layout
+from trainer.heartbeat import Heartbeat
+from trainer.latents.making import Making, check_room
+from trainer.latents.task import CachedTask
+from trainer.loading import make_loader
+from trainer.session import Session
+
+
+def with_latents(session: Session, heart: Heartbeat) -> Session:
+    """The same training, which reads its first frames' tokens where the job wants that.
+
+    Raises ConfigError, on all ranks, when the disk has no room for them.
+    """
+    if session.config.latents == "off":
+        return session
+    folder, ranks = session.ranks.rank.box / layout.LATENTS, session.ranks
+    makings = [Making.of(session, number, folder) for number in range(len(session.tasks))]
+    check_room(ranks, folder, sum(making.files.missing_bytes() for making in makings))
+    for making in makings:
+        making.run(ranks, lambda: heart.beat(session.start, "data"))
+    tasks = tuple(CachedTask(task, making.files) for task, making in zip(session.tasks, makings, strict=True))
+    session.loader.close()
+    loader = make_loader(tasks, session.rota, session.config, ranks.device)
+    return replace(session, tasks=tasks, loader=loader)

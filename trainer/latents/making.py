@@ -1,0 +1,118 @@
+"""Making: what the tokens of a task follow from, and how the ranks make the files that are missing."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from trainer.checks.agreement import digest
+from trainer.config import DataConfig
+from trainer.data import Task
+from trainer.data.faults import DataError
+from trainer.dist import Ranks
+from trainer.errors import ConfigError
+from trainer.latents.encoder import FrozenEncoder
+from trainer.latents.files import LatentFiles, Shape, Tokens
+from trainer.models.latent_operator import LatentOperator
+from trainer.sampling.windows import Space, whole
+from trainer.session import Session
+
+_GIB = 1 << 30
+_SPARED_BYTES = _GIB
+"""Left on the disk for checkpoints and logs."""
+_SAMPLED = 32
+"""Trajectories whose values stand for those of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Making:
+    """The files of one task, and what fills them."""
+
+    files: LatentFiles
+    task: Task
+    space: Space
+    encoder: FrozenEncoder
+
+    @classmethod
+    def of(cls, session: Session, number: int, folder: Path) -> Making:
+        """Of a task of the session, in a folder that is named after what its tokens follow from. All ranks
+        call it at once."""
+        operator, config = session.operator, session.config
+        assert isinstance(operator, LatentOperator)
+        task, space, data = session.tasks[number], session.rota.orders[number].space, config.data[number]
+        encoder = FrozenEncoder(operator, number, config.model, session.ranks.device)
+        shape = Shape(
+            trajectories=space.trajectories,
+            frames=space.frames - 1,
+            tokens=len(encoder.encoder.position),
+            dim=config.model.dim,
+        )
+        about = {
+            "data": _origin(data),
+            "sample": _sample(task, space),
+            "encoder": encoder.digest(),
+            "shape": asdict(shape),
+        }
+        path = folder / f"{data.task.replace(':', '.')}-{digest(about)}"
+        return cls(files=LatentFiles(path, shape, about), task=task, space=space, encoder=encoder)
+
+    def run(self, ranks: Ranks, beat: Callable[[], None]) -> None:
+        """Every file is there. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
+        place = ranks.rank.local_rank
+        [last] = ranks.highest(place)
+        mine = [number for number in self.files.missing() if number % (int(last) + 1) == place]
+        ranks.wait_for_all()
+        if place == 0:
+            self.files.begin()
+        ranks.wait_for_all()
+        for number in mine:
+            beat()
+            self.files.write(number, self._tokens(self.files.trajectories_of(number)))
+        ranks.wait_for_all()
+        if left := self.files.missing():
+            raise DataError(f"{self.files.folder}: {len(left)} files that were written are not there")
+
+    def _tokens(self, trajectories: Sequence[int]) -> Tokens:
+        """(N, T - 1, S, D)"""
+        fields = _fields(self.task, trajectories, self.space)[:, :-1].to(self.encoder.scale.mean.device)
+        tokens: Tensor = self.encoder(fields.flatten(0, 1)).unflatten(0, fields.shape[:2])
+        made: Tokens = tokens.cpu().numpy()
+        return made
+
+
+def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
+    """Raises ConfigError, on all ranks, where the disk of one of them has no room for so many bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    short = needed > max(0, free - _SPARED_BYTES)
+    for rank, (theirs, there) in enumerate(ranks.told_by_all((short, free))):
+        if theirs:
+            raise ConfigError(
+                f"train.latents: the tokens take {needed / _GIB:.1f} GiB, and {folder} has "
+                f"{there / _GIB:.1f}, of which one stays free; off needs none",
+                told_elsewhere=rank != ranks.rank.rank,
+            )
+
+
+def _origin(data: DataConfig) -> dict[str, Any]:
+    """All of the section but what changes no value to train on."""
+    return {key: value for key, value in asdict(data).items() if key not in ("keep", "test")}
+
+
+def _sample(task: Task, space: Space) -> str:
+    """A digest of the values of a few trajectories: a file may have been replaced by another."""
+    chosen = np.unique(np.linspace(0, space.trajectories - 1, _SAMPLED).astype(int))
+    values = _fields(task, chosen.tolist(), space).cpu().contiguous().numpy()
+    return hashlib.sha256(values).hexdigest()
+
+
+def _fields(task: Task, trajectories: Sequence[int], space: Space) -> Tensor:
+    """(N, T, K, *X)"""
+    return task.batch(0, whole(trajectories, space)).fields
