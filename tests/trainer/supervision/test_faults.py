@@ -83,3 +83,18 @@ def test_every_fault_has_its_verdict_wherever_it_happens(
         assert (outcome.reason, text in outcome.detail) == (reason, True), outcome.detail
         assert f"rank {fault['rank']}" in outcome.detail
     assert outcome.ended_at - outcome.started_at < WITHIN_S, run.log()
+
+
+def test_a_rank_that_compiles_for_too_long_hangs_by_the_limit_of_that(train: Train) -> None:
+    settings = {"strategy": "single", "compile": "blocks", "limits": {"compile_s": 3.0}}
+    run = train(
+        {"what": "sleep", "rank": 0, **MOMENTS["first step"]},
+        train=settings,
+        ranks=1,
+        restarts={},
+        stall_s=WITHIN_S,
+        start_s=WITHIN_S,
+    )
+    outcome = run.outcome()
+    assert (outcome.reason, outcome.hang and outcome.hang.phase) == ("hang", "compile"), outcome.detail
+    assert outcome.ended_at - outcome.started_at < WITHIN_S, run.log()
