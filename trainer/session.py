@@ -78,7 +78,7 @@ class Session:
 
     def stage(self, step: int, usual: Stage) -> Stage:
         """What a rank does in a pass of `step`: in those of its first one, a compiled model compiles."""
-        return usual if self.config.compile != "off" and step == self.start else usual
+        return "compile" if self.config.compile != "off" and step == self.start else usual
 
     def with_micro_batch(self, size: int) -> Session:
         """The same training, computing so many windows at once, a divisor of a rank's share."""
