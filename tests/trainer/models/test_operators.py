@@ -139,11 +139,17 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
     [
         ({"patch": 5}, "model.patch"),
         ({"heads": 3}, "model.heads"),
+        ({"modes": 8}, "model.modes"),
+        ({"levels": 3}, "model.levels"),
+        ({"window": 4}, "model.window"),
+        ({"name": "fno", "patch": 2}, "model.patch"),
+        ({"name": "fno", "heads": 8}, "model.heads"),
+        ({"name": "fno", "decoder": "point"}, "model.decoder"),
         ({"core": "unet", "patch": 6}, None),
         ({"core": "unet", "patch": 32, "levels": 3}, "model.levels"),
         ({"core": "unet", "window": 5}, "model.window"),
         ({"core": "unet", "window": 64}, None),
-        ({"name": "fno", "modes": 48, "patch": 5, "heads": 3}, None),
+        ({"name": "fno", "modes": 48}, None),
         ({"name": "fno", "modes": 49}, "model.modes"),
     ],
 )
