@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from launcher.image.lock import Lock, shipped_lock
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order
@@ -31,7 +31,7 @@ from launcher.ssh.noise import Noise
 from launcher.ssh.remote import SshRemote
 
 _LEAST_SHM_GB = 2.0
-_NAME = re.compile(rf"({LABEL_PREFIX}[\w.-]+)\.[0-9a-f]{{4}}", re.ASCII)
+_NAME = re.compile(rf"{LABEL_PREFIX}[\w.-]+\.[0-9a-f]{{4}}", re.ASCII)
 
 
 class DockerProvider:
@@ -63,8 +63,9 @@ class DockerProvider:
         """One offer: the daemon's computer. Raises NoOfferError, which says all that it lacks."""
         station, remote = self._engine.station(), bool(self._engine.host)
         hardware = hardware_of(station, spec.resources, remote=remote, visible=self._visible_gpus)
+        offer = offer_for(spec, station, hardware)
         image, whole = image_for(spec, hardware, self._engine, self._lock())
-        return [replace(offer_for(spec, station, hardware), image=image, image_whole=whole)]
+        return [replace(offer, image=image, image_whole=whole)]
 
     def rent(self, order: Order) -> Instance:
         """A container that was started. It carries its labels from the moment it exists."""
@@ -78,7 +79,7 @@ class DockerProvider:
         )
         self._engine.create(box.name, config_of(box), limits_of(box))
         self._engine.start(box.name)
-        return next(found for found in self.instances() if found.id == box.name)
+        return self._looked_at(box.name)
 
     def instances(self) -> Sequence[Instance]:
         """Every container that a launcher of this ledger made, whatever became of it."""
@@ -117,6 +118,13 @@ class DockerProvider:
             f"Docker {station.version} on {station.name}: {station.cores} cores, "
             f"{station.memory_gb:.0f} GB memory, {gpus}; our images: {variants}"
         )
+
+    def _looked_at(self, name: str) -> Instance:
+        """The container that was just made, as it is listed."""
+        try:
+            return next(found for found in self.instances() if found.id == name)
+        except (StopIteration, UnreachableError) as error:
+            raise UncertainError(f"container {name} was made, and cannot be seen") from error
 
     def _found(self, name: str) -> Container | None:
         """One of ours. Docker would take other words for a container, too."""

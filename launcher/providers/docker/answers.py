@@ -48,7 +48,7 @@ def asking() -> Iterator[None]:
         if error.is_server_error():
             raise _silent(_said(error)) from error
         raise ProviderError(f"Docker refused: {_said(error)}") from error
-    except (OSError, errors.DockerException) as error:
+    except _silences() as error:
         raise _silent(_reason(error)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise _silent(f"what it says makes no sense ({error!r})") from error
@@ -62,8 +62,15 @@ def ordering() -> Iterator[None]:
         yield
     except errors.APIError as error:
         raise _refusal(_said(error)) from error
-    except (OSError, errors.DockerException) as error:
+    except _silences() as error:
         raise UncertainError(f"Docker did not answer: {_reason(error)}") from error
+
+
+def _silences() -> tuple[type[Exception], ...]:
+    """What the SDK raises when nobody answers; it goes through paramiko where DOCKER_HOST says ssh://."""
+    from paramiko import SSHException
+
+    return OSError, SSHException, sdk().errors.DockerException
 
 
 def _refusal(said: str) -> ProviderError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,7 @@ def config_of(box: Box) -> dict[str, Any]:
         "command": [_INIT.read_text(encoding="utf-8"), onstart_text(order.onstart)],
         "user": "root",
         "environment": {**order.env, **injected},
-        "labels": labels_of(order.label, box.owner),
+        "labels": {LABEL: order.label, PROVIDER: "docker", OWNER: box.owner},
         "ports": [SSH_PORT],
     }
 
@@ -75,11 +74,6 @@ def limits_of(box: Box) -> dict[str, Any]:
         gpus = {"device_ids": order.offer.id.split(","), "capabilities": [["gpu"]]}
         limits |= {"device_requests": [gpus]}
     return limits
-
-
-def labels_of(label: str, owner: str) -> Mapping[str, str]:
-    """How a container of ours is known."""
-    return {LABEL: label, PROVIDER: "docker", OWNER: owner}
 
 
 def _bytes(gb: float) -> int:

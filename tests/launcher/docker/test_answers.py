@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +32,7 @@ WILLING: dict[str, tuple[int, Any]] = {
     "GET /images/.*/json": (200, {"Id": "sha256:0"}),
     CREATE: (201, {"Id": "0" * 64, "Warnings": []}),
     START: (204, None),
+    LIST: (200, []),
 }
 
 
@@ -48,16 +52,17 @@ def provider_of(url: str, folder: Path) -> DockerProvider:
     return DockerProvider(folder / "state", {"DOCKER_HOST": url}, clock=FakeClock())
 
 
-def order_of(offer: Offer, memory_gb: float = 0.0) -> Order:
+def order_of(offer: Offer, memory_gb: float) -> Order:
     lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
     return Order(
         offer=offer, label=LABEL, image=None, disk_gb=8.0, memory_gb=memory_gb, onstart=lease, env=LEASE
     )
 
 
-def rent_refused(provider: DockerProvider, offer: Offer) -> VastrunError:
+def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0) -> VastrunError:
+    """Why: unless a test says more, the daemon shows nothing of what it made."""
     with pytest.raises(VastrunError) as caught:
-        provider.rent(order_of(offer))
+        provider.rent(order_of(offer, memory_gb))
     return caught.value
 
 
@@ -72,6 +77,19 @@ def test_a_daemon_that_is_not_there_is_silent_and_never_an_empty_list(tmp_path: 
             verb()
         assert caught.value.cause is Cause.PROVIDER
         assert "DOCKER_HOST" in caught.value.hint
+
+
+def test_without_docker_s_package_the_doctor_says_what_to_install(tmp_path: Path) -> None:
+    without = "import sys; sys.modules['docker'] = None; from launcher.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", without, "doctor", "--provider", "docker"],
+        env={"XDG_STATE_HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "fail  docker " in done.stdout
+    assert "pip install 'vastrun[docker]'" in done.stdout
 
 
 @pytest.mark.parametrize("answer", [(HANG_UP, None), (500, {"message": "restarting"}), (200, "not a list")])
@@ -127,6 +145,13 @@ def test_a_refusal_has_its_cause_and_what_to_try(
     assert hint in error.hint
 
 
+def test_a_container_that_was_made_and_cannot_be_seen_is_uncertain(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    (offer,) = provider.search(JOB)
+    assert isinstance(rent_refused(provider, offer), UncertainError)
+
+
 def test_an_image_that_is_not_there_is_told_before_anything_is_rented(
     daemon: FakeDaemon, provider: DockerProvider
 ) -> None:
@@ -140,7 +165,6 @@ def test_a_container_gets_what_the_job_asks_for_and_is_reached_from_this_compute
     daemon: FakeDaemon, provider: DockerProvider
 ) -> None:
     (offer,) = provider.search(asking_for(memory_gb=32))
-    daemon.answers[LIST] = (500, {"message": "later"})
     rent_refused(provider, replace(offer, id="GPU-1,GPU-2", gpus=2))
     asked = daemon.sent(CREATE)
     limits = asked["HostConfig"]
@@ -157,9 +181,7 @@ def test_memory_that_a_job_asks_for_is_also_the_most_that_it_gets(
     daemon: FakeDaemon, provider: DockerProvider
 ) -> None:
     (offer,) = provider.search(JOB)
-    daemon.answers[LIST] = (500, {"message": "later"})
-    with pytest.raises(UnreachableError):
-        provider.rent(order_of(offer, memory_gb=8.0))
+    rent_refused(provider, offer, memory_gb=8.0)
     limits = daemon.sent(CREATE)["HostConfig"]
     assert limits["Memory"] == limits["MemorySwap"] == 8_000_000_000
     assert limits["ShmSize"] == 4_000_000_000
@@ -179,7 +201,6 @@ def test_a_workstation_gives_gpus_of_any_kind_and_is_reached_from_elsewhere(tmp_
         assert "workstation: 2 x GPU" in offer.description
         with pytest.raises(NoOfferError):
             provider.search(asking_for(gpus=2, gpu_memory_gb=80))
-        daemon.answers[LIST] = (500, {"message": "later"})
         rent_refused(provider, offer)
         limits = daemon.sent(CREATE)["HostConfig"]
     assert limits["PortBindings"]["22/tcp"][0]["HostIp"] == "0.0.0.0"
@@ -189,7 +210,6 @@ def test_a_workstation_gives_gpus_of_any_kind_and_is_reached_from_elsewhere(tmp_
 def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instance:
     """A container, which the daemon then shows in that state."""
     (offer,) = provider.search(JOB)
-    daemon.answers[LIST] = (500, {"message": "later"})
     rent_refused(provider, offer)
     name = next(asked.split("/")[2] for asked, _ in daemon.asked if re.fullmatch(START, asked))
     labels = daemon.sent(CREATE)["Labels"]
