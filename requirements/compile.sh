@@ -4,14 +4,24 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# pin FILE OPTION... : the packages that are named on stdin, and what they need.
+# The extra `trainer` of pyproject.toml, without torch: that comes with a base, or for the CPU by itself.
+of_trainer() {
+  python3 -c 'import tomllib
+extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
+print(*(line for line in extras["trainer"] if not line.startswith("torch")), sep="\n")'
+}
+
+# pin FILE OPTION...: the packages that are named on stdin, and what they need. The first line stays.
 pin() {
-  { echo "# $(head -n 1 "$1" | cut -c 3-)"; uv pip compile --quiet --generate-hashes --no-annotate --no-header \
-    --python-version 3.11 --constraint constraints.txt "${@:2}" -; } >"$1.new"
+  {
+    head -n 1 "$1"
+    uv pip compile --quiet --generate-hashes --no-annotate --no-header --python-version 3.11 \
+      --constraint constraints.txt "${@:2}" -
+  } >"$1.new"
   mv "$1.new" "$1"
 }
 
-printf '%s\n' annotated-types h5py numpy nvidia-ml-py wandb | pin trainer/requirements.txt --universal
+{ echo annotated-types; of_trainer; } | pin trainer/requirements.txt --universal
 printf '%s\n' pip py-spy | pin requirements/image.txt --universal
 printf '%s\n' hatchling | pin requirements/build.txt --universal
 printf '%s\n' torch==2.13.0+cpu | pin requirements/torch-cpu.txt

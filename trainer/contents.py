@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 TOOLS = ("curl", "ip", "py-spy", "sshd", "tini")
-MODULES = ("annotated_types", "h5py", "numpy", "pynvml", "torch", "wandb")
+MODULES = ("annotated_types", "h5py", "matplotlib", "numpy", "pynvml", "torch", "wandb")
 
 
 def contents() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-# The six steps of a run, each with stubs for what it calls.
+# The seven steps of a run, each with stubs for what it calls.
 bats_require_minimum_version 1.5.0
 load test_helper
 
@@ -58,6 +58,12 @@ stub_gpus() {
   VASTRUN_KIND=command VASTRUN_RANKS=1 step 20-check-comm
   ((status == 0))
   [[ $output == *"nobody"* ]]
+}
+
+@test "25-packages: it installs what the trainer lacks, and its failure is the step's" {
+  stub_module packages 'raise SystemExit(1)'
+  step 25-packages
+  ((status == 1))
 }
 
 @test "30-unpack: the code lies in code/, also the second time" {

@@ -1,0 +1,174 @@
+"""With a real daemon and a real registry: built, pushed, locked, verified, and changed behind its tag."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from launcher.cli import cli
+from launcher.errors import ImageError
+from launcher.image.building import Recipe, build
+from launcher.image.daemon import connect
+from launcher.image.here import built_here
+from launcher.image.lock import read_lock
+from launcher.image.pins import Pins
+from tests.conftest import BASE_IMAGE
+from tests.launcher.image.shop import Watcher
+
+pytestmark = pytest.mark.docker
+
+SECRET = "s3cret-of-a-user"
+DOCKERFILE = """\
+ARG BASE
+FROM ${BASE} AS cpu
+COPY . /all
+RUN env >/env && ! ls /missing
+ARG REVISION
+LABEL io.vastrun.variant=cpu io.vastrun.torch=9.9 io.vastrun.cuda= io.vastrun.nccl=
+"""
+
+
+@pytest.fixture
+def client() -> Iterator[Any]:
+    client = connect()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def repository(client: Any) -> Iterator[str]:
+    """A name that is this test's own. Nothing by that name is left."""
+    name = f"127.0.0.1:5000/tests/image-{os.getpid()}-{next(_numbers)}"
+    yield name
+    for image in client.images.list(name):
+        for tag in [tag for tag in image.tags if tag.startswith(name)] or [image.id]:
+            client.images.remove(tag, force=True)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, repository: str) -> Recipe:
+    """A checkout that is quickly built, for an image with no torch."""
+    (tmp_path / ".dockerignore").write_text("*\n!Dockerfile\n!launcher\n")
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    for name in (
+        "trainer/requirements",
+        "requirements/image",
+        "requirements/build",
+        "requirements/torch-cpu",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.txt").write_text("# none\n")
+    (tmp_path / "launcher").mkdir()
+    (tmp_path / "launcher/job.py").write_text("x = 1\n")
+    pins = Pins(variant="cpu", base=BASE_IMAGE, torch="9.9", cuda="", nccl="")
+    return Recipe(root=tmp_path, pins=pins, repository=repository, version="0", revision="a")
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "image.lock"
+    path.write_text("version: 1\nimages: {}\n")
+    monkeypatch.setenv("VASTRUN_IMAGE_LOCK", str(path))
+    return path
+
+
+def vastrun(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["image", *words])
+
+
+def test_the_same_files_make_the_same_tag_and_are_built_once(
+    client: Any, recipe: Recipe, tmp_path: Path
+) -> None:
+    first, second, third = Watcher(), Watcher(), Watcher()
+    made = build(client, recipe, tmp_path / "wheels", first)
+    assert build(client, replace(recipe, revision="b"), tmp_path / "wheels", second) == made
+    assert any(text.startswith("1/") or " FROM " in text for _, text in first.steps)
+    assert second.steps == [("build", f"{made} is here already, of the same files")]
+    (recipe.root / "launcher/job.py").write_text("x = 2\n")
+    assert build(client, recipe, tmp_path / "wheels", third) != made
+
+
+def test_no_secret_of_the_computer_that_builds_gets_into_the_image(
+    client: Any, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VAST_API_KEY", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("PIP_INDEX_URL", f"https://heron:{SECRET}@packages.example/simple")
+    (recipe.root / "secrets.env").write_text(SECRET)
+    made = build(client, recipe, tmp_path / "wheels", Watcher())
+    kept = str(client.api.history(made)) + str(client.images.get(made).attrs)
+    kept += client.containers.run(
+        made, ["-c", "cat /env; find /all -type f -exec cat {} +"], entrypoint="sh", remove=True
+    ).decode()
+    assert "x = 1" in kept
+    assert SECRET not in kept
+
+
+def test_a_build_that_fails_shows_what_its_command_printed(
+    client: Any, recipe: Recipe, tmp_path: Path
+) -> None:
+    (recipe.root / "Dockerfile").write_text(DOCKERFILE.replace("! ls /missing", "ls /missing"))
+    with pytest.raises(ImageError, match="a command of the Dockerfile failed") as caught:
+        build(client, recipe, tmp_path / "wheels", Watcher())
+    assert "cannot access '/missing'" in str(caught.value)
+
+
+def test_an_image_that_was_changed_behind_its_tag_is_refused_with_both_digests(
+    client: Any, recipe: Recipe, repository: str, lock: Path, tmp_path: Path
+) -> None:
+    made = build(client, recipe, tmp_path / "wheels", Watcher())
+    pushed = vastrun("push", made).stdout.strip()
+    assert vastrun("lock", made).exit_code == 0
+    locked = read_lock(lock).images["cpu"]
+    assert (locked.reference, locked.torch, locked.cuda, locked.whole) == (pushed, "9.9", None, True)
+    assert vastrun("lock").exit_code == 0
+    found = vastrun("verify", "cpu")
+    assert found.exit_code == 1, found.output
+    assert "FAIL  torch    none" in found.stdout
+    assert locked.digest in (built_here(client, "cpu", read_lock(lock)) or pytest.fail("none")).digests
+
+    repository, _, tag = made.rpartition(":")
+    container = client.containers.create(made, ["true"])
+    container.commit(repository=repository, tag=tag, changes="LABEL changed=1")
+    container.remove()
+    with pytest.raises(ImageError, match=f"(?s)locked: {locked.digest}\nfound:  sha256:"):
+        built_here(client, "cpu", read_lock(lock))
+    changed = vastrun("push", made).stdout.strip().rpartition("@")[2]
+    for words in (("verify", "cpu"), ("verify", made), ("lock",)):
+        refused = vastrun(*words)
+        assert refused.exit_code == 1
+        assert f"locked: {locked.digest}\nfound:  {changed}\n" in refused.stderr
+
+
+@pytest.mark.timeout(900)
+def test_the_image_of_this_checkout_has_all_that_it_promises(client: Any) -> None:
+    made = vastrun("build", "--variant", "cpu", "--base", BASE_IMAGE)
+    assert made.exit_code == 0, made.stderr
+    image = made.stdout.strip()
+    found = vastrun("verify", image)
+    assert found.exit_code == 0, found.output
+    assert "torch    2.13.0+cpu" in found.stdout
+    said = client.containers.run(
+        image,
+        [
+            "-c",
+            "ls /etc/ssh/ssh_host_*; command -v gcc cc c++ make; printenv PATH; cat /proc/1/comm",
+        ],
+        entrypoint=["tini", "--", "sh"],
+        remove=True,
+    )
+    assert said.decode().split() == [
+        "/opt/vastrun/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "tini",
+    ]
+    assert image in vastrun("ls").stdout

@@ -1,0 +1,96 @@
+"""What goes into an image is named, pinned, and the same for the same files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("docker")
+
+from launcher.errors import ImageError, UsageError
+from launcher.image.context import files_of, fingerprint
+from launcher.image.pins import CHECKOUT, pins_of
+from trainer.packages import entries
+
+REQUIREMENTS = [CHECKOUT / "trainer/requirements.txt", *sorted((CHECKOUT / "requirements").glob("*.txt"))]
+ARGUMENTS = {"TORCH": "2.13.0"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A few files, and much that has no place in an image."""
+    shutil.copy(CHECKOUT / ".dockerignore", tmp_path)
+    for name in (
+        *("Dockerfile", "README.md", "launcher/job.py", "launcher/image/lock.py", "configs/quickstart.yaml"),
+        *(".git/config", ".venv/bin/python", "runs/a/log", "secrets.env", "launcher/__pycache__/job.pyc"),
+        *("configs/image.lock", "trainer/data/__pycache__/x.pyc", "tests/conftest.py"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def of(checkout: Path, arguments: dict[str, str] = ARGUMENTS) -> str:
+    return fingerprint(checkout, files_of(checkout), arguments)
+
+
+def test_the_context_has_what_is_allowed_and_nothing_else(checkout: Path) -> None:
+    assert [path for path in files_of(checkout) if path != ".dockerignore"] == [
+        *("Dockerfile", "README.md", "configs/quickstart.yaml", "launcher/image/lock.py", "launcher/job.py")
+    ]
+
+
+def test_the_same_files_have_the_same_fingerprint_wherever_and_whenever_they_lie(checkout: Path) -> None:
+    first = of(checkout)
+    (checkout / "launcher/job.py").write_text("launcher/job.py")
+    (checkout / "configs/image.lock").write_text("another")
+    (checkout / "runs/a/log").write_text("another")
+    assert of(checkout) == first
+    assert of(checkout.rename(checkout.parent / "elsewhere")) == first
+
+
+def test_another_content_name_mode_or_argument_is_another_fingerprint(checkout: Path) -> None:
+    seen = [of(checkout), of(checkout, {"TORCH": "2.12.0"})]
+    (checkout / "launcher/job.py").write_text("x")
+    seen.append(of(checkout))
+    (checkout / "launcher/job.py").chmod(0o755)
+    seen.append(of(checkout))
+    (checkout / "launcher/job.py").rename(checkout / "launcher/work.py")
+    seen.append(of(checkout))
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_variant_that_is_not_pinned_and_a_place_without_a_dockerfile_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no variant cu999"):
+        pins_of("cu999")
+    with pytest.raises(ImageError, match="no Dockerfile") as caught:
+        pins_of("cpu", tmp_path)
+    assert "checkout" in caught.value.hint
+
+
+def test_what_costs_money_is_built_on_a_base_with_a_digest() -> None:
+    assert all("@sha256:" in pins_of(variant).base for variant in ("cu130", "cu126"))
+
+
+@pytest.mark.parametrize("file", REQUIREMENTS, ids=lambda file: file.name)
+def test_every_package_is_pinned_by_hashes_and_as_the_tests_have_it(file: Path) -> None:
+    pinned = dict(re.findall(r"^(\S+)==(\S+)", (CHECKOUT / "constraints.txt").read_text(), re.MULTILINE))
+    versions = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
+    found = entries(file.read_text())
+    assert found
+    for name, block in found.items():
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", block)
+        version = block.split("==")[1].split()[0].partition("+")[0]
+        assert version == versions.get(name, version)
+
+
+def test_the_image_has_all_that_the_trainer_asks_for() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    asked = {re.match(r"[\w-]+", line)[0] for line in project["optional-dependencies"]["trainer"]}  # type: ignore[index]
+    pinned = {name for file in REQUIREMENTS for name in entries(file.read_text())}
+    assert asked <= pinned
+    assert asked - set(entries(REQUIREMENTS[0].read_text())) == {"torch"}

@@ -1,0 +1,113 @@
+"""What the onboard trainer needs and a Python lacks is installed, as pinned; what is there stays."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainer.packages import PINS, entries, missing
+
+BOX = {"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "vast"}
+
+
+def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """`python -m trainer.packages` of a copy with the pins of `folder`; pip knows the wheels there only."""
+    package = folder / "trainer"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").touch()
+    (package / "packages.py").write_bytes(PINS.with_name("packages.py").read_bytes())
+    settings = {
+        "PYTHONPATH": str(folder / "site"),
+        "PIP_TARGET": str(folder / "site"),
+        "PIP_FIND_LINKS": str(folder),
+        "PIP_NO_INDEX": "1",
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "trainer.packages"],
+        cwd=folder,
+        env=os.environ | settings | environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def wheel(folder: Path, name: str) -> str:
+    """A wheel of that name there; its hash."""
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": "HERE = True\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},sha256={_sum(text)},{len(text)}\n" for path, text in files.items())
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            archive.writestr(file, text)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _sum(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+def pin(folder: Path, *lines: str) -> None:
+    (folder / "trainer").mkdir(exist_ok=True)
+    (folder / "trainer/requirements.txt").write_text("# Pins.\n" + "\n".join(lines) + "\n")
+
+
+def test_the_pins_are_read_with_their_hashes() -> None:
+    found = entries(PINS.read_text())
+    assert {"h5py", "numpy", "wandb", "annotated-types", "nvidia-ml-py"} <= set(found)
+    assert all(block.startswith(f"{name}==") and "--hash=sha256:" in block for name, block in found.items())
+
+
+def test_what_is_here_in_any_version_is_not_missing() -> None:
+    pinned = {"numpy": "numpy==0.1", "no-such-package": "no-such-package==1.0"}
+    assert list(missing(pinned)) == ["no-such-package"]
+
+
+def test_only_what_is_lacking_is_installed_and_the_second_time_nothing(tmp_path: Path) -> None:
+    pin(
+        tmp_path,
+        "numpy==0.1 \\\n    --hash=sha256:" + "0" * 64,
+        f"tinythere==1.0 \\\n    --hash=sha256:{wheel(tmp_path, 'tinythere')}",
+    )
+    first, second = step(tmp_path, **BOX), step(tmp_path, **BOX)
+    assert (first.returncode, first.stdout) == (0, "the image lacks tinythere: installing\n"), first.stderr
+    assert (tmp_path / "site/tinythere.py").exists()
+    assert (second.returncode, second.stdout) == (0, "the image has all packages\n")
+
+
+def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
+    wheel(tmp_path, "tinythere")
+    pin(tmp_path, "tinythere==1.0 \\\n    --hash=sha256:" + "0" * 64)
+    done = step(tmp_path, **BOX)
+    assert done.returncode == 1
+    assert "HASHES" in done.stderr
+    assert not (tmp_path / "site/tinythere.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"VASTRUN_KIND": "command", "VASTRUN_PROVIDER": "vast"}, "brings its packages"),
+        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "local"}, "is taken as it is"),
+    ],
+)
+def test_nothing_is_installed_for_a_command_or_into_the_users_own_python(
+    tmp_path: Path, environ: dict[str, str], said: str
+) -> None:
+    pin(tmp_path, "tinythere==1.0 \\\n    --hash=sha256:" + "0" * 64)
+    done = step(tmp_path, **environ)
+    assert done.returncode == 0
+    assert said in done.stdout
