@@ -90,7 +90,7 @@ def _validate(
     stop: StopWish,
     metrics: Metrics | None,
 ) -> float | None:
-    """The error on what is kept back from the training. None: a rollout ran away, or somebody wants to stop."""
+    """The error on what is kept back. None: a rollout ran away, or somebody wants to stop."""
     try:
         found = validation.look(session, partial(heart.beat, step, "eval"), lambda: stop.asked)
     except Abandoned:

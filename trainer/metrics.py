@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from trainer.ending import exit_code_of, reason_of
 from trainer.outcome import WandbRun
 from trainer.rank import TrainJob
 from trainer.records import write_atomically
+from trainer.scores import lines_of
 from trainer.telemetry.tensorboard import Board
 from trainer.tracking import Tracker
 
@@ -72,15 +73,24 @@ class Metrics:
             self._board = Board(self._box / layout.TENSORBOARD, step)
 
     def add(self, point: Point) -> None:
-        figures = point.flat()
+        self._write(point.flat())
+        print(self._line(point), flush=True)
+
+    def validated(self, step: int, nrmse: float, scores: Mapping[str, float]) -> None:
+        """How well the model does, after `step` steps, on what is kept back from its training."""
+        named = {f"validation.{name}": value for name, value in scores.items()}
+        self._write({"step": step, "validation_nrmse": nrmse, **named})
+        for line in lines_of(scores):
+            print(f"validation after step {step}: {line}", flush=True)
+
+    def _write(self, figures: dict[str, float]) -> None:
         record = {**figures, "at": round(time.time(), 3)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({name: _finite(value) for name, value in record.items()}) + "\n")
         self._tracker.log(figures)
         if self._board:
-            self._board.add(point.step, figures)
-        print(self._line(point), flush=True)
+            self._board.add(int(figures["step"]), figures)
 
     def _line(self, point: Point) -> str:
         figures = point.figures

@@ -15,6 +15,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import Optimizer
 
+from trainer.checkpoints.folder import Merit
+
 STATE = "state.json"
 METADATA = ".metadata"
 """Written by torch: which tensor lies where."""
@@ -36,6 +38,8 @@ class Record:
     """Windows that were seen, over all ranks."""
     loss: float | None
     """The last one that was told."""
+    validation_nrmse: float | None = None
+    """After this very step; None: nobody looked then, or it was no number."""
     config: dict[str, Any]
     """The job's `train:` section."""
     made_by: dict[str, Any]
@@ -43,6 +47,13 @@ class Record:
     scaler: dict[str, Any]
     """Empty but for fp16."""
     schedule: dict[str, Any]
+
+    @property
+    def merit(self) -> Merit | None:
+        """What the best checkpoint is chosen by; None: this one is not to be chosen."""
+        by = "validation_nrmse" if self.config.get("evaluate_every") else "loss"
+        value: float | None = getattr(self, by)
+        return None if value is None else Merit(by=by, value=value)
 
 
 def tensors_of(

@@ -35,13 +35,24 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Merit:
+    """How good a checkpoint is: the lower the better."""
+
+    by: str
+    """What was measured, by its name in the metrics."""
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Best:
     """What `best.json` says."""
 
     step: int
     path: str
     """The checkpoint's folder, relative to the one that holds `best.json`; so it is in `latest.json`."""
-    loss: float
+    by: str
+    value: float
+    """As of `Merit`."""
 
 
 class DamagedError(Exception):
@@ -56,7 +67,7 @@ class Folder:
     keep: int
     """How many of the newest stay."""
     keep_best: bool
-    """Whether the one with the lowest loss stays, too."""
+    """Whether the best one stays, too."""
 
     def part(self, step: int) -> Path:
         """Where the checkpoint of `step` is written."""
@@ -67,7 +78,7 @@ class Folder:
         for part in self.path.glob(".*.part"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
 
-    def commit(self, step: int, loss: float | None, files: list[FileSum]) -> None:
+    def commit(self, step: int, merit: Merit | None, files: list[FileSum]) -> None:
         """The part of `step`, whose files these are, is the newest checkpoint; what is kept no more is gone.
 
         An OSError (such as a full disk) leaves the checkpoints that were there as they were.
@@ -84,8 +95,8 @@ class Folder:
         part.rename(final)
         _sync(self.path)
         write_json(self.path / LATEST, {"step": step, "path": final.name})
-        if self.keep_best and loss is not None and self._is_best(loss):
-            write_json(self.path / BEST, asdict(Best(step=step, path=final.name, loss=loss)))
+        if self.keep_best and merit is not None and self._is_best(merit):
+            write_json(self.path / BEST, {"step": step, "path": final.name, **asdict(merit)})
         self._prune()
 
     def discard(self, step: int) -> None:
@@ -93,16 +104,17 @@ class Folder:
         shutil.rmtree(self.part(step), ignore_errors=True)
 
     def best(self) -> Best | None:
-        """The kept checkpoint with the lowest loss; None when there is none."""
+        """The best of the kept checkpoints; None when there is none."""
         try:
             best = read_as(Best, json.loads((self.path / BEST).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, AttributeError):
             return None
         return best if (self.path / best.path / MANIFEST).is_file() else None
 
-    def _is_best(self, loss: float) -> bool:
+    def _is_best(self, merit: Merit) -> bool:
+        """What was measured otherwise cannot be compared, and is replaced."""
         best = self.best()
-        return best is None or loss < best.loss
+        return best is None or merit.by != best.by or merit.value < best.value
 
     def _prune(self) -> None:
         best = self.best() if self.keep_best else None

@@ -73,7 +73,7 @@ class Writer(FileSystemWriter):
         write_json(part / STATE, vars(self._record))
         files = [file for written in results for file in written.files]
         files += [sum_of(part / name) for name in (METADATA, STATE)]
-        self._folder.commit(self._record.step, self._record.loss, files)
+        self._folder.commit(self._record.step, self._record.merit, files)
 
 
 class Planner(DefaultSavePlanner):

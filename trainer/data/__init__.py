@@ -2,6 +2,7 @@
 
     make(config: DataConfig, folder: Path) -> Task            the task, read from the files in `folder`
     generate(config: DataConfig, folder: Path) -> list[str]   the files are there; a line for each
+    validation(config: DataConfig, folder: Path) -> Trajectories | None     for `train.evaluate_every`
 
 Each of our own is a `Problem` (problem.py); `splits` reads its files, whatever their dimensions.
 
@@ -19,7 +20,7 @@ The module is found in the code folder of the box. To change one thing of a task
     def make(config, folder):
         return Slow(*advection.load(config, folder))
 
-    generate = advection.generate
+    generate, validation = advection.generate, advection.validation
 
 Where the data may be kept in memory or on disk (`data.keep`), extend `trainer.data.stored.StoredTask` and
 `advection.store` in the same way; its `batch` is then called by a thread, or by processes it is pickled to.
@@ -127,6 +128,16 @@ def generate(
         return module.PROBLEM.generate(config, folder, jobs=jobs, watch=watch)
     writer = getattr(module, "generate", None)
     return [] if writer is None else writer(config, folder)
+
+
+def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Trajectories | None:
+    """What is kept back of the samples to train on, to be rolled out meanwhile. None: nothing is. Raises
+    DataError."""
+    module, _ = _find(config.task, code)
+    if config.task in PARAMETERS:
+        return module.PROBLEM.validation(config, folder)
+    reader = getattr(module, "validation", None)
+    return None if reader is None else reader(config, folder)
 
 
 def splits(config: DataConfig, folder: Path) -> Splits:

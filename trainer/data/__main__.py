@@ -100,7 +100,8 @@ def _request(options: argparse.Namespace) -> _Request | None:
     )
 
 
-_SETTABLE = [field.name for field in dataclasses.fields(DataConfig) if field.name not in ("keep", "patch")]
+_OF_TRAINING = ("keep", "patch", "validation")
+_SETTABLE = [field.name for field in dataclasses.fields(DataConfig) if field.name not in _OF_TRAINING]
 _LEAST = {"seed": 0, "points": 16, "frames": 2}
 
 

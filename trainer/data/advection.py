@@ -37,5 +37,5 @@ PROBLEM = Problem(
     symmetry="shift",
     chunk=256,
 )
-generate, make = PROBLEM.generate, PROBLEM.make
+generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation
 load, store, path_of = PROBLEM.load, PROBLEM.store, PROBLEM.path_of

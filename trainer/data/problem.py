@@ -77,25 +77,22 @@ class Problem:
         return lines
 
     def splits(self, config: DataConfig, folder: Path) -> Splits:
-        """In every file the first `train` samples and the last `test`. Raises DataError."""
-        layout = self.layout(_grid(config))
-        parts: tuple[list[Part], list[Part]] = [], []
-        for parameter in self._parameters(config):
-            path = self._checked(folder, parameter)
-            with pdebench.opened(path) as file:
-                stride, count = layout.stride(path, file, config.train + config.test), layout.count(file)
-            told = self._conditions(config, parameter)
-            for split, first, size in (
-                (0, 0, config.train),
-                (1, count - config.test, config.test),
-            ):
-                part = Part(path=path, first=first, count=size, stride=stride, parameters=told)
-                parts[split].append(part)
-        train, test = (
-            Samples(layout, self.channels, each, symmetry=self.symmetry, mapped=config.keep == "host")
-            for each in parts
+        """In every file the first `train` samples, but for those that are kept back, and the last `test`.
+        Raises DataError."""
+        return Splits(
+            train=self._split(config, folder, slice(config.train - config.validation)),
+            test=self._split(config, folder, slice(-config.test, None)),
         )
-        return Splits(train=train, test=test)
+
+    def validation(self, config: DataConfig, folder: Path) -> Trajectories | None:
+        """What is kept back of the samples to train on: in every file the last `validation` of them. None:
+        nothing is. Raises DataError."""
+        from trainer.data.trajectories import Trajectories
+
+        if not config.validation:
+            return None
+        kept_back = slice(config.train - config.validation, config.train)
+        return Trajectories.of(self._split(config, folder, kept_back))
 
     def load(self, config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
         """What to train on and what to test on: of every file the first `train` and the last `test`.
@@ -128,6 +125,25 @@ class Problem:
     def path_of(self, folder: Path, parameter: float | None) -> Path:
         """Where the samples of one parameter lie; PDEBench's own name for them."""
         return folder / self.file.format(parameter)
+
+    def _split(self, config: DataConfig, folder: Path, rows: slice) -> Samples:
+        """These samples of every file."""
+        layout, parts = self.layout(_grid(config)), []
+        for parameter in self._parameters(config):
+            path = self._checked(folder, parameter)
+            with pdebench.opened(path) as file:
+                stride, count = layout.stride(path, file, config.train + config.test), layout.count(file)
+            chosen = range(count)[rows]
+            part = Part(
+                path=path,
+                first=chosen.start,
+                count=len(chosen),
+                stride=stride,
+                parameters=self._conditions(config, parameter),
+            )
+            parts.append(part)
+        mapped = config.keep == "host"
+        return Samples(layout, self.channels, parts, symmetry=self.symmetry, mapped=mapped)
 
     def _parameters(self, config: DataConfig) -> tuple[float | None, ...]:
         # Not those of `config.task`: a task of the user's own may extend this one.

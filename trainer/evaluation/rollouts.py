@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -55,15 +56,22 @@ def roll_out(
     total = world_size * math.ceil(len(test) / world_size)
     tally = _Tally(test, total, predictors, examples)
     size = max(1, min(_MOST_AT_ONCE, _VALUES_AT_ONCE // test.fields[0, 0].numel()))
-    operator.eval()
     # The shapes are others than those of training: to compile for them takes longer than it saves.
-    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+    with _evaluating(operator), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         for rows in torch.arange(rank, total, world_size).split(size):
             chosen = rows.clamp_max(len(test) - 1).to(test.fields.device)
             case = Case(operator=operator, task=task, conditions=test.conditions[chosen], prior=prior)
             tally.add(rows, test.fields[chosen], case, beat)
-    operator.train()
     return tally.shared(ranks)
+
+
+@contextmanager
+def _evaluating(operator: Operator) -> Iterator[None]:
+    operator.eval()
+    try:
+        yield
+    finally:
+        operator.train()
 
 
 class _Tally:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.checkpoints.folder import DamagedError, Folder, newest_first, sum_of, verify
+from trainer.checkpoints.folder import DamagedError, Folder, Merit, newest_first, sum_of, verify
 
 
 def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> Folder:
@@ -19,7 +19,8 @@ def commit(folder: Folder, step: int, loss: float | None = None) -> Path:
     part.mkdir(parents=True)
     for name in ("__0_0.distcp", "__1_0.distcp"):
         (part / name).write_text(f"{name} of step {step}")
-    folder.commit(step, loss, [sum_of(path) for path in sorted(part.iterdir())])
+    merit = None if loss is None else Merit(by="loss", value=loss)
+    folder.commit(step, merit, [sum_of(path) for path in sorted(part.iterdir())])
     return newest_first(folder.path)[0]
 
 
@@ -52,7 +53,8 @@ def test_the_best_stays_until_there_is_a_better_one(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "best.json").read_text()) == {
         "step": 2,
         "path": "step-000002",
-        "loss": 0.2,
+        "by": "loss",
+        "value": 0.2,
     }
     commit(folder, 6, 0.1)
     assert names(tmp_path) == ["best.json", "latest.json", "step-000005", "step-000006"]
@@ -66,7 +68,7 @@ def test_a_run_that_began_again_before_damaged_checkpoints_replaces_them(tmp_pat
     assert names(tmp_path) == ["best.json", "latest.json", "step-000020"]
     best = folder.best()
     assert best is not None
-    assert (best.step, best.loss) == (20, 0.3)
+    assert (best.step, best.value) == (20, 0.3)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "missing", "no manifest", "torn manifest"])

@@ -1,0 +1,95 @@
+"""Validation: now and then during a training, rollouts of samples that are kept back from it.
+
+Never of the test set: whoever chooses the best of many checkpoints by it has trained on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from trainer import data, layout
+from trainer.config import DataConfig
+from trainer.data.trajectories import Trajectories
+from trainer.errors import ConfigError
+from trainer.evaluation.predictors import predictors_of
+from trainer.evaluation.prior import Prior, prior_of
+from trainer.evaluation.rollouts import roll_out
+from trainer.evaluation.scores import scores_of
+from trainer.scores import FLOORS
+from trainer.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one look has found, the same on all ranks."""
+
+    scores: dict[str, float]
+    """As in the final record: the rollout's error and its floors, task by task."""
+    nrmse: float
+    """Of the rollouts, in the mean over the tasks; infinite when one ran away."""
+
+
+class Abandoned(Exception):
+    """All ranks stop looking at the same frame: one of them was asked to stop."""
+
+
+class Validation:
+    """What is kept back, on the device, and what is known of it without the model."""
+
+    def __init__(self, session: Session) -> None:
+        """Raises ConfigError when a task keeps nothing back, DataError when it cannot be read."""
+        ranks = session.ranks
+        assert session.config.evaluate_every is not None
+        self.every = session.config.evaluate_every
+        """Steps between two looks."""
+        self._kept_back = [_read(config, session) for config in session.config.data]
+        self._priors: list[Prior] = [
+            prior_of(task, session.operator.scale(number), ranks) for number, task in enumerate(session.tasks)
+        ]
+
+    def look(self, session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]) -> Finding:
+        """How well the model does; nothing of it changes. All ranks look together. Raises Abandoned."""
+
+        def beat_and_vote() -> None:
+            beat()
+            [stop] = session.ranks.highest(float(stop_asked()))
+            if stop:
+                raise Abandoned
+
+        with session.averaged(), session.autocast():
+            found = [self._of(session, number, beat_and_vote) for number in range(len(self._kept_back))]
+        names = [config.task for config in session.config.data]
+        several = len(names) > 1
+        return Finding(
+            scores={
+                f"{task}.{name}" if several else name: value
+                for task, scores in zip(names, found, strict=True)
+                for name, value in scores.items()
+            },
+            nrmse=sum(scores["rollout_nrmse"] for scores in found) / len(found),
+        )
+
+    def _of(self, session: Session, number: int, beat: Callable[[], None]) -> dict[str, float]:
+        """Of one task."""
+        kept_back, prior = self._kept_back[number], self._priors[number]
+        known = predictors_of(prior, steady=kept_back.steady)
+        predictors = [name for name in known if name in ("rollout", *FLOORS)]
+        rollouts = roll_out(
+            session.operator, number, kept_back, prior, session.ranks, beat, predictors=predictors
+        )
+        scores = scores_of(rollouts, torch.arange(len(kept_back)))
+        return {f"{name}_nrmse": own.nrmse for name, own in scores.items()}
+
+
+def _read(config: DataConfig, session: Session) -> Trajectories:
+    rank = session.ranks.rank
+    kept_back = data.validation(config, rank.box / layout.DATA, rank.box / layout.CODE)
+    if kept_back is None:
+        raise ConfigError(
+            f"train.evaluate_every: {config.task} keeps nothing back to be evaluated during the training",
+            told_elsewhere=not rank.is_first,
+        )
+    return kept_back.to(session.ranks.device)
