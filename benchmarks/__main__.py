@@ -37,7 +37,13 @@ def main() -> None:
         "log-lag": log_lag.run,
         "long-log": long_log.run,
         "release": release.run,
-        "chaos": partial(chaos.run, runs=options.runs, seed=options.seed, parallel=options.parallel),
+        "chaos": partial(
+            chaos.run,
+            runs=options.runs,
+            seed=options.seed,
+            parallel=options.parallel,
+            image=options.docker,
+        ),
     }
     unknown = [name for name in options.names if name not in runs]
     if unknown:
@@ -52,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")
+    parser.add_argument("--docker", metavar="IMAGE", help="chaos: the boxes are containers of that image")
     return parser
 
 

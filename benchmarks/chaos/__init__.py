@@ -17,12 +17,16 @@ MOST_DRIFT_S = 5.0
 """Of one run, in seconds of its price: Vast may be asked no more often how a machine is."""
 
 
-def run(*, runs: int = 20, seed: int = 0, parallel: int = 4) -> bool:
-    """Prints a line for each run, then the sums. True when every promise was kept."""
+def run(*, runs: int = 20, seed: int = 0, parallel: int = 4, image: str | None = None) -> bool:
+    """Prints a line for each run, then the sums. True when every promise was kept.
+
+    `image`: the boxes are containers of it, and each meets a trouble of containers.
+    """
     began = time.monotonic()
     found = []
     with ThreadPoolExecutor(parallel) as pool:
-        rides = [pool.submit(ride, plan(seed, number)) for number in range(runs)]
+        plans = [plan(seed, number, docker=image is not None) for number in range(runs)]
+        rides = [pool.submit(ride, one, image) for one in plans]
         for over in as_completed(rides):
             found.append(over.result())
             print(found[-1], flush=True)
@@ -32,7 +36,7 @@ def run(*, runs: int = 20, seed: int = 0, parallel: int = 4) -> bool:
 
 def _is_good(after: Aftermath) -> bool:
     return (
-        after.left_rented == 0
+        after.left_rented == after.left_containers == 0
         and not after.wrong
         and after.lost_bytes == after.repeated_bytes == 0
         and after.overspend_s <= MOST_OVERSPEND_S
@@ -51,6 +55,7 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
         [
             f"chaos: {len(found)} runs in {seconds:.0f} s",
             f"machines left rented       {sum(after.left_rented for after in found)}",
+            f"containers left            {sum(after.left_containers for after in found)}",
             f"verdicts wrong             {sum(bool(after.wrong) for after in found)}",
             f"log bytes lost             {sum(after.lost_bytes for after in found)}",
             f"log bytes repeated         {sum(after.repeated_bytes for after in found)}",

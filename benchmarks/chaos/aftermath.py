@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chaos.docker import left_containers
 from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
 from benchmarks.chaos.plans import CERTAIN, CUT, LAUNCHER, Plan
 from launcher.model import Cause, Verdict
 from launcher.phases import EXIT_CODE_OF
+from launcher.policy import LIMIT_SLACK_S
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
 
@@ -25,6 +27,7 @@ class Aftermath:
     wrong: str
     """Why the verdict is not to be believed; empty when it is."""
     left_rented: int
+    left_containers: int
     lost_bytes: int
     repeated_bytes: int
     ledger_usd: float
@@ -49,6 +52,7 @@ class Aftermath:
         faults = [
             self.wrong and f"WRONG: {self.wrong}",
             self.left_rented and f"LEFT RENTED: {self.left_rented}",
+            self.left_containers and f"CONTAINERS LEFT: {self.left_containers}",
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
             self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
             f"ledger {self.drift:+.1%}" if abs(self.drift) >= 0.005 else "",
@@ -78,18 +82,20 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequenc
     rows = terminal.type("status", "--json").json()["runs"]
     last = max(rows, key=lambda row: row["created_at"], default=None)
     logs = [LINE.findall(path.read_text()) for path in terminal.folder.glob("runs/*/run.log")]
+    slack_s = LIMIT_SLACK_S if plan.stranded else 0.0
     comparable = left == 0 and not plan.loses_time and not plan.abandoned
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),
         wrong="" if plan.abandoned else _wrong(plan, last, codes, struck),
         left_rented=left,
+        left_containers=left_containers(vast),
         lost_bytes=sum(map(_lost, logs)),
         repeated_bytes=sum(map(_repeated, logs)),
         ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
         bill_usd=bill_usd if comparable else 0.0,
         usd_per_hour=last["usd_per_hour"] if last else 0.0,
-        overspend_s=max([0.0, *(span - plan.life_s for span in spans_s)]),
+        overspend_s=max([0.0, *(span - plan.life_s - slack_s for span in spans_s)]),
     )
 
 

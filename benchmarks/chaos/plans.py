@@ -10,6 +10,7 @@ from launcher.model import Cause
 from tests.emulators.dead_ends import DEAD_ENDS
 
 LAUNCHER, BOX, CLOCK, CUT, FAULT = "launcher", "box", "clock", "cut", "fault"
+DOCKER = "docker"
 
 SURVIVED = (
     "too_many_requests",
@@ -95,6 +96,15 @@ VICTIMS: Mapping[str, Victim] = {
 }
 
 
+DOCKER_KILL, DOCKER_PAUSE, NETWORK_REMOVED = "docker kill", "docker pause", "removed network"
+BY_DOCKER: Mapping[str, Cause | None] = {
+    DOCKER_KILL: Cause.LOST,
+    DOCKER_PAUSE: None,
+    NETWORK_REMOVED: Cause.TIME_LIMIT,
+}
+"""What befalls a container, and what a run that this ends must name."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
     """One thing that goes wrong."""
@@ -106,6 +116,7 @@ class Trouble:
     early: bool = False
     """Counted from the launch instead."""
     seconds: float = 0.0
+    """How long it lasts, or by how much the clock is set; 0: for good."""
     after: int = 0
     """So many chances are spared first."""
     excuses: Cause | None = None
@@ -113,7 +124,8 @@ class Trouble:
 
     def __str__(self) -> str:
         start = " of the launch" if self.early else ""
-        return self.name if self.kind == FAULT else f"{self.name} at {self.at_s:.1f} s{start}"
+        lasts = f" of {self.seconds:.0f} s" if self.kind == DOCKER and self.seconds else ""
+        return self.name if self.kind == FAULT else f"{self.name}{lasts} at {self.at_s:.1f} s{start}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +143,15 @@ class Plan:
         return not self.resumes and any(trouble.kind == LAUNCHER for trouble in self.troubles)
 
     @property
+    def stranded(self) -> bool:
+        """The box can neither be reached nor end itself: its launcher ends it, some time after the lease."""
+        return any(trouble.name == NETWORK_REMOVED and not trouble.seconds for trouble in self.troubles)
+
+    @property
     def life_s(self) -> float:
-        """The lease of each machine: short where nobody but the lease ends it."""
+        """The lease of each machine: short where nothing but a limit ends it."""
+        if self.stranded:
+            return 36.0
         return 54.0 if self.abandoned else 180.0
 
     @property
@@ -153,19 +172,22 @@ class Plan:
 
     @property
     def loses_time(self) -> bool:
-        """The clock is set while no launcher lives to notice: how long it was away cannot be known."""
+        """The clock is set while no launcher lives, or a container is killed while its launcher is off line."""
         kinds = {trouble.kind for trouble in self.troubles}
-        return {CLOCK, LAUNCHER} <= kinds
+        killed = any(trouble.name == DOCKER_KILL for trouble in self.troubles)
+        return {CLOCK, LAUNCHER} <= kinds or (killed and CUT in kinds)
 
 
-def plan(seed: int, number: int) -> Plan:
-    """The plan of the run with that number."""
+def plan(seed: int, number: int, *, docker: bool = False) -> Plan:
+    """The plan of the run with that number; with `docker`, its first trouble is one of containers."""
     chance = random.Random(f"{seed}-{number}")
     resumes = chance.random() < 0.6
     kinds = chance.sample((LAUNCHER, BOX, CLOCK, CUT, FAULT, FAULT), chance.choice((1, 1, 2)))
     # A box whose own road back is blocked needs a launcher; nobody can end it when that is gone, too.
     tame = LAUNCHER in kinds and not resumes
     troubles = tuple(_MAKE[kind](chance, tame) for kind in kinds)
+    if docker:
+        troubles = (_container(chance, tame, number), *troubles[:1])
     return Plan(number=number, troubles=troubles, resumes=resumes)
 
 
@@ -190,6 +212,20 @@ def _cut(chance: random.Random, _tame: bool) -> Trouble:
     seconds = round(chance.uniform(5.0, 60.0), 1)
     name = f"cut of {seconds:.0f} s"
     return Trouble(kind=CUT, name=name, at_s=chance.uniform(0.0, 14.0), seconds=seconds)
+
+
+def _container(chance: random.Random, tame: bool, number: int) -> Trouble:
+    """One after the other. Who ends a container that is dead, or cut off for good, is a launcher."""
+    names = [name for name in BY_DOCKER if not tame or name != DOCKER_KILL]
+    name = names[number % len(names)]
+    for_good = name == DOCKER_KILL or (name == NETWORK_REMOVED and not tame and number % 2 == 1)
+    return Trouble(
+        kind=DOCKER,
+        name=name,
+        at_s=chance.uniform(0.0, 14.0),
+        seconds=0.0 if for_good else round(chance.uniform(5.0, 30.0), 1),
+        excuses=BY_DOCKER[name] if for_good else None,
+    )
 
 
 def _fault(chance: random.Random, tame: bool) -> Trouble:

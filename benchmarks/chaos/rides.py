@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.chaos.aftermath import Aftermath, look_back
+from benchmarks.chaos.docker import befall
 from benchmarks.chaos.job import write_job
-from benchmarks.chaos.plans import BOX, CLOCK, CUT, FAULT, LAUNCHER, VICTIMS, Plan, Trouble
+from benchmarks.chaos.plans import BOX, CLOCK, CUT, DOCKER, FAULT, LAUNCHER, VICTIMS, Plan, Trouble
 from benchmarks.chaos.wallclock import WallClock
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
@@ -23,9 +24,9 @@ _END_S = 360.0
 _RESUME_AFTER_S = 1.0
 
 
-def ride(plan: Plan) -> Aftermath:
+def ride(plan: Plan, image: str | None = None) -> Aftermath:
     """What was left when nobody was at work any more."""
-    vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING)
+    vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING, image=image)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
         clock = WallClock(Path(folder) / "wallclock")
         terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key, **clock.variables)
@@ -79,15 +80,17 @@ def _strike(trouble: Trouble, launch: Launch, vast: VastEmulator, clock: WallClo
         vast.cut_network(trouble.seconds)
     elif trouble.kind == BOX:
         return _kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, vast)
+    elif trouble.kind == DOCKER:
+        return befall(trouble, vast)
     return True
 
 
 def _kill_on_box(words: str, after_s: float, vast: VastEmulator) -> bool:
+    boxes = {str(instance.id) for instance in vast.instances}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            ours = process.environ().get("VASTRUN_BOX", "").startswith(str(vast.folder))
             if (
-                ours
+                process.environ().get("VASTRUN_INSTANCE") in boxes
                 and words in " ".join(process.cmdline())
                 and time.time() - process.create_time() > after_s
             ):
