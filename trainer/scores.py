@@ -63,7 +63,15 @@ def _line_of(scores: Mapping[str, float]) -> str | None:
         lost = scores.get("rollout_diverged", 0)
         return f"rollout nRMSE is infinite, {lost:g} rollouts ran away; {floor.name} has {floor.value:.4g}"
     without = "" if blind is None else f"; told the mean parameter it has {blind:.4g}"
-    return f"rollout nRMSE {beside(score, floor)}{without}"
+    return f"rollout nRMSE {beside(score, floor)}{without}{_upon(scores)}"
+
+
+def _upon(scores: Mapping[str, float]) -> str:
+    """Of a stage after the operator: what that has alone."""
+    alone = scores.get("operator_nrmse")
+    if alone is None:
+        return ""
+    return f"; the operator alone has {alone:.4g}" + ("" if scores["stage_helps"] else ": no help")
 
 
 def _by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:

@@ -136,7 +136,7 @@ class Distilled(Refined):
         return denoised
 
 
-class Prior(Sampled):
+class SteadyPrior(Sampled):
     """Draws solutions of a steady problem, given its coefficient alone. The operator is what it is compared
     with."""
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.trainer.conftest import together
-from tests.trainer.stages.road import Leg, Learned, prepare, walk
+from tests.trainer.stages.road import Learned, Leg, prepare, walk
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

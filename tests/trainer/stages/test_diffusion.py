@@ -1,0 +1,94 @@
+"""From noise to fields: against distributions whose denoiser is known exactly."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from trainer.stages.diffusion import (
+    HIGHEST,
+    LOWEST,
+    consistent,
+    heun,
+    heun_calls,
+    heun_step,
+    ladder,
+    level_of,
+)
+from trainer.stages.losses import neighbours
+
+MEAN, DEVIATION = 0.5, 0.8
+
+
+class Exact:
+    """The best denoiser of fields whose values are normal, and how often it was asked."""
+
+    def __init__(self, deviation: float) -> None:
+        self.variance = deviation**2
+        self.calls = 0
+
+    def __call__(self, x: Tensor, level: Tensor) -> Tensor:
+        self.calls += 1
+        noise = level[:, None, None].square()
+        return (self.variance * x + noise * MEAN) / (self.variance + noise)
+
+
+def noise(batch: int = 4) -> Tensor:
+    return torch.randn(batch, 1, 256, generator=torch.Generator().manual_seed(3))
+
+
+def test_draws_have_the_distribution_of_what_the_denoiser_knows() -> None:
+    drawn = heun(Exact(DEVIATION), noise(64), 30)
+    assert abs(drawn.mean() - MEAN) < 0.05
+    assert abs(drawn.std() - DEVIATION) < 0.05
+
+
+def test_a_field_that_is_certain_is_drawn_whatever_the_noise_is_with_so_many_calls() -> None:
+    for steps in (1, 2, 3, 8):
+        denoise = Exact(0.0)
+        drawn = heun(denoise, noise(), steps)
+        assert torch.allclose(drawn, torch.full_like(drawn, MEAN), atol=1e-4)
+        assert denoise.calls == heun_calls(steps)
+
+
+def test_steps_of_heun_are_of_second_order() -> None:
+    """Against the flow itself: a normal value keeps its place among all, in deviations."""
+    x, ends = MEAN + 2.0 * noise(), (2.0, 0.5)
+    exact = MEAN + (x - MEAN) * ((DEVIATION**2 + ends[1] ** 2) / (DEVIATION**2 + ends[0] ** 2)) ** 0.5
+    errors = []
+    for steps in (4, 8):
+        levels, there = torch.linspace(*ends, steps + 1), x
+        for high, low in pairwise(levels):
+            there = heun_step(Exact(DEVIATION), there, high.expand(4), low.expand(4))
+        errors.append((there - exact).abs().max().item())
+    assert errors[0] > 3.5 * errors[1]
+
+
+def test_a_consistency_model_is_asked_once_a_step() -> None:
+    for steps in (1, 2):
+        denoise = Exact(0.0)
+        drawn = consistent(denoise, torch.stack([noise()] * steps))
+        assert torch.allclose(drawn, torch.full_like(drawn, MEAN), atol=1e-5)
+        assert denoise.calls == steps
+
+
+def test_levels_go_down_from_the_highest_to_the_lowest_and_neighbours_are_neighbours() -> None:
+    levels = ladder(18)
+    assert levels == sorted(levels, reverse=True)
+    assert abs(levels[0] - HIGHEST) < 1e-9
+    assert abs(levels[-1] - LOWEST) < 1e-9
+    normal = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+    high, low = neighbours(torch.cat([normal, torch.tensor([-9.0, 9.0])]))
+    pairs = sorted(set(zip(high.tolist(), low.tolist(), strict=True)), reverse=True)
+    expected = torch.tensor(levels)
+    assert torch.allclose(torch.tensor(pairs), torch.stack([expected[:-1], expected[1:]], dim=1))
+    counts = high.unique(return_counts=True)[1]
+    assert counts.min() > 0.8 * counts.max()
+
+
+def test_noise_is_trained_at_up_to_where_draws_begin() -> None:
+    level = level_of(torch.randn(20_000, generator=torch.Generator().manual_seed(0)))
+    assert (level > HIGHEST).float().mean() > 0.01
+    assert (level < 2 * LOWEST).float().mean() > 0.005

@@ -1,0 +1,151 @@
+"""Comparison: what a stage makes of the operator that it builds upon, and what that costs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from trainer.data.trajectories import Trajectories
+from trainer.dist import Ranks
+from trainer.evaluation.evaluation import WHOLE, Evaluation
+from trainer.evaluation.prior import prior_of
+from trainer.evaluation.rollouts import roll_out
+from trainer.evaluation.scores import Scores, scores_of
+from trainer.models.operator import Operator
+from trainer.stages.sampled import Sampled
+
+if TYPE_CHECKING:
+    from trainer.session import Session
+
+_BANDS = ("spectrum_low", "spectrum_mid", "spectrum_high")
+_AT_ONCE = 64
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Of the stage, or of the operator alone."""
+
+    scores: Scores
+    calls: int
+    """Of networks, for a frame."""
+    ms: float
+    """For a frame of a few samples at once, on the slowest rank."""
+
+    def __str__(self) -> str:
+        bands = " ".join(f"{getattr(self.scores, band):.2g}" for band in _BANDS)
+        return (
+            f"rollout nRMSE {self.scores.nrmse:.4g}, error at low, mid and high wavenumbers {bands}, "
+            f"{self.calls} network calls and {self.ms:.1f} ms a frame"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """On one task."""
+
+    task: str
+    stage: str
+    ours: Answer
+    alone: Answer
+    spread: float | None
+    """Deviation of the draws as a share of what is true, mean over samples; None: there is one draw."""
+
+    @property
+    def helps(self) -> bool:
+        """A rollout is nearer to what is true than the operator's."""
+        return self.ours.scores.nrmse < self.alone.scores.nrmse
+
+    def numbers(self) -> dict[str, float]:
+        """By name; JSON has no word for what is not finite."""
+        named = {
+            "stage_helps": float(self.helps),
+            "stage_calls": self.ours.calls,
+            "stage_ms": self.ours.ms,
+            "stage_spread": math.nan if self.spread is None else self.spread,
+            "operator_calls": self.alone.calls,
+            "operator_ms": self.alone.ms,
+            "operator_nrmse": self.alone.scores.nrmse,
+            **{f"operator_{band}": getattr(self.alone.scores, band) for band in _BANDS},
+        }
+        return {name: value for name, value in named.items() if math.isfinite(value)}
+
+    def __str__(self) -> str:
+        verdict = "helps" if self.helps else "does NOT help"
+        spread = "" if self.spread is None else f"; its draws spread by {self.spread:.4g}"
+        return f"{self.task}: {self.stage} {verdict}: {self.ours}; the operator alone: {self.alone}{spread}"
+
+
+def compare(
+    session: Session, evaluations: Sequence[Evaluation], beat: Callable[[], None]
+) -> list[Comparison]:
+    """A comparison for each task, on every rank; none of the first stage. All ranks take part."""
+    model = session.operator
+    if not isinstance(model, Sampled):
+        return []
+    comparisons = []
+    for number, (task, evaluation) in enumerate(zip(session.tasks, evaluations, strict=True)):
+        alone = _scores(model.operator, number, session, beat)
+        ms, ms_alone = (_ms(each, number, task.test, session.ranks, beat) for each in (model, model.operator))
+        comparisons.append(
+            Comparison(
+                task=evaluation.task,
+                stage=session.config.stage,
+                ours=Answer(scores=evaluation.scores[WHOLE]["rollout"], calls=model.calls, ms=ms),
+                alone=Answer(scores=alone, calls=1, ms=ms_alone),
+                spread=_spread(model, number, task.test),
+            )
+        )
+    return comparisons
+
+
+def flat(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """The numbers of all tasks, `task.stage_helps`; of one alone without its name."""
+    several = len(comparisons) > 1
+    return {
+        f"{each.task}.{name}" if several else name: value
+        for each in comparisons
+        for name, value in each.numbers().items()
+    }
+
+
+def _scores(operator: Operator, number: int, session: Session, beat: Callable[[], None]) -> Scores:
+    task, ranks = session.tasks[number], session.ranks
+    prior = prior_of(task, operator.scale(number), ranks)
+    rollouts = roll_out(operator, number, task.test, prior, ranks, beat, predictors=("rollout",))
+    return scores_of(rollouts, torch.arange(len(task.test)))["rollout"]
+
+
+@torch.no_grad()
+def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> float:
+    u, conditions = test.fields[:_AT_ONCE, 0], test.conditions[:_AT_ONCE]
+    times = []
+    for _ in range(_ROUNDS):
+        beat()
+        begin = time.perf_counter()
+        _wait_for(operator(u, conditions, number))
+        times.append(time.perf_counter() - begin)
+    [slowest] = ranks.highest(statistics.median(times))
+    return 1000 * slowest
+
+
+def _wait_for(answer: Tensor) -> None:
+    if answer.device.type == "cuda":
+        torch.cuda.synchronize(answer.device)
+
+
+@torch.no_grad()
+def _spread(model: Sampled, number: int, test: Trajectories) -> float | None:
+    """Of the answers to the first frame of a few samples."""
+    draws = model.draws(test.fields[:_AT_ONCE, 0], test.conditions[:_AT_ONCE], number)
+    if len(draws) == 1:
+        return None
+    sizes = test.fields[:_AT_ONCE, 1].flatten(1).norm(dim=1)
+    return (draws.var(dim=0).sum(dim=tuple(range(1, draws.ndim - 1))).sqrt() / sizes).mean().item()
