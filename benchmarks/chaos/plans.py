@@ -172,7 +172,7 @@ class Plan:
 
     @property
     def loses_time(self) -> bool:
-        """The clock is set while no launcher lives, or a container is killed while its launcher is off line."""
+        """The clock is set while no launcher lives, or a container is killed while nobody can look."""
         kinds = {trouble.kind for trouble in self.troubles}
         killed = any(trouble.name == DOCKER_KILL for trouble in self.troubles)
         return {CLOCK, LAUNCHER} <= kinds or (killed and CUT in kinds)
