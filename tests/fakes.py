@@ -83,6 +83,8 @@ class FakeProvider:
         """What each machine has fetched, as it is listed."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
+        self.image: str | None = None
+        """What runs there when the job names none."""
         self.most_at_once = 0
         self._boxes: dict[str, FakeBox] = {}
         self._ids = itertools.count(1)
@@ -98,6 +100,7 @@ class FakeProvider:
                 disk_gb=100.0,
                 usd_per_hour=self.usd_per_hour,
                 description="2 x RTX 4090",
+                image=spec.image or self.image,
             )
             for n in range(1, 8)
         ]

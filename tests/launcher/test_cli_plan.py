@@ -67,3 +67,42 @@ def test_more_machines_than_a_run_can_have_are_refused_before_any_is_rented(
     assert end.exit_code == 2
     assert "nodes: the job asks for 2 machines; fake rents at most 1" in end.stderr
     assert not terminal.market.instances()
+
+
+PINNED = "lab/own:1@sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize("command", ["plan", "launch"])
+def test_an_image_without_a_digest_is_refused_before_money_is_spent(terminal: Terminal, command: str) -> None:
+    end = terminal.type(command, str(terminal.job), "--set", "image=lab/own:1")
+    assert end.exit_code == 2
+    assert "image: lab/own:1 has no digest" in end.stderr
+    assert "image_unpinned: true" in end.stderr
+    assert not terminal.market.instances()
+
+
+@pytest.mark.parametrize(
+    ("sets", "image", "chosen"),
+    [
+        (("image=" + PINNED,), PINNED, "the job's own"),
+        (("image=lab/own:1", "image_unpinned=true"), "lab/own:1", "what its name means may change"),
+        ((), "lab/ours@sha256:" + "1" * 64, "ours that fits this machine"),
+    ],
+)
+def test_the_plan_says_which_image_runs_and_who_chose_it_and_the_run_keeps_it(
+    terminal: Terminal, sets: tuple[str, ...], image: str, chosen: str
+) -> None:
+    terminal.market.image = "lab/ours@sha256:" + "1" * 64
+    options = [word for value in sets for word in ("--set", value)]
+    said = terminal.type("plan", str(terminal.job), *options).stdout
+    assert image in said
+    assert chosen in said
+    assert "what the trainer lacks there is installed at boot" in said
+    assert terminal.launch(*options).exit_code == 0
+    assert terminal.document("status", "last")["run"]["image"] == image
+    assert image in terminal.type("status", "last").stdout
+
+
+def test_where_nothing_is_charged_an_image_needs_no_digest(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, usd_per_hour=0)
+    assert terminal.type("plan", str(terminal.job), "--set", "image=lab/own:1").exit_code == 0

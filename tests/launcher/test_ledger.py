@@ -58,6 +58,7 @@ FULL = replace(
     destroy_tries=2,
     step=7,
     steps=9,
+    image="lab/own:1@sha256:12",
 )
 
 

@@ -10,6 +10,7 @@ import pytest
 from launcher.experience import Experience, Speed
 from launcher.job import JobSpec, Resources
 from launcher.providers.vast.ranking import Estimate, ranked
+from launcher.survey import Term
 from tests.fakes import train_job
 from tests.launcher.vast.rows import LOCK, offer_row
 from trainer.config import TrainConfig
@@ -113,6 +114,18 @@ def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:
 def test_a_slow_start_is_a_risk_that_is_told() -> None:
     (estimate,) = ranked([offer_row(inet_down=250.0)], job(), LOCK, NEW)
     assert estimate.terms[-1].text.startswith("failure 0.3%, slow start ")
+
+
+def test_a_smaller_image_is_fetched_sooner_and_one_of_unknown_size_counts_as_usual() -> None:
+    def fetch(size_mb: int | None, **changes: Any) -> Term:
+        image = replace(LOCK.images["cu130"], size_mb=size_mb)
+        lock = LOCK.with_image("cu130", image)
+        return ranked([offer_row(**changes)], replace(job(), image=None), lock, NEW)[0].terms[2]
+
+    small, usual, large = fetch(1000), fetch(None), fetch(9000)
+    assert small.usd < usual.usd < large.usd
+    assert small.text == "2 min for 3.0 GB at 934 Mbit/s"
+    assert fetch(1000, cuda_max_good=12.6).text == usual.text
 
 
 def only(spec: JobSpec, known: Experience = NEW) -> Estimate:

@@ -1,0 +1,87 @@
+"""`vastrun image` where no Docker is needed, or none is there."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("docker")
+
+from click.testing import CliRunner, Result
+
+from launcher.cli import cli
+from launcher.image.lock import read_lock, shipped_lock, write_lock
+from tests.launcher.image.shop import PASSWORD, USER, Shop
+from tests.launcher.image.test_lock import OURS
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lock of the user's own; no Docker, and nobody is logged in anywhere."""
+    path = tmp_path / "image.lock"
+    write_lock(path, shipped_lock())
+    monkeypatch.setenv("VASTRUN_IMAGE_LOCK", str(path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nowhere.sock")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    return path
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    with Shop("Bearer") as shop:
+        yield shop
+
+
+def vastrun(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["image", *words])
+
+
+def test_the_lock_is_listed_without_docker(lock: Path) -> None:
+    end = vastrun("ls")
+    assert end.exit_code == 0
+    assert "cu126   pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime" in end.stdout
+    assert "there is no Docker on this computer" in end.stdout
+    document = json.loads(vastrun("ls", "--json").stdout)
+    assert [image["variant"] for image in document["locked"]] == ["cu130", "cu126"]
+    assert document["locked"][0]["reference"] == shipped_lock().images["cu130"].reference
+    assert document["here"] == []
+
+
+def test_an_image_is_locked_with_the_login_of_docker_and_without_a_daemon(lock: Path, shop: Shop) -> None:
+    shop.put("lab/vastrun:cu130-1", labels=OURS)
+    name = f"{shop.host}/lab/vastrun:cu130-1"
+    refused = vastrun("lock", name)
+    assert refused.exit_code == 1
+    assert f"docker login {shop.host}" in refused.stderr
+    assert read_lock(lock) == shipped_lock()
+
+    login = {"auths": {shop.host: {"username": USER, "password": PASSWORD, "auth": _basic()}}}
+    (lock.parent / "config.json").write_text(json.dumps(login))
+    assert vastrun("lock", name).exit_code == 0
+    assert read_lock(lock).images["cu130"].name == name
+    assert PASSWORD not in lock.read_text()
+
+
+def _basic() -> str:
+    return base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("build",), 1, "there is no Docker"),
+        (("build", "--variant", "cu999"), 2, "Invalid value"),
+        (("build", "--base", "NO"), 2, "expected an image such as"),
+        (("push", "a b"), 2, "expected an image such as"),
+        (("verify", "cu130", "--cuda-max", "12.8"), 2, "go together"),
+        (("verify", "cu130"), 1, "there is no Docker"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(lock: Path, words: tuple[str, ...], status: int, said: str) -> None:
+    end = vastrun(*words)
+    assert end.exit_code == status
+    assert said in end.stderr
