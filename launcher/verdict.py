@@ -35,6 +35,7 @@ CAUSE_OF_STEP: Mapping[str, Cause] = {
     "25-packages": Cause.HOST,
     "30-unpack": Cause.SETUP,
     "40-data": Cause.DATA,
+    "42-check-data": Cause.DATA,
     "45-fetch": Cause.DATA,
 }
 

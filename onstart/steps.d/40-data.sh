@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the onboard trainer's data set; there is nothing to do when it is there already.
+# Makes the onboard trainer's data set on as many cores as it is worth; there is nothing to do when it is there already.
 # In: VASTRUN_KIND, job.json. Out: data/.
 set -euo pipefail
 if [[ $VASTRUN_KIND != train ]]; then
   echo "the job's own command brings its data"
   exit 0
 fi
-exec "$VASTRUN_PYTHON" -m trainer.data generate
+exec "$VASTRUN_PYTHON" -m trainer.data generate --jobs auto

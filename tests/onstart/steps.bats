@@ -114,11 +114,23 @@ stub_gpus() {
 @test "40-data: the onboard trainer's data set is made" {
   stub_module data 'import sys; print("data", *sys.argv[1:])'
   step 40-data
-  [[ $output == "data generate" ]]
+  [[ $output == "data generate --jobs auto" ]]
 }
 
 @test "40-data: a command brings its own data" {
   VASTRUN_KIND=command step 40-data
+  ((status == 0))
+}
+
+@test "42-check-data: the data are looked at before anybody trains" {
+  stub_module data 'import sys; print("data", *sys.argv[1:]); raise SystemExit(1)'
+  step 42-check-data
+  ((status == 1))
+  [[ $output == "data check --quick" ]]
+}
+
+@test "42-check-data: a command looks at its own data" {
+  VASTRUN_KIND=command step 42-check-data
   ((status == 0))
 }
 

@@ -171,7 +171,7 @@ def test_the_command_makes_checks_and_describes_sets_anywhere(tmp_path: Path) ->
         return subprocess.run(command, capture_output=True, text=True)
 
     wanted = ["--task", "burgers", "--nus", "0.1", "0.2", "--train", "2", "--test", "1", "--points", "16"]
-    made = run("generate", *wanted, "--frames", "2")
+    made = run("generate", *wanted, "--frames", "2", "--jobs", "auto")
     assert (made.returncode, made.stderr) == (0, "")
     assert "1D_Burgers_Sols_Nu0.2.hdf5: 3 trajectories of 2 frames and 16 points made" in made.stdout
     assert (

@@ -116,12 +116,12 @@ def generate(
     folder: Path,
     code: Path | None = None,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     watch: Watch | None = None,
 ) -> Sequence[str]:
     """The task's files are in `folder`; a line for each. Files that fit are left alone. Raises DataError.
 
-    Our own are made by `jobs` processes, and `watch` is told how far they are.
+    Our own are made by `jobs` processes, None: as many as are worth it; `watch` is told how far they are.
     """
     module, _ = _find(config.task, code)
     if config.task in PARAMETERS:

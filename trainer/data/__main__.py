@@ -27,7 +27,7 @@ class _Request:
     configs: Sequence[DataConfig]
     folder: Path
     code: Path | None
-    jobs: int
+    jobs: int | None
     quick: bool
 
 
@@ -66,6 +66,8 @@ def _check(request: _Request) -> Sequence[str]:
 def _check_one(request: _Request, config: DataConfig) -> Sequence[str]:
     if config.task in PARAMETERS:
         return check(config, request.folder, quick=request.quick)
+    if request.quick:
+        return [f"{config.task}: is read by code of its own, when the training begins"]
     task = data.make(config, request.folder, request.code)
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
@@ -109,7 +111,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainer.data", description=__doc__)
     parser.add_argument("verb", choices=_VERBS)
     parser.add_argument("--folder", type=Path, help="where the files are")
-    parser.add_argument("--jobs", type=_whole(1), default=1, help="processes that solve")
+    parser.add_argument(
+        "--jobs", type=_processes, default=1, help="processes that solve; auto: as it is worth"
+    )
     parser.add_argument("--quick", action="store_true", help="check: two samples of each split, and no sums")
     usual = DataConfig()
     for key in _SETTABLE:
@@ -131,6 +135,10 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
     return value
+
+
+def _processes(text: str) -> int | None:
+    return None if text == "auto" else _whole(1)(text)
 
 
 def _whole(least: int) -> Callable[[str], int]:

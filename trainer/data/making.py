@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ import numpy as np
 
 from trainer.data.layouts import Layout
 from trainer.data.pdebench import Attribute, Fields, attributes
+
+_WORTH_A_PROCESS_S = 2.0
+_MOST_PROCESSES = 32
 
 Piece = Callable[[], Fields]
 """Solves some samples: (some, *shape). Another process may be sent it."""
@@ -33,10 +37,10 @@ def make(
     layout: Layout,
     n: int,
     attrs: Mapping[str, Attribute],
-    jobs: int,
+    jobs: int | None,
     watch: Watch | None,
 ) -> None:
-    """`path` holds the `n` samples that `pieces` solve, in order. All or nothing.
+    """`path` holds the `n` samples that `pieces` solve, in order, in so many processes. All or nothing.
 
     Solved pieces wait in a folder beside it: who makes the file again after a kill goes on behind them.
     """
@@ -46,7 +50,7 @@ def make(
             return
         solved: list[Path] = []
         samples = 0
-        for place in _solved(workshop, pieces, jobs):
+        for place in _solved(workshop, pieces, n, jobs):
             solved.append(place)
             samples += len(np.load(place, mmap_mode="r"))
             if watch is not None:
@@ -79,9 +83,15 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _solved(workshop: Path, pieces: Iterable[Piece], jobs: int) -> Iterator[Path]:
-    """Where each piece lies, in order, as soon as it is solved."""
+def _solved(workshop: Path, pieces: Iterable[Piece], n: int, jobs: int | None) -> Iterator[Path]:
+    """Where each piece lies, in order, as soon as it is solved. The first one tells what the others take."""
     places = ((workshop / f"{number:06d}.npy", piece) for number, piece in enumerate(pieces))
+    began = time.monotonic()
+    first = _keep(*next(places))
+    took_s = time.monotonic() - began
+    yield first
+    samples = len(np.load(first, mmap_mode="r"))
+    jobs = jobs or _worthwhile(took_s * (n - samples) / samples)
     if jobs == 1:
         yield from (_keep(place, piece) for place, piece in places)
         return
@@ -94,6 +104,11 @@ def _solved(workshop: Path, pieces: Iterable[Piece], jobs: int) -> Iterator[Path
             if task is not None:
                 coming.append(task)
             yield coming.pop(0).result()
+
+
+def _worthwhile(work_s: float) -> int:
+    """How many processes have enough to do to be started, which takes half a second."""
+    return max(1, min(len(os.sched_getaffinity(0)), _MOST_PROCESSES, int(work_s / _WORTH_A_PROCESS_S)))
 
 
 def _keep(place: Path, piece: Piece) -> Path:

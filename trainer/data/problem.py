@@ -54,11 +54,12 @@ class Problem:
     """How many cells the solver has for so many points, at a parameter, where it has more."""
 
     def generate(
-        self, config: DataConfig, folder: Path, *, jobs: int = 1, watch: Watch | None = None
+        self, config: DataConfig, folder: Path, *, jobs: int | None = 1, watch: Watch | None = None
     ) -> list[str]:
         """Each parameter has its file in `folder`; what fits the config, or is not ours, is left alone.
 
-        `jobs` processes solve; how many changes nothing in the files. A line for each file.
+        `jobs` processes solve, None: as many as are worth it; that changes nothing in the files. A line for
+        each file.
         """
         lines = []
         layout = self.layout(_grid(config))

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Looks at the onboard trainer's data before anybody trains: layouts, grids, and values of a few samples.
+# In: VASTRUN_KIND, job.json, data/. Out: what there is to train on and to test on; 1 after saying what is wrong.
+set -euo pipefail
+if [[ $VASTRUN_KIND != train ]]; then
+  echo "the job's own command looks at its data"
+  exit 0
+fi
+exec "$VASTRUN_PYTHON" -m trainer.data check --quick
