@@ -37,12 +37,14 @@ COPY launcher/ launcher/
 COPY trainer/ trainer/
 RUN /opt/vastrun/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /dist .
 
-# Host keys that came with a layer would be everybody's: each container makes its own.
+# Host keys that came with a layer would be everybody's: each container makes its own, at the latest when the service
+# ssh is started.
 FROM ${BASE} AS box
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
     ca-certificates curl iproute2 openssh-server tini \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
+ && echo 'ssh-keygen -A >/dev/null' >>/etc/default/ssh \
  && mkdir -p /run/sshd
 COPY --from=packages /opt/vastrun /opt/vastrun
 ENV PATH=/opt/vastrun/bin:${PATH}

@@ -17,6 +17,7 @@ fi
 cd "$folder"
 export XDG_STATE_HOME=$folder/state VASTRUN_PYTHON=$checkout/.venv/bin/python
 venv/bin/vastrun plan own_script.yaml >/dev/null
+venv/bin/vastrun image ls | grep -q cu130
 venv/bin/vastrun launch quickstart.yaml --set train.steps=20 --out outputs >summary 2>log || {
 	cat log summary >&2
 	exit 1

@@ -17,6 +17,9 @@ from typing import Any
 TOOLS = ("curl", "ip", "py-spy", "sshd", "tini")
 MODULES = ("annotated_types", "h5py", "matplotlib", "numpy", "pynvml", "torch", "wandb")
 
+_PATH = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""A shell without a login has no sbin."""
+
 
 def contents() -> dict[str, Any]:
     """Versions by name, None for what is not there; tools and modules that are missing."""
@@ -27,10 +30,6 @@ def contents() -> dict[str, Any]:
         "missing": [name for name in TOOLS if shutil.which(name, path=_PATH) is None]
         + [name for name in MODULES if find_spec(name) is None],
     }
-
-
-_PATH = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""A shell without a login has no sbin."""
 
 
 def _torch() -> dict[str, str | None]:

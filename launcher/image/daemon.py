@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from launcher.errors import ImageError
@@ -51,11 +52,9 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
 
 def connect() -> DockerClient:
     """The daemon of DOCKER_HOST, or this computer's. Raises ImageError."""
-    try:
-        import docker
-    except ImportError as error:
-        hint = "pip install 'vastrun[docker]'"
-        raise ImageError("the Docker SDK for Python is not installed", hint=hint) from error
+    _check_sdk()
+    import docker
+
     with explained("cannot reach Docker"):
         client = docker.from_env(timeout=_TIMEOUT_S)
         client.ping()
@@ -85,7 +84,8 @@ def image_error(doing: str, said: str, printed: Sequence[str] = ()) -> ImageErro
 
 
 def login_of(registry: str) -> tuple[str, str] | None:
-    """The user and the password that `docker login` keeps for a registry; None: none."""
+    """The user and the password that `docker login` keeps for a registry; None: none. Raises ImageError."""
+    _check_sdk()
     from docker import auth
 
     with explained(f"cannot read the login of {registry}"):
@@ -93,3 +93,9 @@ def login_of(registry: str) -> tuple[str, str] | None:
     values = {name.lower(): value for name, value in found.items()}
     user, password = values.get("username"), values.get("password")
     return (user, password) if user and password else None
+
+
+def _check_sdk() -> None:
+    if find_spec("docker") is None:
+        hint = "pip install 'vastrun[docker]'"
+        raise ImageError("the Docker SDK for Python is not installed", hint=hint)

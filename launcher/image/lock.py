@@ -91,7 +91,9 @@ class Lock:
     def needs(self) -> str:
         """What a machine must have for one of them, in words."""
         found = [(image.driver_cuda, image.blackwell) for image in self.images.values() if image.cuda]
-        least = min((cuda for cuda, _ in found), default=0.0)
+        if not found:
+            return "an image for GPUs in the lock"
+        least = min(cuda for cuda, _ in found)
         on_blackwell = min((cuda for cuda, blackwell in found if blackwell), default=least)
         special = f", or {on_blackwell:.1f} on Blackwell" if on_blackwell > least else ""
         return f"CUDA {least:.1f}{special}"
