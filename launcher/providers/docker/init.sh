@@ -12,7 +12,8 @@ fi
 
 install_sshd() {
   echo "the image has no SSH server: it is installed"
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server
+  timeout 300 apt-get update -qq &&
+    DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y -qq --no-install-recommends openssh-server
 }
 
 # An image is known to many, and so are the host keys in it.
