@@ -11,7 +11,7 @@ from trainer.checks import check_start, check_step
 from trainer.config import TrainConfig
 from trainer.dist import StopVote, join
 from trainer.ending import exit_code_of
-from trainer.evaluation import evaluate, flat, report
+from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.validation import Abandoned, Validation
 from trainer.heartbeat import Heartbeat
 from trainer.latents import with_latents
@@ -21,11 +21,8 @@ from trainer.metrics import Metrics
 from trainer.outcome import Reason
 from trainer.rank import Rank, TrainJob
 from trainer.records import write_json
-from trainer.scores import lines_of
 from trainer.session import Session, set_up
 from trainer.signals import StopWish
-from trainer.stages.comparison import compare
-from trainer.stages.comparison import flat as flat_comparisons
 from trainer.telemetry.garbage import collect_by_the_step
 from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
@@ -120,23 +117,15 @@ def _save(
 def _evaluate(
     session: Session, step: int, loss: float | None, heart: Heartbeat, metrics: Metrics | None
 ) -> None:
-    """The scores, and the final record and the report when all ranks are done."""
+    """The scores, and the report and the final record when all ranks are done."""
     beat = partial(heart.beat, step, "eval")
-    with session.averaged(), session.autocast():
-        evaluations = [
-            evaluate(session.operator, number, data, task, session.ranks, beat)
-            for number, (data, task) in enumerate(zip(session.config.data, session.tasks, strict=True))
-        ]
-        comparisons = compare(session, evaluations, beat)
-    session.ranks.wait_for_all()
+    conclusion = conclude(session, beat)
     if metrics:
-        box, scores = session.ranks.rank.box, flat(evaluations) | flat_comparisons(comparisons)
-        for line in (*lines_of(scores), *comparisons):
-            print(line, flush=True)
-        title = f"{session.job.name}, step {step}"
-        plots = session.config.plots
-        pictures = report.write(box / layout.EVALUATION, evaluations, title, plots=plots, beat=beat)
-        metrics.show(step, pictures)
+        conclusion.tell()
+        box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
+        folder, plots = box / layout.EVALUATION, session.config.plots
+        metrics.show(step, conclusion.write(folder, title, plots=plots, beat=beat))
+        scores = conclusion.scores
         wandb = asdict(metrics.finish(exit_code_of("finished"), scores))
         record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": scores, "wandb": wandb}
         write_json(box / layout.FINAL, record)

@@ -71,7 +71,7 @@ class Folder:
 
     def part(self, step: int) -> Path:
         """Where the checkpoint of `step` is written."""
-        return self.path / f".{_name(step)}.part"
+        return self.path / f".{name_of(step)}.part"
 
     def sweep(self) -> None:
         """What killed writers left is gone."""
@@ -83,7 +83,7 @@ class Folder:
 
         An OSError (such as a full disk) leaves the checkpoints that were there as they were.
         """
-        part, final = self.part(step), self.path / _name(step)
+        part, final = self.part(step), self.path / name_of(step)
         for file in files:
             if (part / file.path).stat().st_size != file.size:  # or not there: a rank that has another disk
                 raise OSError(f"{part / file.path} is not as it was written")
@@ -133,6 +133,11 @@ def newest_first(folder: Path) -> list[Path]:
     return sorted(_checkpoints(folder), key=step_of, reverse=True)
 
 
+def name_of(step: int) -> str:
+    """Of the checkpoint that was saved after it."""
+    return f"step-{step:06d}"
+
+
 def step_of(checkpoint: Path) -> int:
     """The step after which it was saved, by its name."""
     return int(checkpoint.name.removeprefix("step-"))
@@ -159,10 +164,6 @@ def sum_of(path: Path) -> FileSum:
 
 def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _name(step: int) -> str:
-    return f"step-{step:06d}"
 
 
 def _checkpoints(folder: Path) -> Iterator[Path]:

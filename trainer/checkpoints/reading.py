@@ -69,6 +69,16 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
     return None
 
 
+def found_at(path: Path, disk: Disk) -> Found:
+    """That checkpoint. The ranks share the reading. Raises ConfigError when it is not intact."""
+    ranks = disk.ranks
+    fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
+    if fault:
+        raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
+    record = ranks.told_by_first(_record(path) if ranks.rank.is_first else None)
+    return Found(path=path, record=record, faults=())
+
+
 @torch.no_grad()
 def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
     """All of `tensors` hold what was saved, in place. Without a saved EMA, one begins at the weights.

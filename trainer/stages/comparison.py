@@ -22,7 +22,7 @@ from trainer.models.operator import Operator
 from trainer.stages.sampled import Sampled
 
 if TYPE_CHECKING:
-    from trainer.session import Session
+    from trainer.evaluation.conclusion import Trained
 
 _BANDS = ("spectrum_low", "spectrum_mid", "spectrum_high")
 _AT_ONCE = 64
@@ -84,20 +84,20 @@ class Comparison:
 
 
 def compare(
-    session: Session, evaluations: Sequence[Evaluation], beat: Callable[[], None]
+    trained: Trained, evaluations: Sequence[Evaluation], beat: Callable[[], None]
 ) -> list[Comparison]:
     """A comparison for each task, on every rank; none of the first stage. All ranks take part."""
-    model = session.operator
+    model = trained.operator
     if not isinstance(model, Sampled):
         return []
     comparisons = []
-    for number, (task, evaluation) in enumerate(zip(session.tasks, evaluations, strict=True)):
-        alone = _scores(model.operator, number, session, beat)
-        ms, ms_alone = (_ms(each, number, task.test, session.ranks, beat) for each in (model, model.operator))
+    for number, (task, evaluation) in enumerate(zip(trained.tasks, evaluations, strict=True)):
+        alone = _scores(model.operator, number, trained, beat)
+        ms, ms_alone = (_ms(each, number, task.test, trained.ranks, beat) for each in (model, model.operator))
         comparisons.append(
             Comparison(
                 task=evaluation.task,
-                stage=session.config.stage,
+                stage=trained.config.stage,
                 ours=Answer(scores=evaluation.scores[WHOLE]["rollout"], calls=model.calls, ms=ms),
                 alone=Answer(scores=alone, calls=1, ms=ms_alone),
                 spread=_spread(model, number, task.test),
@@ -116,8 +116,8 @@ def flat(comparisons: Sequence[Comparison]) -> dict[str, float]:
     }
 
 
-def _scores(operator: Operator, number: int, session: Session, beat: Callable[[], None]) -> Scores:
-    task, ranks = session.tasks[number], session.ranks
+def _scores(operator: Operator, number: int, trained: Trained, beat: Callable[[], None]) -> Scores:
+    task, ranks = trained.tasks[number], trained.ranks
     prior = prior_of(task, operator.scale(number), ranks)
     rollouts = roll_out(operator, number, task.test, prior, ranks, beat, predictors=("rollout",))
     return scores_of(rollouts, torch.arange(len(task.test)))["rollout"]

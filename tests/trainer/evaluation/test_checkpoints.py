@@ -1,0 +1,179 @@
+"""Rollouts of what is kept back, during a training; and of the test set, by a checkpoint alone."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.trainer import engine
+from tests.trainer.conftest import PRELOADED, Box, RunningRanks, ended, together
+from trainer import data, layout
+from trainer.config import DataConfig
+from trainer.config_checks import faults_of
+from trainer.data import advection
+from trainer.dist import Ranks
+from trainer.evaluation.conclusion import conclude
+from trainer.evaluation.loading import load
+from trainer.evaluation.validation import Abandoned, Finding, Validation
+
+Start = Callable[[Box, int], RunningRanks]
+
+DATA = {"betas": [0.4, 1.0], "train": 20, "validation": 4, "test": 4, "points": 32, "frames": 6}
+SETTINGS: dict[str, Any] = {
+    "data": DATA,
+    "ema": 0.9,
+    "strategy": "fsdp2",
+    "evaluate_every": 5,
+    "checkpoint_every": 5,
+}
+
+
+def test_what_is_kept_back_is_seen_neither_in_training_nor_in_the_test(tmp_path: Path) -> None:
+    config = DataConfig(betas=(0.4, 1.0), train=20, validation=4, test=4, points=32, frames=6)
+    advection.generate(config, tmp_path)
+    splits, kept_back = data.splits(config, tmp_path), data.validation(config, tmp_path)
+    assert kept_back is not None
+    assert (len(splits.train), len(kept_back), len(splits.test)) == (32, 8, 8)
+    sets = [splits.train.read(range(32)), kept_back.fields.numpy(), splits.test.read(range(8))]
+    beginnings = [{tuple(np.round(first.ravel(), 5)) for first in fields[:, 0]} for fields in sets]
+    assert [len(each) for each in beginnings] == [16, 4, 4]  # the same at both speeds
+    assert len(set.union(*beginnings)) == 24
+    nothing = replace(config, validation=0)
+    assert data.validation(nothing, tmp_path) is None
+    assert len(data.splits(nothing, tmp_path).train) == 40
+
+
+def test_settings_that_keep_back_nothing_or_all_are_told_by_their_keys() -> None:
+    def keys(**settings: Any) -> list[str]:
+        return [key for key, _ in faults_of(engine.config(**settings), 1)]
+
+    assert keys(data=DATA, evaluate_every=10) == []
+    assert keys(evaluate_every=10) == ["data.validation"]
+    assert keys(data=DATA) == ["data.validation"]
+    assert "data.validation" in keys(data={**DATA, "validation": 20}, evaluate_every=10)
+    assert keys(data=DATA, evaluate_every=4) == ["evaluate_every"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, start_ranks: Start) -> Box:
+    """A box in which two ranks have trained, and looked every five steps."""
+    box = Box(tmp_path_factory.mktemp("finished"), **SETTINGS)
+    data.generate(engine.config(**SETTINGS).data[0], box.path / layout.DATA)
+    assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
+    return box
+
+
+def points_of(box: Box) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (box.path / layout.METRICS).read_text().splitlines()]
+
+
+def looking(ranks: Ranks, box: Path, finished: Path) -> tuple[list[float], Finding, dict[str, float]]:
+    """Losses of 20 steps, and what a look after the tenth found; another one is ended by rank 1. Then, what
+    the last checkpoint of the box that has finished scores."""
+    session = engine.begin(ranks, box, SETTINGS)
+    validation, beats = Validation(session), list[None]()
+    points = engine.learn(session, 0, 10)
+    found = validation.look(session, lambda: beats.append(None), lambda: False)
+    beats.clear()
+    with pytest.raises(Abandoned):
+        validation.look(session, lambda: beats.append(None), lambda: ranks.rank.rank == 1 and len(beats) == 2)
+    assert len(beats) == 2
+    assert session.operator.training
+    points += engine.learn(session, 10, 20)
+    session.loader.close()
+    _, loaded = load(ranks, finished / layout.CHECKPOINTS, "20", box / layout.DATA, box / layout.CODE)
+    return [loss for loss, _ in points], found, conclude(loaded, lambda: None).scores
+
+
+@pytest.mark.torch
+def test_a_look_changes_nothing_in_the_training_and_a_checkpoint_scores_as_at_its_end(
+    finished: Box, box: Box
+) -> None:
+    box.describe(**SETTINGS)
+    (box.path / layout.DATA).symlink_to(finished.path / layout.DATA)
+    first, second = together(looking, 2, box.path, finished.path)
+    assert first == second
+    losses, finding, scores = first
+    points = points_of(finished)
+    assert [point["loss"] for point in points if "loss" in point] == losses
+    found = {point["step"]: point for point in points if "validation_nrmse" in point}
+    assert list(found) == [5, 10, 15, 20]
+    assert found[10]["validation_nrmse"] == finding.nrmse == finding.scores["rollout_nrmse"]
+    assert found[10]["validation.persistence_nrmse"] == finding.scores["persistence_nrmse"]
+    assert "validation after step 20: rollout nRMSE" in finished.log(0)
+    assert scores == finished.json(layout.FINAL)["scores"]
+
+
+@pytest.mark.torch
+def test_the_best_checkpoint_is_that_of_the_lowest_error_on_what_is_kept_back(finished: Box) -> None:
+    found = [point for point in points_of(finished) if "validation_nrmse" in point]
+    lowest = min((point["validation_nrmse"], point["step"]) for point in found)
+    best = finished.json(f"{layout.CHECKPOINTS}/best.json")
+    assert (best["value"], best["step"], best["by"]) == (*lowest, "validation_nrmse")
+    assert (finished.path / layout.CHECKPOINTS / best["path"]).is_dir()
+
+
+@pytest.mark.torch
+def test_one_process_evaluates_what_two_have_trained(finished: Box, tmp_path: Path) -> None:
+    checkpoints, made, out = (
+        finished.path / layout.CHECKPOINTS,
+        finished.path / layout.DATA,
+        tmp_path / "out",
+    )
+    places = ("--checkpoints", checkpoints, "--data", made, "--out", out)
+    status, told = called(tmp_path, *places, "--checkpoint", "20")
+    assert status == 0, told
+    assert "x better than" in told or "NO better than" in told
+    assert told.endswith(f"the report is in {out}\n")
+    [own] = json.loads((out / "scores.json").read_text()).values()
+    for name, value in finished.json(layout.FINAL)["scores"].items():
+        if name.endswith("_nrmse"):
+            found = own["parts"]["all"][name.removesuffix("_nrmse")]["nrmse"]
+            assert found == pytest.approx(value, rel=1e-4), name
+    assert "calm-heron-3f1a, step 20" in (out / "report.md").read_text()
+
+
+@pytest.mark.torch
+def test_what_cannot_be_evaluated_is_told_in_a_line(finished: Box, tmp_path: Path) -> None:
+    places = (
+        "--checkpoints",
+        finished.path / layout.CHECKPOINTS,
+        "--data",
+        tmp_path,
+        "--out",
+        tmp_path / "out",
+    )
+    missing = tmp_path / "1D_Advection_Sols_beta0.4.hdf5"
+    assert called(tmp_path, *places) == (
+        1,
+        f"evaluation: {missing}: no such file; `python -m trainer.data generate` makes it\n",
+    )
+    status, told = called(tmp_path, *places, "--checkpoint", "19")
+    assert (status, told.splitlines()[0][:38]) == (1, "evaluation: step-000019 cannot be read")
+
+
+def called(folder: Path, *arguments: object) -> tuple[int, str]:
+    """Exit status and output of `python -m trainer.evaluation`, forked from a server that has torch."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    words, log = [str(argument) for argument in arguments], folder / "evaluation.log"
+    process = context.Process(target=_call, args=(words, log))
+    process.start()
+    return ended(process), log.read_text()
+
+
+def _call(arguments: list[str], log: Path) -> None:
+    from trainer.evaluation.__main__ import run
+
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    run(arguments)

@@ -1,0 +1,126 @@
+"""`python -m trainer.evaluation`: evaluate a checkpoint, as at the end of its training.
+
+In a box (VASTRUN_BOX, or --box) it needs no more; elsewhere --checkpoints, --data and --out say where
+things are. Alone, or on any number of ranks that `torchrun` starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+from trainer import layout
+from trainer.data.faults import DataError
+from trainer.dist import join
+from trainer.ending import exit_code_of, reason_of
+from trainer.errors import ConfigError
+from trainer.evaluation.conclusion import conclude
+from trainer.evaluation.loading import load
+from trainer.rank import Rank, TrainJob
+
+_LONGEST_STAGE_S = 600.0
+_ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What is to be evaluated, and where things are."""
+
+    checkpoints: Path
+    which: str
+    data: Path
+    code: Path
+    out: Path
+    threads: int
+
+
+def run(arguments: Sequence[str]) -> NoReturn:
+    """As `main`, and the process ends."""
+    status = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: gloo's threads may abort the process while the interpreter is being taken down.
+    os._exit(status)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status: 0, 1 when it cannot be done, 76 when memory runs out, 2 when the call is wrong."""
+    request = _request(arguments)
+    try:
+        _evaluate(request)
+    except (ConfigError, DataError, OSError, MemoryError, torch.OutOfMemoryError) as error:
+        if not (isinstance(error, ConfigError) and error.told_elsewhere):
+            print(f"evaluation: {error}", file=sys.stderr)
+        return exit_code_of(reason_of(error))
+    return 0
+
+
+def _evaluate(request: _Request) -> None:
+    torch.set_num_threads(request.threads)
+    os.environ.update({name: value for name, value in _ALONE.items() if "RANK" not in os.environ})
+    os.environ.setdefault("VASTRUN_BOX", str(request.out))
+    rank, gpus = Rank.of_environment(), torch.cuda.device_count()
+    job = TrainJob(run_id="", name="", gpus=gpus, stall_s=_LONGEST_STAGE_S, start_s=_LONGEST_STAGE_S)
+    ranks = join(rank, job)
+    found, trained = load(ranks, request.checkpoints, request.which, request.data, request.code)
+    conclusion = conclude(trained, beat=_nobody_watches)
+    if rank.is_first:
+        conclusion.tell()
+        run = found.record.made_by.get("run_id", "a checkpoint")
+        title, plots = f"{run}, step {found.record.step}", trained.config.plots
+        conclusion.write(request.out, title, plots=plots, beat=_nobody_watches)
+        print(f"the report is in {request.out}")
+
+
+def _nobody_watches() -> None:
+    """There is no supervisor to take a pause for a hang."""
+
+
+def _request(arguments: Sequence[str]) -> _Request:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    box = options.box
+    places = (options.checkpoints, options.data, options.out)
+    if box is None and None in places:
+        parser.error("outside of a box --checkpoints, --data and --out are needed")
+    box = box or Path()
+    return _Request(
+        checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
+        which=options.checkpoint,
+        data=options.data or box / layout.DATA,
+        code=options.code or box / layout.CODE,
+        out=options.out or box / layout.EVALUATION,
+        threads=options.threads,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainer.evaluation", description=__doc__)
+    box = os.environ.get("VASTRUN_BOX")
+    parser.add_argument("--box", type=Path, default=Path(box) if box else None, help="a box's folder")
+    parser.add_argument("--checkpoints", type=Path, help="the folder of the checkpoints")
+    parser.add_argument(
+        "--checkpoint", type=_which, default="latest", help="latest, best, or a step; default latest"
+    )
+    parser.add_argument("--data", type=Path, help="the folder of the data that it was trained on")
+    parser.add_argument("--code", type=Path, help="the folder of the code, for a task of your own")
+    parser.add_argument("--out", type=Path, help="the folder of the report")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of a rank; default 1")
+    return parser
+
+
+def _which(text: str) -> str:
+    if text not in ("latest", "best") and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected latest, best, or a step, got {text}")
+    return text
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

@@ -1,0 +1,77 @@
+"""Conclusion: all tasks of a trained model evaluated, and a stage beside the operator that it builds upon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from trainer.config import TrainConfig
+from trainer.data import Task
+from trainer.dist import Ranks
+from trainer.evaluation import report
+from trainer.evaluation.evaluation import Evaluation, evaluate, flat
+from trainer.models.operator import Operator
+from trainer.scores import lines_of
+from trainer.stages import comparison
+from trainer.stages.comparison import Comparison
+
+
+class Trained(Protocol):
+    """A model with all that it takes to evaluate it."""
+
+    @property
+    def config(self) -> TrainConfig: ...
+
+    @property
+    def ranks(self) -> Ranks: ...
+
+    @property
+    def tasks(self) -> Sequence[Task]: ...
+
+    @property
+    def operator(self) -> Operator: ...
+
+    def autocast(self) -> AbstractContextManager:
+        """Around every forward pass."""
+        ...
+
+    def averaged(self) -> AbstractContextManager:
+        """Around what is done with the best weights there are."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """The same on every rank."""
+
+    evaluations: Sequence[Evaluation]
+    comparisons: Sequence[Comparison]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """By name, as the final record has them."""
+        return flat(self.evaluations) | comparison.flat(self.comparisons)
+
+    def tell(self) -> None:
+        """A line for each thing that there is to say."""
+        for line in (*lines_of(self.scores), *self.comparisons):
+            print(line, flush=True)
+
+    def write(self, folder: Path, title: str, *, plots: bool, beat: Callable[[], None]) -> list[Path]:
+        """Writes the report; the pictures, if there are any."""
+        return report.write(folder, self.evaluations, title, plots=plots, beat=beat)
+
+
+def conclude(trained: Trained, beat: Callable[[], None]) -> Conclusion:
+    """What the model is worth on the test sets. All ranks take part, and all know when all are done."""
+    with trained.averaged(), trained.autocast():
+        evaluations = [
+            evaluate(trained.operator, number, data, task, trained.ranks, beat)
+            for number, (data, task) in enumerate(zip(trained.config.data, trained.tasks, strict=True))
+        ]
+        comparisons = comparison.compare(trained, evaluations, beat)
+    trained.ranks.wait_for_all()
+    return Conclusion(evaluations=evaluations, comparisons=comparisons)

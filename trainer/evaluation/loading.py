@@ -1,0 +1,86 @@
+"""Loading: a checkpoint as a model to evaluate, without the optimiser, on any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+from trainer import data, stages
+from trainer.checkpoints.contents import EMA, MODEL
+from trainer.checkpoints.disk import Disk, find_disk
+from trainer.checkpoints.folder import Folder, name_of
+from trainer.checkpoints.reading import Found, found_at, load_tensors, newest_intact
+from trainer.config import TrainConfig
+from trainer.data import Task
+from trainer.dist import Ranks
+from trainer.ema import Ema
+from trainer.errors import ConfigError
+from trainer.models.operator import Operator
+from trainer.precision import autocast
+from trainer.records import read_as
+from trainer.session import domain_of
+from trainer.strategies import STRATEGIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """As `conclusion.Trained`."""
+
+    config: TrainConfig
+    ranks: Ranks
+    tasks: Sequence[Task]
+    operator: Operator
+    ema: Ema | None
+
+    def autocast(self) -> AbstractContextManager:
+        return autocast(self.config.precision, self.ranks.device)
+
+    def averaged(self) -> AbstractContextManager:
+        return self.ema.in_use() if self.ema else nullcontext()
+
+
+def load(ranks: Ranks, checkpoints: Path, which: str, data_folder: Path, code: Path) -> tuple[Found, Loaded]:
+    """A checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError."""
+    disk = find_disk(checkpoints, ranks)
+    found = _found(checkpoints, which, disk)
+    config: TrainConfig = read_as(TrainConfig, found.record.config)
+    tasks = [data.make(each, data_folder, code) for each in config.data]
+    for task in tasks:
+        task.place(ranks.device)
+    operator = _operator(config, tasks, ranks)
+    ema = Ema(operator, config.ema) if config.ema else None
+    tensors = {f"{MODEL}{name}": tensor for name, tensor in get_model_state_dict(operator).items()}
+    averages = {f"{EMA}{name}": tensor for name, tensor in (ema.state_dict() if ema else {}).items()}
+    load_tensors(found.path, tensors | averages, disk)
+    return found, Loaded(config=config, ranks=ranks, tasks=tasks, operator=operator, ema=ema)
+
+
+def _found(checkpoints: Path, which: str, disk: Disk) -> Found:
+    if which != "latest":
+        return found_at(checkpoints / disk.ranks.told_by_first(_name_of(checkpoints, which)), disk)
+    found = newest_intact([checkpoints], disk)
+    if found is None:
+        raise ConfigError(f"{checkpoints}: no checkpoint", told_elsewhere=not disk.ranks.rank.is_first)
+    return found
+
+
+def _name_of(checkpoints: Path, which: str) -> str:
+    if which != "best":
+        return name_of(int(which))
+    best = Folder(path=checkpoints, keep=0, keep_best=True).best()
+    return best.path if best else "the best"
+
+
+def _operator(config: TrainConfig, tasks: Sequence[Task], ranks: Ranks) -> Operator:
+    """Whole on every rank, unless it was made for ranks that hold a part each."""
+    domains = [domain_of(task.train, each.patch) for task, each in zip(tasks, config.data, strict=True)]
+    with torch.device("meta"):
+        objective = stages.make(config, domains)
+    sharded = config.strategy == "fsdp2" and ranks.rank.world_size > 1
+    STRATEGIES["fsdp2" if sharded else "single"].wrap(objective, config, ranks.device)
+    return objective.operator
