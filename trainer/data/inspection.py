@@ -25,7 +25,7 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
     When `quick`: all files have their layout, and of each split the first sample and the last were read.
     """
     splits = data.splits(config, folder)
-    for split in (splits.train, splits.test):
+    for split in splits.all:
         for numbers in _ends_of(split) if quick else _all_of(split):
             split.read(numbers)
     for path in () if quick else splits.train.strides:

@@ -78,22 +78,21 @@ class Problem:
         return lines
 
     def splits(self, config: DataConfig, folder: Path) -> Splits:
-        """In every file the first `train` samples, but for those that are kept back, and the last `test`.
-        Raises DataError."""
+        """In every file the first `train` samples, of which the last `validation` are kept back, and the last
+        `test`. Raises DataError."""
+        kept_back = slice(config.train - config.validation, config.train)
         return Splits(
-            train=self._split(config, folder, slice(config.train - config.validation)),
+            train=self._split(config, folder, slice(kept_back.start)),
+            validation=self._split(config, folder, kept_back) if config.validation else None,
             test=self._split(config, folder, slice(-config.test, None)),
         )
 
     def validation(self, config: DataConfig, folder: Path) -> Trajectories | None:
-        """What is kept back of the samples to train on: in every file the last `validation` of them. None:
-        nothing is. Raises DataError."""
+        """What is kept back of the samples to train on. None: nothing is. Raises DataError."""
         from trainer.data.trajectories import Trajectories
 
-        if not config.validation:
-            return None
-        kept_back = slice(config.train - config.validation, config.train)
-        return Trajectories.of(self._split(config, folder, kept_back))
+        kept_back = self.splits(config, folder).validation
+        return None if kept_back is None else Trajectories.of(kept_back)
 
     def load(self, config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
         """What to train on and what to test on: of every file the first `train` and the last `test`.

@@ -116,7 +116,15 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """A task's samples. No initial condition, or coefficient, is in both, at whatever parameter."""
+    """A task's samples. No initial condition, or coefficient, is in two of them, at whatever parameter."""
 
     train: Samples
     test: Samples
+    validation: Samples | None = None
+    """What is kept back from the training, if anything is."""
+
+    @property
+    def all(self) -> tuple[Samples, ...]:
+        return (
+            (self.train, self.test) if self.validation is None else (self.train, self.validation, self.test)
+        )
