@@ -1,0 +1,67 @@
+"""It learns: the shipped job of two tasks, in fewer steps, beside what is reached without having learned."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from launcher.config import load_job
+from launcher.shipped import configs_dir
+from tests.trainer.conftest import Box, RunningRanks
+from trainer import data, layout
+from trainer.scores import lowest_floor
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+TASKS = ("advection", "darcy")
+
+
+@pytest.fixture
+def box(tmp_path: Path, request: pytest.FixtureRequest) -> Box:
+    """A box with the job of two tasks for so many steps, and its data."""
+    changes = (f"train.steps={request.param}", "train.batch=16", "train.wandb.mode=off", "train.plots=false")
+    spec = load_job((configs_dir() / "learn_2task.yaml").read_text(), "job", changes)
+    assert spec.train is not None
+    box = Box(tmp_path / "box", **asdict(spec.train))
+    for task in spec.train.data:
+        data.generate(task, box.path / layout.DATA)
+    return box
+
+
+def scores(box: Box) -> dict[str, dict[str, float]]:
+    """By task, of a training on one rank until its end."""
+    running = RunningRanks(box, 1)
+    assert running.wait(within_s=500) == [0], box.log(0)
+    found = box.json(layout.FINAL)["scores"]
+    return {
+        task: {name.removeprefix(f"{task}."): found[name] for name in found if name.startswith(f"{task}.")}
+        for task in TASKS
+    }
+
+
+def share_of_floor(scores: dict[str, float]) -> float:
+    """The error of a rollout, over the lowest one that is reached without having learned."""
+    floor = lowest_floor(scores)
+    assert floor is not None
+    return scores["rollout_nrmse"] / floor.value
+
+
+@pytest.mark.parametrize("box", [60], indirect=True)
+def test_sixty_steps_have_begun_to_learn_and_their_checkpoint_scores_the_same_to_the_last_bit(
+    box: Box,
+) -> None:
+    trained = scores(box)
+    assert trained["advection"]["rollout_nrmse"] < 0.95
+    assert trained["darcy"]["rollout_nrmse"] < 0.35
+
+    loaded = scores(box)
+    assert "resumes after step 60" in box.log(0)
+    assert loaded == trained
+
+
+@pytest.mark.parametrize("box", [400], indirect=True)
+def test_four_hundred_steps_learn_both_tasks(box: Box) -> None:
+    learned = scores(box)
+    assert max(share_of_floor(learned[task]) for task in TASKS) < 0.2, learned
