@@ -20,7 +20,15 @@ from trainer.dist import Ranks
 from trainer.heartbeat import Heartbeat
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Domain, grid_points
-from trainer.objective import TERMS, UnrollLoss, conservation_error, relative_error, spectral_error, terms_of
+from trainer.objective import (
+    TERMS,
+    WITH_TIME,
+    UnrollLoss,
+    conservation_error,
+    relative_error,
+    spectral_error,
+    terms_of,
+)
 from trainer.step import micro_batches, take_step
 
 ALL = ObjectiveConfig(spectral=0.5, conservation=2.0)
@@ -56,6 +64,11 @@ def windows_on(grid: tuple[int, ...]) -> Windows:
         level=torch.zeros(3),
         conditions=torch.randn(3, 2, generator=stream),
     )
+
+
+def test_every_weight_of_the_job_file_has_its_term() -> None:
+    assert set(TERMS) == {"relative", *vars(ObjectiveConfig())}
+    assert set(TERMS) > WITH_TIME
 
 
 @every_term
@@ -96,6 +109,13 @@ def test_conservation_is_blind_to_all_but_the_mean_and_never_above_the_relative_
     assert (conserved <= relative).all()
     off = relative_error(target + 1, target, units)
     assert torch.allclose(conservation_error(target + 1, target, units), off)
+
+
+def test_no_axis_is_special_to_the_spectral_error() -> None:
+    target, units = fields((16, 16)), unit((16, 16), 1.0, 1.0)
+    wrong = target + 0.3 * fields((16, 16)).roll(1, -1).flip(0)
+    turned = spectral_error(wrong.transpose(2, 3), target.transpose(2, 3), units)
+    assert torch.allclose(spectral_error(wrong, target, units), turned, rtol=1e-4)
 
 
 def test_each_octave_of_wave_numbers_counts_by_itself_and_one_of_nothing_by_the_whole() -> None:
