@@ -21,6 +21,7 @@ QUICKSTART = (  # in seconds instead of a minute
     *("--set", "train.steps=20", "--set", "train.batch=8", "--set", "train.log_every=5"),
     *("--set", "train.checkpoint_every=10", "--set", "train.data.train=16", "--set", "train.data.test=4"),
     *("--set", "train.model.dim=16", "--set", "train.model.depth=1"),
+    *("--set", "train.plots=false"),
 )
 SCRIPT = ("launch", str(JOBS / "script.yaml"), *ON_VAST, "--set", "ranks=1", "--set", "resources.gpus=1")
 
