@@ -28,6 +28,7 @@ from launcher.shipped import configs_dir
 from launcher.steady import steady_clock
 
 if TYPE_CHECKING:
+    from launcher.actions.rehearsing import Rehearsal
     from launcher.notify import UrlNotifier
 
 DEFAULT_PROVIDER = "local"
@@ -59,6 +60,8 @@ class Wiring:
     now: Callable[[], float]
     new_id: Callable[[], str]
     who: Callable[[], str]
+    rehearsal: Callable[[Path], Rehearsal]
+    """In that folder."""
 
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""
@@ -139,6 +142,13 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
         return UrlNotifier(environ, say)
 
+    def rehearsal(folder: Path) -> Rehearsal:
+        from launcher.actions.rehearsing import Rehearsal
+        from launcher.providers.local import inherited
+
+        gpus = {name: environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in environ}
+        return Rehearsal(folder, _python(environ), {**inherited(environ), **gpus})
+
     return Wiring(
         state=state,
         cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
@@ -154,6 +164,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         now=_now(),
         new_id=lambda: new_id(random.SystemRandom()),
         who=_this_process,
+        rehearsal=rehearsal,
     )
 
 

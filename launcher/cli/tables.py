@@ -7,6 +7,7 @@ from collections.abc import Mapping
 # The module of a command is launcher.cli.<name>; what it holds by the name `command` is the command.
 COMMANDS: Mapping[str, str] = {
     "launch": "Train: rent a machine, ship the job, follow it, bring the outputs home, end the machine.",
+    "rehearse": "Run a job's steps one by one on this computer first. Costs nothing.",
     "plan": "Show the offers for a job and what it may cost. Costs nothing.",
     "status": "List the runs, or show one from near.",
     "logs": "Print or follow a run's log.",

@@ -14,6 +14,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from launcher.actions.rehearsing import Rehearsal
 from launcher.cli import cli
 from launcher.interrupts import Interrupts
 from launcher.ledger import SqliteLedger
@@ -161,6 +162,7 @@ class Terminal:
             now=self.clock.now,
             new_id=lambda: new_id(random.Random(next(self._chances))),
             who=lambda: self.who,
+            rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
         )
 
     def _interrupts(self, first: Wish, wish: Wish, until: float | None) -> Interrupts:

@@ -52,6 +52,14 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   [[ $(tr -d ' ' <sid) != "$(ps -o sid= -p $$ | tr -d ' ')" ]]
 }
 
+@test "only: one step alone has its exit code and its log, and is no run" {
+  stub_step 10-one 'echo first; exit 3'
+  stub_step 20-two 'touch reached'
+  for _ in 1 2; do run in_box bash onstart/run.sh only steps.d/10-one.sh; ((status == 3)); done
+  [[ $(cut -d' ' -f2- run/run.log) == $'10-one first\n10-one first' ]]
+  [[ ! -e reached && ! -e run.lock && ! -e run/exit ]]
+}
+
 @test "the secrets reach the steps and their file is gone" {
   cat >inbox/secrets.env <<'ENV'
 KEY='it'\''s a $ecret'

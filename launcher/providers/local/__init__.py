@@ -34,7 +34,7 @@ _INHERITED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("LD_LIBRARY_PATH", "CUDA_HOME"),
 )
-"""What a box gets of this computer's environment. Nothing else, for the rest may hold secrets."""
+"""Nothing else, for the rest may hold secrets."""
 
 
 _CPU_ONLY = "cpu"
@@ -62,7 +62,7 @@ class LocalProvider:
         self._usd_per_hour = usd_per_hour
         self._clock = clock
         self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
-        self._inherited = {name: environ[name] for name in _INHERITED if name in environ}
+        self._inherited = inherited(environ)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """One offer: this computer. Raises NoOfferError, which says all that it lacks."""
@@ -193,6 +193,11 @@ class LocalProvider:
             rented_at=record.get("rented_at") or box.stat().st_mtime,
             host=record["host"],
         )
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a box gets of this computer's environment."""
+    return {name: environ[name] for name in _INHERITED if name in environ}
 
 
 def _bash(

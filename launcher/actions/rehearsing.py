@@ -1,0 +1,145 @@
+"""A rehearsal: the steps of a run, one by one, on this computer, in a folder that stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import StorageError, UsageError
+from launcher.job import JobSpec
+from launcher.model import Judgement, Parcel
+from launcher.outputs import GrowingFile
+from launcher.shipped import onstart_dir
+from launcher.verdict import Evidence, judge
+from trainer import layout
+from trainer.outcome import Outcome
+
+TRAIN, EVALUATE, REPORT = "train", "evaluate", "report"
+_STEPS = "steps.d"
+_LOOK_S = 0.1
+_REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
+"""Folders of the box that a rehearsal brings anew; the data stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Performed:
+    """A step that was done."""
+
+    step: str
+    exit_code: int
+    seconds: float
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Those steps, in their order; all of them when none is named. Raises UsageError."""
+    steps = [*_files(), REPORT]
+    for name in names:
+        if name not in steps:
+            raise UsageError(f"no step is called {name}", hint=f"one of {', '.join(steps)}")
+    return [step for step in steps if step in names] if names else steps
+
+
+def _files() -> dict[str, str]:
+    """The steps that run on a box, in their order: where each lies below its scripts."""
+    found = sorted((onstart_dir() / _STEPS).glob("[0-9][0-9]-*.sh"))
+    return {path.stem.partition("-")[2]: f"{_STEPS}/{path.name}" for path in found} | {
+        EVALUATE: f"{EVALUATE}.sh"
+    }
+
+
+class Rehearsal:
+    """A box without a lease, whose folder is `box`. `environment` is what its processes inherit."""
+
+    def __init__(self, box: Path, python: str, environment: Mapping[str, str]) -> None:
+        self._box = box
+        self._environment = {
+            **environment,
+            "VASTRUN_BOX": str(box),
+            "VASTRUN_INSTANCE": f"rehearsal-{box.name}",
+            "VASTRUN_PROVIDER": "local",
+            "VASTRUN_PYTHON": python,
+        }
+
+    def lay_out(self, parcel: Parcel, *, afresh: bool) -> None:
+        """The box holds what a run would be shipped; `afresh`: and nothing that was trained there before."""
+        try:
+            for name in (*_REPLACED, *((layout.RUN,) if afresh else ())):
+                shutil.rmtree(self._box / name, ignore_errors=True)
+            (self._box / layout.STOP).unlink(missing_ok=True)
+            self._box.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tarfile.open(parcel.path) as archive:
+                archive.extractall(self._box, filter="data")
+        except OSError as error:
+            raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
+
+    def perform(self, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
+        """The step's exit code. `show` gets new lines of the log; Ctrl-C stops the step, and is raised."""
+        self._hand_over(secrets)
+        log = GrowingFile(self._box / layout.LOG, last_lines=0)
+        process = self._bash("only", _files()[step])
+        try:
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_S)
+                show(log.more())
+        except KeyboardInterrupt:
+            self._bash("stop", "stopped").wait()
+            process.wait()
+            raise
+        finally:
+            show(log.more())
+        return process.returncode
+
+    def judgement(self, spec: JobSpec) -> Judgement:
+        """What the box's own evidence says of its last training."""
+        ends = self._ends()
+        evidence = Evidence(
+            outcome_json=self._text(layout.OUTCOME),
+            steps_jsonl="\n".join(map(json.dumps, ends.values())),
+            exit_code=next(
+                (end["exit_code"] for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None
+            ),
+        )
+        return judge(evidence, spec)
+
+    def scores(self) -> dict[str, float]:
+        """Of its last training; none when it left none."""
+        try:
+            outcome = Outcome.from_json(self._text(layout.OUTCOME) or "")
+        except ValueError:
+            return {}
+        return dict(outcome.scores or {})
+
+    def _ends(self) -> dict[str, Any]:
+        """How each step ended when it was done last."""
+        lines = map(json.loads, (self._text(layout.STEPS) or "").splitlines())
+        return {line["step"]: line for line in lines}
+
+    def _hand_over(self, secrets: bytes) -> None:
+        """The step finds the secrets where a box does, and deletes them."""
+        place = self._box / layout.INBOX_SECRETS
+        place.parent.mkdir(exist_ok=True, mode=0o700)
+        place.touch(mode=0o600)
+        place.write_bytes(secrets)
+
+    def _bash(self, *arguments: str) -> subprocess.Popen[bytes]:
+        # In a session of its own: a Ctrl-C is told to it as a stop, so that a training saves.
+        return subprocess.Popen(
+            ["bash", f"{layout.ONSTART}/run.sh", *arguments],
+            cwd=self._box,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _text(self, name: str) -> str | None:
+        with suppress(OSError):
+            return (self._box / name).read_text(encoding="utf-8")
+        return None

@@ -1,0 +1,113 @@
+"""`vastrun rehearse`: the steps of a job, one by one, here, before anything is rented."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from launcher.actions.rehearsing import REPORT, TRAIN, Performed, Rehearsal, chosen
+from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option, show
+from launcher.config import dump_job
+from launcher.errors import UsageError
+from launcher.job import JobSpec
+from launcher.model import NOTHING, Phase, Run, Verdict
+from launcher.phases import EXIT_CODE_OF, VERDICT_OF
+from launcher.render.rehearsal import rehearsal_document, rehearsal_text
+from launcher.wiring import Wiring
+
+_CONFIG = "config"
+
+
+@click.command("rehearse")
+@job_argument
+@click.argument("steps", nargs=-1, metavar="[STEP]...")
+@set_option
+@name_option
+@click.option(
+    "--box", metavar="DIR", type=click.Path(path_type=Path), help="Where; it stays [the cache folder]."
+)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    job_file: Path,
+    steps: tuple[str, ...],
+    sets: tuple[str, ...],
+    name: str | None,
+    box: Path | None,
+    as_json: bool,
+) -> None:
+    """Run the steps of a job one by one on this computer, or only those named. Costs nothing.
+
+    The job file is checked first. The steps are those of a box (check-gpu, check-comm, packages, unpack,
+    data, check-data, fetch, train), then evaluate, which scores the newest checkpoint alone, and report,
+    which says what is proven. The first that fails is the last, but for the report on the training. The
+    folder stays, so that a step finds what the ones before it left.
+
+    \b
+      vastrun rehearse job.yaml --set train.steps=20
+      vastrun rehearse job.yaml data check-data
+    """
+    wiring: Wiring = ctx.obj
+    began = wiring.now()
+    wanted = chosen(steps)
+    spec = read_job_file(job_file, sets, name)
+    if spec.nodes > 1:
+        raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")
+    folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()
+    rehearsal = wiring.rehearsal(folder)
+    performed = [Performed(step=_CONFIG, exit_code=0, seconds=wiring.now() - began)]
+    performed += _perform(wiring, rehearsal, spec, [step for step in wanted if step != REPORT])
+    last, judgement = performed[-1], None
+    if REPORT in wanted and (last.exit_code == 0 or last.step == TRAIN):
+        began, judgement = wiring.now(), rehearsal.judgement(spec)
+        code = EXIT_CODE_OF[VERDICT_OF[judgement.cause]]
+        performed.append(Performed(step=REPORT, exit_code=code, seconds=wiring.now() - began))
+    told = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder))
+    show(rehearsal_document(*told), rehearsal_text(*told), as_json=as_json)
+    ctx.exit(_exit_code(performed[-1]))
+
+
+def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[Performed]:
+    """Up to the first that fails."""
+    if not steps:
+        return []
+    screen, packer = wiring.screen(wiring.now()), wiring.packer(NOTHING)
+    performed: list[Performed] = []
+    try:
+        rehearsal.lay_out(packer.pack(_run(wiring, spec), spec), afresh=TRAIN in steps)
+        secrets = packer.secrets(spec)
+        for step in steps:
+            began = wiring.now()
+            code = rehearsal.perform(step, secrets, screen.log)
+            performed.append(Performed(step=step, exit_code=code, seconds=wiring.now() - began))
+            screen.step(step, "ok" if code == 0 else f"exit code {code}")
+            if code:
+                break
+    finally:
+        screen.close()
+    return performed
+
+
+def _run(wiring: Wiring, spec: JobSpec) -> Run:
+    """As a box is told of it."""
+    now = wiring.now()
+    return Run(
+        id=wiring.new_id(),
+        job=spec.name,
+        spec_json=dump_job(spec),
+        provider="local",
+        phase=Phase.TRAIN,
+        out_dir="",
+        created_at=now,
+        phase_at=now,
+    )
+
+
+def _exit_code(last: Performed) -> int:
+    """That of the verdict; without one, whether the last step failed."""
+    if last.step == REPORT:
+        return last.exit_code
+    return EXIT_CODE_OF[Verdict.FAILED] if last.exit_code else 0

@@ -1,0 +1,93 @@
+"""`vastrun rehearse`: the steps of a box, here, each with its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from launcher.actions.rehearsing import chosen
+from launcher.cli import cli
+from launcher.errors import UsageError
+from launcher.wiring import wire
+from tests.e2e.terminal import LEAN
+
+TRAINING = "{steps: 4, batch: 8, data: {train: 8, test: 2}, model: {dim: 16, depth: 1}}"
+
+
+class Desk:
+    """Somebody with a job file, who types `rehearse`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.job = folder / "job.yaml"
+        self.box = folder / "box"
+        self._environ = {
+            "XDG_STATE_HOME": str(folder / "state"),
+            "HOME": str(folder),
+            "PATH": "/usr/bin:/bin",
+        }
+
+    def writes(self, *lines: str) -> None:
+        self.job.write_text("\n".join(["name: demo", "resources: {gpus: 0}", "limits: {hours: 1}", *lines]))
+
+    def types(self, *words: str) -> Result:
+        arguments = ["rehearse", str(self.job), "--box", str(self.box), *words]
+        return CliRunner().invoke(cli, arguments, obj=wire(self._environ))
+
+    def steps(self, *words: str) -> list[tuple[str, int]]:
+        """What was done, and how it ended."""
+        document = json.loads(self.types(*words, "--json").stdout)
+        return [(step["step"], step["exit_code"]) for step in document["steps"]]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_the_steps_are_those_of_a_box_in_their_order_and_all_are_in_the_help() -> None:
+    steps = chosen(())
+    assert steps[:2] == ["check-gpu", "check-comm"]
+    assert steps[-3:] == ["train", "evaluate", "report"]
+    assert chosen(("train", "data")) == ["data", "train"]
+    with pytest.raises(UsageError):
+        chosen(("date",))
+    told = "".join(CliRunner().invoke(cli, ["rehearse", "--help"]).stdout.split())  # lines end at hyphens
+    assert all(step in told for step in steps)
+
+
+def test_the_data_of_a_job_are_made_and_looked_at_alone_and_stay(desk: Desk) -> None:
+    desk.writes(f"train: {TRAINING}")
+    assert desk.steps("data", "check-data") == [("config", 0), ("data", 0), ("check-data", 0)]
+    end = desk.types("check-data", "--set", "train.data.points=48")
+    assert end.exit_code == 5
+    assert "42-check-data data: " in end.stderr
+    assert "check-data exit code 1" in end.stderr
+    assert "expected 48 points along each axis or a multiple of them, `tensor` has 64" in end.stderr
+    assert desk.types("check-data", "--set", "train.data.points=32").exit_code == 0
+
+
+def test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none(desk: Desk) -> None:
+    desk.writes("setup: ['exit 3']", "command: 'true'", "success: {exit_code: 0}")
+    assert desk.steps("unpack", "data", "report") == [("config", 0), ("unpack", 1)]
+    end = desk.types("unpack", "--set", "ranks=none")
+    assert (end.exit_code, desk.box.joinpath("run").exists()) == (2, True)
+    assert "ranks" in end.stderr
+
+
+def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: Desk) -> None:
+    program = ["python", "-c", "import os; print('all is well', os.environ['MOOD'])"]
+    desk.writes(
+        f"command: {json.dumps(program)}",
+        "success: {log: all is well fine}",
+        "ranks: 1",
+        f"env: {{PYTHONPATH: {LEAN}, MOOD: fine}}",
+    )
+    end = desk.types("train", "evaluate", "report")
+    assert (end.exit_code, "SUCCEEDED" in end.stdout) == (0, True), end.output
+    assert "rank0 all is well fine" in end.stderr
+    assert desk.steps("report") == [("config", 0), ("report", 0)]
+    assert desk.types("train", "report", "--set", "env.MOOD=bad").exit_code == 5
+    assert "verdict  FAILED" in desk.types("report").stdout
