@@ -54,10 +54,11 @@ class Market:
     close: Callable[[], None] = lambda: None
 
     def order(self, label: str, *, env: Mapping[str, str] = LEASE) -> Order:
+        offer = self.offer()
         return Order(
-            offer=self.offer(),
+            offer=offer,
             label=label,
-            image=None,
+            image=offer.image,
             disk_gb=8.0,
             onstart=(onstart_dir() / "lease.sh").read_text(encoding="utf-8"),
             env=env,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import NoOfferError
 from launcher.model import Order
 from launcher.providers.docker.rows import SSH_PORT
 from launcher.providers.onstart import onstart_text
@@ -39,9 +38,6 @@ class Box:
 def config_of(box: Box) -> dict[str, Any]:
     """What runs in the container. Holds no secret."""
     order = box.order
-    image = order.image or order.offer.image
-    if image is None:
-        raise NoOfferError("the offer has no image", hint="image: in the job file")
     injected = {
         "CONTAINER_ID": box.name,
         "CONTAINER_LABEL": order.label,
@@ -50,7 +46,7 @@ def config_of(box: Box) -> dict[str, Any]:
         "HOME": "/root",
     }
     return {
-        "image": image,
+        "image": order.image,
         "entrypoint": ["bash", "-c", _BEGIN, "begin"],
         "command": [_INIT.read_text(encoding="utf-8"), onstart_text(order.onstart)],
         "user": "root",

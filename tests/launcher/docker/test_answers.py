@@ -55,7 +55,13 @@ def provider_of(url: str, folder: Path) -> DockerProvider:
 def order_of(offer: Offer, memory_gb: float) -> Order:
     lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
     return Order(
-        offer=offer, label=LABEL, image=None, disk_gb=8.0, memory_gb=memory_gb, onstart=lease, env=LEASE
+        offer=offer,
+        label=LABEL,
+        image=offer.image,
+        disk_gb=8.0,
+        memory_gb=memory_gb,
+        onstart=lease,
+        env=LEASE,
     )
 
 
