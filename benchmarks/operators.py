@@ -1,0 +1,126 @@
+"""Samples a second of the latent operator, beside a Fourier neural operator with as many parameters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from benchmarks.figures import in_turns, show
+from trainer import models
+from trainer.config import ModelConfig, OptimConfig
+from trainer.data.trajectories import Windows
+from trainer.models.operator import Domain, NetworkOperator
+from trainer.models.weights import size_of
+from trainer.objective import UnrollLoss
+from trainer.optim import adamw
+
+ROUNDS = 7
+UNROLL = 3
+FRAMES = 20
+"""Of a rollout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What both models do."""
+
+    name: str
+    grid: tuple[int, ...]
+    batch: int
+    """Windows of a training step, and trajectories of a rollout."""
+    modes: int
+    """Of the Fourier neural operator, whose width follows from the other's size."""
+
+
+COURSES = (
+    Course(name="1-D, 256 points", grid=(256,), batch=32, modes=16),
+    Course(name="2-D, 64 x 64 points", grid=(64, 64), batch=4, modes=12),
+)
+SIZES = {"cpu": ModelConfig(), "cuda": ModelConfig(dim=384, depth=12, heads=8, mlp_ratio=4)}
+"""Of the latent operator, on each device."""
+FASTER = {"cpu": 1, "cuda": 16}
+"""How many times the batch a device takes."""
+
+
+def run() -> None:
+    """Prints two lines for each course: training, and rollouts without a gradient."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for course in COURSES:
+        domain = Domain(grid=course.grid, conditions=2)
+        latent = models.make(SIZES[device], [domain])
+        fno = _as_large(latent, domain, course.modes)
+        print(f"{course.name}: {size_of(latent):,} parameters, fno {size_of(fno):,}, on {device}", flush=True)
+        ours, theirs = latent.to(device), fno.to(device)
+        windows = _windows(course, device, FASTER[device])
+        _compare("  training", [_training(operator, windows) for operator in (ours, theirs)], "windows/s")
+        _compare("  rollout", [_rollout(operator, windows) for operator in (ours, theirs)], "frames/s")
+
+
+def _as_large(latent: NetworkOperator, domain: Domain, modes: int) -> NetworkOperator:
+    """The one whose number of parameters is the nearest."""
+
+    def made(dim: int) -> NetworkOperator:
+        return models.make(replace(ModelConfig(), name="fno", dim=dim, modes=modes), [domain])
+
+    def distance(dim: int) -> int:
+        with torch.device("meta"):
+            return abs(size_of(made(dim)) - size_of(latent))
+
+    return made(min(range(8, 513), key=distance))
+
+
+def _windows(course: Course, device: str, times: int) -> Windows:
+    batch = course.batch * times
+    return Windows(
+        fields=torch.randn(batch, UNROLL + 1, 1, *course.grid, device=device),
+        noise=torch.zeros(batch, 1, *course.grid, device=device),
+        level=torch.zeros(batch, device=device),
+        conditions=torch.randn(batch, 2, device=device),
+    )
+
+
+def _training(operator: NetworkOperator, windows: Windows) -> Callable[[], float]:
+    """Windows a second of whole steps."""
+    objective = UnrollLoss(operator)
+    optimizer = adamw(operator, OptimConfig())
+
+    def step() -> float:
+        optimizer.zero_grad()
+        objective(windows)[0].backward()
+        optimizer.step()
+        return float(len(windows.fields))
+
+    return lambda: _rate(step)
+
+
+def _rollout(operator: NetworkOperator, windows: Windows) -> Callable[[], float]:
+    """Frames a second, each predicted from the one before."""
+
+    def roll() -> float:
+        u = windows.fields[:, 0]
+        with torch.no_grad():
+            for _ in range(FRAMES):
+                u = operator(u, windows.conditions)
+        return float(FRAMES * len(u))
+
+    return lambda: _rate(roll)
+
+
+def _rate(work: Callable[[], float]) -> float:
+    """What is done a second, when all of it is."""
+    began = time.perf_counter()
+    done = work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return done / (time.perf_counter() - began)
+
+
+def _compare(name: str, ways: list[Callable[[], float]], unit: str) -> None:
+    ours, theirs = ways
+    pair = in_turns(ours, theirs, ROUNDS)
+    show(name, pair, unit, f"{pair.ratio:.2f} of fno", theirs="fno")
