@@ -244,3 +244,10 @@ class TrainConfig:
     threads: Count = 1
     """CPU threads a rank may use."""
     limits: StageLimits = field(default_factory=StageLimits)
+
+    @property
+    def builds_on(self) -> str | None:
+        """The key that asks for a checkpoint to start from, if any does."""
+        if self.stage != "operator":
+            return "stage"
+        return None if self.freeze == "off" else "freeze"

@@ -34,7 +34,8 @@ class Attempts:
     def start(
         self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None = None
     ) -> Run:
-        """A new run in phase `plan`. Raises UsageError when `parent` left no checkpoint to continue from."""
+        """A new run in phase `plan`. Raises UsageError when `parent` or the job asks for a checkpoint to start
+        from, and there is none."""
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:
@@ -42,6 +43,11 @@ class Attempts:
                     f"{parent.id} left no checkpoint in {parent.out_dir}", hint=f"vastrun pull {parent.id}"
                 )
             spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
+        key = spec.train.builds_on if spec.train else None
+        if key and parent is None and spec.checkpoints.start_from is None:
+            raise UsageError(
+                f"train.{key} needs a checkpoint to start from", hint="vastrun launch JOB.yaml --from RUN"
+            )
         return self._begin(spec, provider=provider, run_id=run_id, out_dir=out_dir, parent=parent)
 
     def resume(self, run: Run, out_dir: str | None) -> Run:

@@ -40,6 +40,8 @@ def test_a_run_of_which_nothing_came_home_is_continued_from_what_it_pushed(termi
     [
         (("--from", "last", "--from-url", "s3://models/demo/otter"), "exclude each other"),
         (("--from-url", "s3://key:secret@models"), "without a key in it"),
+        (("--set", "train.freeze=codec"), "train.freeze needs a checkpoint to start from"),
+        (("--set", "train.stage=refine"), "train.stage needs a checkpoint to start from"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_rented(
