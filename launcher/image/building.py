@@ -38,9 +38,9 @@ class Recipe:
     """The commit."""
 
     @property
-    def requirements(self) -> list[Path]:
-        names = _REQUIREMENTS if self.pins.cuda else (*_REQUIREMENTS, _TORCH_FOR_CPU)
-        return [self.root / name for name in names]
+    def requirements(self) -> tuple[str, ...]:
+        """The files that pin its packages, in the checkout."""
+        return _REQUIREMENTS if self.pins.cuda else (*_REQUIREMENTS, _TORCH_FOR_CPU)
 
 
 def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: Screen) -> str:
@@ -81,10 +81,10 @@ def _wheels(client: DockerClient, recipe: Recipe, base: str, cache: Path, screen
     """The folder with what the image's Python needs, and nothing else."""
     interpreter = interpreter_of(client, base)
     version = "{}.{}".format(*interpreter.version)
-    names = [str(path.relative_to(recipe.root)) for path in recipe.requirements]
-    folder = cache / fingerprint(recipe.root, names, {"python": version, "glibc": interpreter.glibc})
+    python = {"python": version, "glibc": interpreter.glibc, "machine": interpreter.machine}
+    folder = cache / fingerprint(recipe.root, recipe.requirements, python)
     screen.step("wheels", f"for Python {version}, into {folder}")
-    fetch(recipe.requirements, interpreter, folder)
+    fetch([recipe.root / name for name in recipe.requirements], interpreter, folder)
     return folder
 
 

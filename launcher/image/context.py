@@ -36,10 +36,13 @@ def fingerprint(root: Path, paths: Iterable[str], arguments: Mapping[str, str]) 
 
 
 def write_context(archive_path: Path, root: Path, paths: Iterable[str], wheels: Path) -> None:
-    """One archive of the files, with the wheels beside them."""
-    # Wheels are compressed already.
-    with Archive(archive_path, compression=0) as archive:
-        for path in paths:
-            archive.add_file(path, root / path)
-        for wheel in sorted(wheels.glob("*.whl")):
-            archive.add_file(f"wheels/{wheel.name}", wheel)
+    """One archive of the files, with the wheels beside them. Raises ImageError when there is no room."""
+    try:
+        # Wheels are compressed already.
+        with Archive(archive_path, compression=0) as archive:
+            for path in paths:
+                archive.add_file(path, root / path)
+            for wheel in sorted(wheels.glob("*.whl")):
+                archive.add_file(f"wheels/{wheel.name}", wheel)
+    except OSError as error:
+        raise ImageError(f"cannot write {archive_path}: {error.strerror}", hint="export TMPDIR=…") from error

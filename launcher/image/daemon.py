@@ -34,6 +34,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
         "the image is for another architecture",
         "choose an image for linux/amd64",
     ),
+    (r"executable file not found", "the image has no such program", "choose another image"),
     (r"^non-zero code", "a command of the Dockerfile failed", ""),
     (
         r"unauthorized|\bdenied: |access denied|is denied|authentication required|no basic auth|Forbidden",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 1800
 _OLDEST_GLIBC = 17
+_COMPLETE = ".complete"
 _ASK = (
     "import json, platform, sys; v = sys.version_info;"
     " print(json.dumps([v[0], v[1], platform.libc_ver()[1], platform.machine()]))"
@@ -42,7 +43,7 @@ class Interpreter:
 
 def interpreter_of(client: DockerClient, image: str) -> Interpreter:
     """The Python of an image. Raises ImageError where there is none."""
-    with explained(f"{image} has no python3"):
+    with explained(f"cannot run python3 in {image}"):
         said = client.containers.run(
             image, ["-c", _ASK], entrypoint="python3", remove=True, network_mode="none"
         )
@@ -51,20 +52,26 @@ def interpreter_of(client: DockerClient, image: str) -> Interpreter:
 
 
 def fetch(requirements: Iterable[Path], interpreter: Interpreter, folder: Path) -> None:
-    """The folder holds the wheels, as pinned by their hashes; what is there already is not fetched again."""
+    """The folder holds the wheels, as pinned by their hashes. It is filled once. Raises ImageError."""
+    complete = folder / _COMPLETE
+    if complete.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     for file in requirements:
-        done = subprocess.run(
-            _command(file, interpreter, folder),
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
+        _fetch(file, _command(file, interpreter, folder))
+    complete.touch()
+
+
+def _fetch(file: Path, command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ImageError(f"pip takes more than {_TIMEOUT_S / 60:.0f} min for {file.name}") from error
+    if done.returncode:
+        raise ImageError(
+            f"pip cannot fetch what {file.name} pins: {done.stderr.strip()[-1000:]}",
+            hint="see that this works: python -m pip download pip",
         )
-        if done.returncode:
-            raise ImageError(
-                f"pip cannot fetch what {file.name} pins: {done.stderr.strip()[-600:]}",
-                hint="see that this works: python -m pip download pip",
-            )
 
 
 def _command(file: Path, interpreter: Interpreter, folder: Path) -> Sequence[str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.wheels import wheel
 from trainer.packages import PINS, entries, missing
 
 BOX = {"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "vast"}
@@ -38,26 +36,6 @@ def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
     )
-
-
-def wheel(folder: Path, name: str) -> str:
-    """A wheel of that name there; its hash."""
-    info = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}.py": "HERE = True\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{path},sha256={_sum(text)},{len(text)}\n" for path, text in files.items())
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for file, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
-            archive.writestr(file, text)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _sum(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 def pin(folder: Path, *lines: str) -> None:
