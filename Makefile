@@ -1,4 +1,4 @@
-# One word each: quickstart, test, check, wheel, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, check, wheel, image, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -10,7 +10,7 @@ SEEDS  ?= 1
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test pytest bats check wheel format bench proof chaos clean
+.PHONY: help quickstart test pytest bats check wheel image format bench proof chaos clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
 	tests/wheel.sh
+
+image: $(STAMPS)/dev ## Build the image for CPUs, push, lock and verify it; first tests/docker/daemon.sh start and base.sh
+	@tests/docker/image.sh
 
 format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .

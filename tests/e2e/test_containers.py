@@ -1,0 +1,57 @@
+"""The roads through containers, with the installed command and this checkout's image: Docker's and Vast's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BASE_IMAGE
+from tests.e2e.market import LOADING, machines
+from tests.e2e.terminal import Terminal
+from tests.e2e.test_vast_road import ON_VAST, QUICKSTART, losses, names, told
+from tests.emulators.vast import VastEmulator
+
+docker = pytest.importorskip("docker")
+REPOSITORY = "127.0.0.1:5000/vastrun"
+pytestmark = [pytest.mark.docker, pytest.mark.torch]
+
+
+@pytest.fixture
+def image(terminal: Terminal) -> str:
+    """Built of this checkout; quick once it was, as by tests/docker/image.sh."""
+    options = ("--variant", "cpu", "--base", BASE_IMAGE, "--repository", REPOSITORY)
+    built = terminal.type("image", "build", *options, within_s=500)
+    assert built.exit_code == 0, built.err
+    return built.out.strip()
+
+
+def containers_of(outputs: Path) -> list[str]:
+    """Those of the run with these outputs, in whatever state."""
+    label = f"io.vastrun.label=vastrun-{outputs.name}"
+    return [one.name for one in docker.from_env().containers.list(all=True, filters={"label": label})]
+
+
+@pytest.mark.timeout(600)
+def test_the_quickstart_in_containers_ends_as_it_does_on_this_computer(
+    terminal: Terminal, tmp_path: Path, image: str
+) -> None:
+    here = terminal.type("launch", *QUICKSTART)
+    assert here.exit_code == 0, here.err
+    with VastEmulator(machines(4), pace=LOADING, image=image) as vast:
+        in_docker, on_vast = tmp_path / "docker", tmp_path / "vast"
+        for folder, account, options in (
+            (in_docker, {}, ("--provider", "docker", "--set", f"image={image}")),
+            (on_vast, {"VAST_URL": vast.url, "VAST_API_KEY": vast.account_key}, ON_VAST),
+        ):
+            folder.mkdir()
+            there = Terminal(folder, **account)
+            done = there.type("launch", *QUICKSTART, *options)
+            assert done.exit_code == 0, done.err
+            assert there.status()["run"]["verdict"] == "SUCCEEDED"
+            assert losses(there.outputs()) == losses(terminal.outputs())
+            assert told(there.outputs()) == told(terminal.outputs())
+            assert names(there.outputs()) == names(terminal.outputs())
+            assert containers_of(there.outputs()) == []
+            there.clean()
+        assert len(vast.instances) == 0
