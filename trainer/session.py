@@ -21,7 +21,7 @@ from trainer.heartbeat import Stage
 from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
 from trainer.models.operator import Domain, Operator
-from trainer.models.weights import size_of
+from trainer.models.weights import frozen_in, size_of
 from trainer.objective import Objective
 from trainer.optim import make_optimizer
 from trainer.plan import Facts, Plan, make_plan
@@ -111,10 +111,11 @@ class Session:
             return
         sizes = {name: size_of(part) for name, part in self.operator.named_children()}
         parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        frozen = f"; {count:,} frozen" if (count := frozen_in(self.operator)) else ""
         begin = f"resumes after step {self.start}" if self.start else "begins"
         print(
             f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
-            f"{size_of(self.operator):,} parameters ({parts}), {self.config.steps} steps, "
+            f"{size_of(self.operator):,} parameters ({parts}{frozen}), {self.config.steps} steps, "
             f"{way_of(self.tasks, self.config)}",
             flush=True,
         )

@@ -34,8 +34,8 @@ class Attempts:
     def start(
         self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None = None
     ) -> Run:
-        """A new run in phase `plan`. Raises UsageError when `parent` or the job asks for a checkpoint to start
-        from, and there is none."""
+        """A new run in phase `plan`. Raises UsageError when `parent` or the job asks for a checkpoint, and
+        there is none."""
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:

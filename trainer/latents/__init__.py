@@ -16,6 +16,8 @@ from trainer.latents.task import CachedTask
 from trainer.loading import make_loader
 from trainer.session import Session
 
+_MB = 1e6
+
 
 def with_latents(session: Session, heart: Heartbeat) -> Session:
     """The same training, which reads its first frames' tokens where the job wants that.
@@ -26,9 +28,13 @@ def with_latents(session: Session, heart: Heartbeat) -> Session:
         return session
     folder, ranks = session.ranks.rank.box / layout.LATENTS, session.ranks
     makings = [Making.of(session, number, folder) for number in range(len(session.tasks))]
-    check_room(ranks, folder, sum(making.files.missing_bytes() for making in makings))
+    missing = sum(making.files.missing_bytes() for making in makings)
+    check_room(ranks, folder, missing)
     for making in makings:
         making.run(ranks, lambda: heart.beat(session.start, "data"))
+    if ranks.rank.is_first:
+        total = sum(making.files.bytes for making in makings)
+        print(f"tokens: {total / _MB:,.1f} MB in {folder}, {missing / _MB:,.1f} MB of it new", flush=True)
     tasks = tuple(CachedTask(task, making.files) for task, making in zip(session.tasks, makings, strict=True))
     session.loader.close()
     loader = make_loader(tasks, session.rota, session.config, ranks.device)

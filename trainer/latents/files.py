@@ -62,6 +62,11 @@ class LatentFiles:
         ours = self._is_ours()
         return [number for number in range(count) if not (ours and self._is_whole(number))]
 
+    @property
+    def bytes(self) -> int:
+        """Of all tokens."""
+        return 4 * self._shape.trajectories * prod(self._shape.of_trajectory)
+
     def missing_bytes(self) -> int:
         return sum(4 * prod(self._shape_of(number)) for number in self.missing())
 

@@ -30,5 +30,10 @@ def size_of(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+def frozen_in(module: nn.Module) -> int:
+    """How many of them are not learned after all."""
+    return sum(parameter.numel() for parameter in module.parameters() if not parameter.requires_grad)
+
+
 def _own(module: nn.Module) -> chain:
     return chain(module.parameters(recurse=False), module.buffers(recurse=False))
