@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -76,6 +77,8 @@ def _space_time(evaluation: Evaluation) -> Figure:
         options = {"aspect": "auto", "origin": "lower", "extent": extent}
         _images(figure, axes_row, (true, rolled), (rolled - true,), titles, **options)
         axes_row[0].set_ylabel("frame", fontsize=9)
+        for axes in axes_row:
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.supxlabel("point", fontsize=9)
     return figure
 
@@ -112,6 +115,7 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
     for name, own in evaluation.scores[WHOLE].items():
         color, style, told = _LINES[name]
         _curve(axes, own.nrmse_by_frame, 1, color=color, linestyle=style, label=told)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="frame", ylabel="nRMSE", title=f"{evaluation.task}: error by frame")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure

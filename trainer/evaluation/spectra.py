@@ -17,25 +17,35 @@ class Rings:
     def __init__(self, grid: tuple[int, ...], device: torch.device) -> None:
         self._axes = tuple(range(2, 2 + len(grid)))
         self._points = math.prod(grid)
-        self._ring = _lengths(grid).floor().long().flatten().to(device)
+        wavenumbers = _wavenumbers(grid)
+        lengths = wavenumbers.square().sum(dim=0).sqrt()
+        self._ring = lengths.floor().long().flatten().to(device)
+        self._share = _shares(wavenumbers, grid).flatten().to(device)
         self.count = int(self._ring.max()) + 1
         numbers = torch.arange(self.count, device=device)
         self._bands = [(numbers >= first) & (numbers < end) for first, end in BANDS.values()]
 
     def power(self, fields: Tensor) -> Tensor:
-        """Fields (B, K, *X) to (B, K, R): of each ring, the sum of its squared amplitudes."""
+        """Fields (B, K, *X) to (B, K, R): of each ring, the sum of its squared amplitudes, each wave once."""
         waves = torch.fft.rfftn(fields, dim=self._axes).abs().flatten(2) / self._points
         rings = waves.new_zeros(*waves.shape[:2], self.count)
-        return rings.index_add_(2, self._ring, waves.square())
+        return rings.index_add_(2, self._ring, waves.square() * self._share)
 
     def bands(self, power: Tensor) -> list[Tensor]:
         """Power (B, K, R) to the mean of each band's rings (B, K)."""
         return [power[:, :, band].mean(dim=2) for band in self._bands]
 
 
-def _lengths(grid: tuple[int, ...]) -> Tensor:
-    """Of the wavenumbers of a real field, as `rfftn` orders them: of the last axis, none below 0."""
-    axes = [torch.fft.fftfreq(points, 1 / points) for points in grid[:-1]]
-    axes.append(torch.fft.rfftfreq(grid[-1], 1 / grid[-1]))
-    squares = [axis.double().square() for axis in torch.meshgrid(*axes, indexing="ij")]
-    return torch.stack(squares).sum(0).sqrt()
+def _wavenumbers(grid: tuple[int, ...]) -> Tensor:
+    """(N, *F) by axis, as `rfftn` orders those of a real field: of the last axis, none below 0."""
+    axes = [torch.fft.fftfreq(points, 1 / points, dtype=torch.float64) for points in grid[:-1]]
+    axes.append(torch.fft.rfftfreq(grid[-1], 1 / grid[-1], dtype=torch.float64))
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))
+
+
+def _shares(wavenumbers: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """(*F): half, where the same wave, told the other way round, is there too."""
+    points = torch.tensor(grid).reshape(-1, *(1,) * len(grid))
+    its_own_opposite = (2 * wavenumbers) % points == 0
+    twice = its_own_opposite[-1] & ~its_own_opposite.all(dim=0)
+    return torch.where(twice, 0.5, 1.0)

@@ -1,0 +1,53 @@
+"""What is measured of a square: its rim, its mean, its waves by their length, whatever their direction."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from trainer.evaluation.errors import MEASURES, Gauge
+
+POINTS = 32
+
+
+def measured(field: torch.Tensor) -> dict[str, float]:
+    gauge = Gauge(tuple(field.shape), torch.device("cpu"))
+    return {
+        name: value.item() for name, value in zip(MEASURES, gauge.measure(field[None, None]), strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("across", "down", "band", "rings"),
+    [
+        (2, 2, "low", 4),
+        (3, 3, "mid", 8),
+        (3, -4, "mid", 8),
+        (0, 5, "mid", 8),
+        (5, 0, "mid", 8),
+        (9, 9, "high", None),
+    ],
+)
+def test_a_wave_counts_in_the_band_of_its_length(
+    across: int, down: int, band: str, rings: int | None
+) -> None:
+    x, y = torch.meshgrid(torch.arange(POINTS), torch.arange(POINTS), indexing="ij")
+    found = measured(torch.cos(2 * math.pi * (across * x + down * y) / POINTS))
+    others = {"low", "mid", "high"} - {band}
+    assert all(found[other] == pytest.approx(0, abs=1e-12) for other in others)
+    if rings:  # half of the amplitude: the other half is at the opposite wavenumber
+        assert found[band] == pytest.approx(0.5**2 / rings)
+    assert found["square"] == pytest.approx(0.5)
+
+
+def test_the_edge_of_a_square_is_its_rim() -> None:
+    inside = torch.zeros(6, 6)
+    inside[1:-1, 1:-1] = -3.0
+    assert measured(inside)["edge"] == 0
+    found = measured(inside + 1)
+    assert found["edge"] == 1
+    assert found["highest"] == 2
+    assert found["mean"] == pytest.approx((20 * 1 - 16 * 2) / 36)
+    assert math.isnan(found["high"])  # six points have no waves so short
