@@ -174,6 +174,9 @@ class SamplerConfig:
     """Noise levels from pure noise down to none; None: as many as the stage usually takes."""
     draws: Count = 1
     """The answer is the mean of so many."""
+    temperature: Annotated[float, Ge(0)] | None = None
+    """Share of the noise that a draw begins with; with 0 it is the middle of all draws. None: what the stage
+    usually takes, 0 of `refine` and `distill`, 1 of `steady`."""
 
 
 @dataclass(frozen=True, kw_only=True)

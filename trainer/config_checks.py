@@ -252,6 +252,11 @@ def _stage_checks(config: TrainConfig) -> list[_Check]:
             "steady is for problems without time, such as darcy",
         ),
         (
+            config.sampler.draws > 1 and not config.sampler.temperature and config.stage != "steady",
+            "sampler.draws",
+            "all draws are one and the same without a sampler.temperature above 0",
+        ),
+        (
             config.stage == "distill" and (config.sampler.steps or 1) > 2,
             "sampler.steps",
             f"expected 1 or 2 with the stage distill, got {config.sampler.steps}",

@@ -38,7 +38,7 @@ class Denoiser(Latent):
         (B, K, *X); the fields in units of their own deviation."""
         sigma = level.reshape(-1, *(1,) * (noisy.ndim - 1))
         above, spread = sigma - self.lowest, (sigma.square() + 1).sqrt()
-        seen = torch.cat([noisy / spread, given], dim=1)
+        seen = torch.cat([given, noisy / spread], dim=1)
         told = torch.cat([conditions, level.log()[:, None] / 4], dim=1)
         return noisy / (above.square() + 1) + above / spread * self.change(seen, told, task)
 

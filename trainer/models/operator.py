@@ -58,16 +58,16 @@ class Scale(nn.Module):
         """A field that is given (B, K, *X), in the model's units."""
         return (given - self.mean[0]) / self.std[0]
 
-    def answer(self, asked: Tensor) -> Tensor:
-        """A field that was asked for (B, K, *X), in the model's units."""
-        return (asked - self.mean[1]) / self.std[1]
-
     def out(self, change: Tensor, given: Tensor) -> Tensor:
         """What is asked for (B, K, *X), or (B, K, Q) at points, from what the model says of it: the change of
         what is given, or where there is no time, how it differs from the mean."""
         shape = (-1, *(1,) * (change.ndim - 2))
         mean, std = self.mean[1].reshape(shape), self.std[1].reshape(shape)
         return (mean if self.steady else given) + std * change
+
+    def change(self, asked: Tensor, given: Tensor) -> Tensor:
+        """What the model said of a field that was asked for (B, K, *X)."""
+        return (asked - (self.mean[1] if self.steady else given)) / self.std[1]
 
 
 class Operator(nn.Module, ABC):

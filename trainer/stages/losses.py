@@ -17,7 +17,7 @@ from trainer.dist import Ranks
 from trainer.models.operator import Network
 from trainer.objective import Objective
 from trainer.stages.diffusion import heun_step, ladder, level_of, weight_of
-from trainer.stages.following import pull
+from trainer.stages.following import adopt, pull
 from trainer.stages.sampled import Distilled, Refined, Sampled
 
 _LEVELS = 18
@@ -74,6 +74,10 @@ class DenoisingLoss(Objective):
     def learner(self) -> Network:
         return self.operator.denoiser
 
+    def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:  # noqa: ARG002
+        """The denoiser begins with what the operator answers, which is its own answer where noise is high."""
+        adopt(self.operator.denoiser, self.operator.operator, answers=True)
+
     def forward(self, windows: Windows) -> Tensor:
         """(1,)"""
         of = examples(self.operator, windows)
@@ -90,7 +94,9 @@ class RefiningLoss(DenoisingLoss):
         super().__init__(operator)
 
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
-        """The deviation of what the operator leaves becomes the unit of what is drawn."""
+        """The deviation of what the operator leaves becomes the unit of what is drawn. The denoiser begins
+        with what the operator sees, and answers nothing yet."""
+        adopt(self.operator.denoiser, self.operator.operator, answers=False)
         for task, windows in enumerate(batches):
             own, theirs = (each.scale(task) for each in (self.operator.denoiser, self.operator.operator))
             own.mean.copy_(torch.stack([theirs.mean[0], torch.zeros_like(theirs.mean[1])]))

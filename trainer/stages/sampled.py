@@ -16,10 +16,12 @@ from trainer import models
 from trainer.config import TrainConfig
 from trainer.models.denoiser import Denoiser
 from trainer.models.operator import Domain, Operator, Scale
-from trainer.stages.diffusion import LOWEST, Denoise, consistent, heun, heun_calls
+from trainer.stages.diffusion import LOWEST, Denoise, consistent, euler
 
 _SMALLEST = 1e-3
 """Size of a field, in deviations of the data, below which its errors are no smaller in proportion."""
+_DRIFT = 0.1
+"""What a field counts beside its change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +43,14 @@ class Sampled(Operator):
     given: int
     """Fields that the denoiser is told."""
     usual_steps: int
+    usual_temperature: float
 
     def __init__(self, config: TrainConfig, domains: Sequence[Domain], *, fresh: int = 1) -> None:
         super().__init__()
         self.domains = tuple(domains)
         self.steps = config.sampler.steps or self.usual_steps
+        temperature = config.sampler.temperature
+        self.temperature = self.usual_temperature if temperature is None else temperature
         self.operator = models.make(config.model, domains).requires_grad_(False)
         self.denoiser = Denoiser(config.model, domains, given=self.given)
         self.noise = nn.ModuleList(Noise(domain, config.sampler.draws, fresh) for domain in domains)
@@ -61,7 +66,7 @@ class Sampled(Operator):
     @property
     def calls(self) -> int:
         """Of networks, for one answer."""
-        return heun_calls(self.steps) * len(self.noise[0].fixed)
+        return self.steps * len(self.noise[0].fixed)
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
         return self.draws(u, conditions, task).mean(dim=0)
@@ -69,7 +74,7 @@ class Sampled(Operator):
     def draws(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
         """u (B, K, *X) and conditions (B, C) of a task, by number, to several answers (S, B, K, *X)."""
         frame = self.frame(u, conditions, task)
-        noise: Tensor = self.noise[task].fixed
+        noise: Tensor = self.temperature * self.noise[task].fixed
         count = len(noise)
         given, told = (_times(count, each) for each in (frame.given, conditions))
         begin = noise.transpose(0, 1)[:, :, None].expand(-1, -1, len(u), *noise.shape[2:]).flatten(1, 2)
@@ -78,7 +83,7 @@ class Sampled(Operator):
 
     def _drawn(self, denoise: Denoise, noise: Tensor) -> Tensor:
         """From noise (N, S * B, K, *X) to (S * B, K, *X)."""
-        return heun(denoise, noise[0], self.steps)
+        return euler(denoise, noise[0], self.steps)
 
     def _denoise(self, x: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
         denoised: Tensor = self.denoiser(x, level, given, conditions, task)
@@ -88,26 +93,26 @@ class Sampled(Operator):
 class Refined(Sampled):
     """Adds to what the operator predicts a draw of what it leaves: target minus prediction.
 
-    That is measured in units of its own deviation times the size of the prediction, as are the errors that
-    the operator was trained to make small.
+    That is measured in units of its own deviation times the size of the predicted change and a tenth of the
+    field's: an operator errs most where most happens, and a rollout has erred before.
     """
 
     given = 2
     usual_steps = 3
+    usual_temperature = 0.0
 
     @property
     def calls(self) -> int:
         return 1 + super().calls
 
     def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:
-        scale, own = self.operator.scale(task), self.denoiser.scale(task)
+        own = self.denoiser.scale(task)
         prediction = self.operator(u, conditions, task)
-        size = (prediction / scale.std[1]).flatten(1).square().mean(dim=1).sqrt().clamp_min(_SMALLEST)
-        return Frame(
-            centre=prediction,
-            unit=own.std[1] * size.reshape(-1, *(1,) * (u.ndim - 1)),
-            given=torch.cat([own.into(u), scale.answer(prediction)], dim=1),
-        )
+        scale = self.operator.scale(task)
+        change = scale.change(prediction, u)
+        size = (_size(change) + _DRIFT * _size(prediction / scale.std[1])).clamp_min(_SMALLEST)
+        given = torch.cat([own.into(u), change / size], dim=1)
+        return Frame(centre=prediction, unit=own.std[1] * size, given=given)
 
 
 class Distilled(Refined):
@@ -124,10 +129,6 @@ class Distilled(Refined):
         )
         self.average.requires_grad_(False)
 
-    @property
-    def calls(self) -> int:
-        return 1 + self.steps * len(self.noise[0].fixed)
-
     def _drawn(self, denoise: Denoise, noise: Tensor) -> Tensor:
         return consistent(denoise, noise)
 
@@ -142,6 +143,7 @@ class SteadyPrior(Sampled):
 
     given = 1
     usual_steps = 8
+    usual_temperature = 1.0
 
     def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:  # noqa: ARG002 - the denoiser is told
         scale = self.denoiser.scale(task)
@@ -162,6 +164,11 @@ class Noise(nn.Module):
     def reset_parameters(self) -> None:
         """(S, N, K, *X), standard normal."""
         nn.init.normal_(self.fixed)
+
+
+def _size(fields: Tensor) -> Tensor:
+    """Root mean square of each of (B, K, *X): (B, 1, *1)."""
+    return fields.square().mean(dim=tuple(range(1, fields.ndim)), keepdim=True).sqrt()
 
 
 def _times(count: int, tensor: Tensor) -> Tensor:

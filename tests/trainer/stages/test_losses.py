@@ -62,7 +62,7 @@ def test_the_refiner_learns_what_the_operator_leaves_along_its_own_rollout(alone
 
 
 def test_a_refined_prediction_is_the_mean_of_its_draws_and_each_begins_from_noise_of_its_own() -> None:
-    model: Any = made("refine", sampler=SamplerConfig(draws=3)).operator
+    model: Any = made("refine", sampler=SamplerConfig(draws=3, temperature=1.0)).operator
     batch = windows()
     u = batch.fields[:, 0]
     draws = model.draws(u, batch.conditions)
@@ -146,6 +146,8 @@ def test_the_average_follows_the_learner_and_nothing_else_moves(alone: Ranks) ->
         ({"stage": "steady", "data": (DataConfig(task="darcy"),)}, None),
         ({"stage": "distill", "sampler": SamplerConfig(steps=2)}, None),
         ({"stage": "distill", "sampler": SamplerConfig(steps=3)}, "sampler.steps"),
+        ({"stage": "refine", "sampler": SamplerConfig(draws=3)}, "sampler.draws"),
+        ({"stage": "refine", "sampler": SamplerConfig(draws=3, temperature=0.5)}, None),
     ],
 )
 def test_what_a_stage_cannot_do_is_a_fault_of_its_key(changes: dict[str, Any], key: str | None) -> None:
