@@ -9,6 +9,7 @@ from functools import partial
 from benchmarks import (
     chaos,
     checkpoints,
+    container,
     loader,
     log_lag,
     long_log,
@@ -39,6 +40,7 @@ def main() -> None:
         "log-lag": log_lag.run,
         "long-log": long_log.run,
         "release": release.run,
+        "container": container.run,
         "chaos": partial(
             chaos.run,
             runs=options.runs,
