@@ -20,6 +20,7 @@ from trainer.stages.diffusion import LOWEST, Denoise, consistent, euler
 
 _SMALLEST = 1e-3
 """Size of a field, in deviations of the data, below which its errors are no smaller in proportion."""
+_SEED = 0
 _DRIFT = 0.1
 """What a field counts beside its change."""
 
@@ -151,7 +152,7 @@ class SteadyPrior(Sampled):
 
 
 class Noise(nn.Module):
-    """What the draws of a task begin from: drawn once, with the weights."""
+    """What the draws of a task begin from. Not in a checkpoint: everybody draws the same."""
 
     fixed: Tensor
 
@@ -163,8 +164,7 @@ class Noise(nn.Module):
 
     def reset_parameters(self) -> None:
         """(S, N, K, *X), standard normal."""
-        nn.init.normal_(self.fixed)
-
+XX
 
 def _size(fields: Tensor) -> Tensor:
     """Root mean square of each of (B, K, *X): (B, 1, *1)."""

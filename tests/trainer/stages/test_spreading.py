@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.trainer.conftest import together
+from tests.trainer import engine
+from tests.trainer.conftest import Box, RunningRanks, together
 from tests.trainer.stages.road import Learned, Leg, prepare, walk
+from trainer import layout
+from trainer.dist import Ranks
+from trainer.errors import ConfigError
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -38,11 +43,22 @@ TWO = [
 ] + [Leg(name="fsdp2 refine again", former="fsdp2 refine", settings={**REFINE, "steps": 22}, until=22)]
 
 
-def test_a_stage_is_the_same_however_it_is_spread(tmp_path: Path) -> None:
-    """One test, so that its two launches are made once."""
-    prepare(tmp_path, ONE + TWO)
-    one: dict[str, Learned] = together(walk, 1, tmp_path, ONE, within_s=200)[0]
-    two, other = together(walk, 2, tmp_path, TWO, within_s=200)
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("road")
+    prepare(folder, ONE + TWO)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one(root: Path) -> dict[str, Learned]:
+    """By one rank; the other tests go on from its checkpoints."""
+    learned: dict[str, Learned] = together(walk, 1, root, ONE, within_s=200)[0]
+    return learned
+
+
+def test_a_stage_is_the_same_however_it_is_spread(root: Path, one: dict[str, Learned]) -> None:
+    two, other = together(walk, 2, root, TWO, within_s=200)
     assert all(two[leg.name].losses == other[leg.name].losses for leg in TWO)
     for name in ("refine", "distill", "steady"):
         for strategy in ("ddp", "fsdp2"):
@@ -72,3 +88,51 @@ def what_does_not_learn_is_the_average_of_the_stage_before(one: dict[str, Learne
         if name.startswith("denoiser."):
             teacher = one["distill"].weights[f"teacher.{name.removeprefix('denoiser.')}"]
             assert torch.equal(value, teacher), name
+
+
+def test_the_final_record_sets_a_stage_beside_the_operator_alone(
+    root: Path, one: dict[str, Learned], start_ranks: Callable[[Box, int], RunningRanks]
+) -> None:
+    leg = Leg(name="whole", former="operator of darcy", settings={**STEADY, "sampler": {"draws": 2}})
+    prepare(root, [leg])
+    box = Box(root / leg.name, **leg.settings)
+    assert start_ranks(box, 2).wait() == [0, 0]
+    scores = box.json(layout.FINAL)["scores"]
+    assert (scores["stage_calls"], scores["operator_calls"]) == (16, 1)
+    assert scores["stage_helps"] == (scores["rollout_nrmse"] < scores["operator_nrmse"])
+    assert min(scores["stage_ms"], scores["operator_ms"], scores["stage_spread"]) > 0
+    verdict = "helps" if scores["stage_helps"] else "does NOT help"
+    assert f"darcy: steady {verdict}: rollout nRMSE" in box.log(0)
+    assert "steady" not in box.log(1)
+
+
+def refusals(ranks: Ranks, root: Path, legs: list[Leg]) -> list[tuple[str, bool]]:
+    """For each what this rank says, and whether it leaves it to another to say it."""
+    said = []
+    for leg in legs:
+        with pytest.raises(ConfigError) as caught:
+            engine.begin(ranks, root / leg.name, leg.settings)
+        said.append((str(caught.value), caught.value.told_elsewhere))
+    return said
+
+
+def test_a_stage_without_a_checkpoint_that_fits_is_refused_in_a_line_by_one_rank(
+    root: Path, one: dict[str, Learned]
+) -> None:
+    other_model = {**REFINE, "model": {"dim": 32, "depth": 1, "heads": 2}}
+    legs = [
+        Leg(name="no former", settings=REFINE),
+        Leg(name="too early", former="operator", settings=DISTILL),
+        Leg(name="back again", former="refine", settings=BOTH),
+        Leg(name="other model", former="operator", settings=other_model),
+        Leg(name="other tasks", former="operator", settings={"data": BURGERS, "stage": "refine"}),
+    ]
+    prepare(root, legs)
+    first, second = together(refusals, 2, root, legs)
+    assert [elsewhere for _, elsewhere in first + second] == [False] * 5 + [True] * 5
+    no_former, too_early, back_again, model, tasks = (text for text, _ in first)
+    assert "refine starts from a checkpoint of operator, and there is none" in no_former
+    assert "distill starts from one of refine, but step-000020 is a checkpoint of operator" in too_early
+    assert "operator starts from nothing, but step-000020 is a checkpoint of refine" in back_again
+    assert model.startswith("step-000020 is of another model: ModelConfig(")
+    assert tasks.startswith("step-000020 is of another model or optimiser: there is no model.")
