@@ -12,6 +12,8 @@ from launcher.image.locking import LABEL, check_digest
 if TYPE_CHECKING:
     from docker import DockerClient
 
+_NO_NAME = "<none>:<none>"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalImage:
@@ -25,7 +27,8 @@ class LocalImage:
     variant: str
     version: str
     revision: str
-    created: str
+    created_at: float
+    """Epoch seconds."""
     size_mb: int
     """Unpacked."""
 
@@ -33,9 +36,10 @@ class LocalImage:
 def images_here(client: DockerClient) -> list[LocalImage]:
     """The newest first. Raises ImageError."""
     with explained("cannot list the images"):
-        found = client.images.list(filters={"label": f"{LABEL}variant"})
-    images = [_local(image.attrs, reference) for image in found for reference in image.tags or [""]]
-    return sorted(images, key=lambda image: (image.created, image.reference), reverse=True)
+        # One answer: an image that is removed meanwhile is in it or is not.
+        rows = client.api.images(filters={"label": f"{LABEL}variant"})
+    images = [_local(row, reference) for row in rows for reference in _names(row)]
+    return sorted(images, key=lambda image: (image.created_at, image.reference), reverse=True)
 
 
 def built_here(client: DockerClient, variant: str, lock: Lock) -> LocalImage | None:
@@ -53,19 +57,23 @@ def built_here(client: DockerClient, variant: str, lock: Lock) -> LocalImage | N
 def check_local(image: LocalImage, locked: LockedImage) -> None:
     """Raises ImageError, which shows both digests, when the image here is not the locked one."""
     if locked.digest not in image.digests:
-        check_digest(locked, next(iter(image.digests), image.id))
+        check_digest(locked, image.id, hint=f"docker pull {locked.name}")
 
 
-def _local(attributes: dict[str, Any], reference: str) -> LocalImage:
-    labels = (attributes.get("Config") or {}).get("Labels") or {}
-    digests = {digest.rpartition("@")[2] for digest in attributes.get("RepoDigests") or []}
+def _names(row: dict[str, Any]) -> list[str]:
+    return [name for name in row.get("RepoTags") or [] if name != _NO_NAME] or [""]
+
+
+def _local(row: dict[str, Any], reference: str) -> LocalImage:
+    labels = row.get("Labels") or {}
+    digests = {digest.rpartition("@")[2] for digest in row.get("RepoDigests") or []}
     return LocalImage(
         reference=reference,
-        id=attributes["Id"],
-        digests=tuple(sorted({*digests, attributes["Id"]})),
+        id=row["Id"],
+        digests=tuple(sorted({*digests, row["Id"]})),
         variant=labels[f"{LABEL}variant"],
         version=labels.get(f"{LABEL}version", ""),
         revision=labels.get("org.opencontainers.image.revision", ""),
-        created=attributes.get("Created", ""),
-        size_mb=round(attributes.get("Size", 0) / 1e6),
+        created_at=float(row.get("Created", 0)),
+        size_mb=round(row.get("Size", 0) / 1e6),
     )

@@ -50,12 +50,12 @@ def reference_of(text: str) -> Reference:
         raise UsageError(str(error)) from error
 
 
-def check_digest(image: LockedImage, digest: str) -> None:
+def check_digest(image: LockedImage, digest: str, *, hint: str = "") -> None:
     """Raises ImageError, which shows both, when a tag names another image than the locked one."""
     if digest != image.digest:
         raise ImageError(
             f"{image.name} is not the image that was locked\nlocked: {image.digest}\nfound:  {digest}",
-            hint=f"if that is meant: vastrun image lock {image.name}",
+            hint=hint or f"if that is meant: vastrun image lock {image.name}",
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from launcher.image.here import LocalImage
 from launcher.image.lock import Lock, LockedImage
 from launcher.image.verifying import Check
+from launcher.render.amounts import moment
 from launcher.render.documents import Document
 from launcher.render.table import short, table
 
@@ -28,7 +29,7 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
             image.reference or "<none>",
             short(image.id, _DIGEST),
             str(image.size_mb),
-            image.created[:19],
+            moment(image.created_at),
         )
         for image in here
     ]
