@@ -164,7 +164,9 @@ class Noise(nn.Module):
 
     def reset_parameters(self) -> None:
         """(S, N, K, *X), standard normal."""
-XX
+        stream = torch.Generator().manual_seed(_SEED)
+        self.fixed.copy_(torch.randn(self.fixed.shape, generator=stream, device="cpu"))
+
 
 def _size(fields: Tensor) -> Tensor:
     """Root mean square of each of (B, K, *X): (B, 1, *1)."""
