@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import docker
-from docker.errors import NotFound
+from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
 from tests.emulators.box import Graphics
@@ -22,11 +22,16 @@ _CALL_S = 60
 
 
 class DockerHost:
-    """Raises docker's own errors where there is no daemon, or not that image."""
+    """Raises RuntimeError where there is no daemon, or not that image."""
 
     def __init__(self, image: str) -> None:
-        self._docker = docker.from_env(max_pool_size=_CALLS, timeout=_CALL_S)
-        self._image = self._docker.images.get(image).id
+        try:
+            self._docker = docker.from_env(max_pool_size=_CALLS, timeout=_CALL_S)
+            self._image = self._docker.images.get(image).id
+        except DockerException as error:
+            raise RuntimeError(
+                f"the emulator needs a Docker daemon with the image {image}: {error}"
+            ) from error
         self.id = f"{os.getpid()}.{secrets.token_hex(3)}"
         self._remove_orphans()
 

@@ -192,16 +192,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, (where, what) in FAULTS.items():
             print(f"{name:26}{where:10}{what}")
         return 0
-    emulator = VastEmulator(
-        synthetic_machines(options.machines, seed=options.seed),
-        port=options.port,
-        seed=options.seed,
-        clock=Clock(options.speed),
-        credit_usd=options.credit,
-        pace=REALISTIC if options.realistic else None,
-        rate_limits=not options.no_rate_limits,
-        image=options.docker,
-    )
+    try:
+        emulator = VastEmulator(
+            synthetic_machines(options.machines, seed=options.seed),
+            port=options.port,
+            seed=options.seed,
+            clock=Clock(options.speed),
+            credit_usd=options.credit,
+            pace=REALISTIC if options.realistic else None,
+            rate_limits=not options.no_rate_limits,
+            image=options.docker,
+        )
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")
     for name in options.fault:
         emulator.faults.add(name)
     stop = threading.Event()
