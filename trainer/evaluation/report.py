@@ -43,7 +43,9 @@ def _draw(folder: Path, evaluations: Sequence[Evaluation], beat: Callable[[], No
     try:
         from trainer.evaluation.plots import draw
     except ModuleNotFoundError as error:
-        print(f"no pictures of the scores: the package {error.name} is not installed", flush=True)
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        print("no pictures of the scores: the package matplotlib is not installed", flush=True)
         return {}
     return {each.task: draw(folder, each, beat) for each in evaluations}
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.trainer.conftest import PRELOADED, ended
+from trainer.evaluation import report
 from trainer.evaluation.evaluation import WHOLE, Evaluation, Example
-from trainer.evaluation.plots import draw
 from trainer.evaluation.scores import Scores
 
 FRAMES = 4
@@ -45,8 +49,28 @@ def evaluation(grid: tuple[int, ...], *, steady: bool = False, rolled: float = 1
     ids=["square", "steady", "line, ran away"],
 )
 def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, kinds: list[str]) -> None:
+    from trainer.evaluation.plots import draw  # not in the process that is to find no matplotlib
+
     beats: list[None] = []
     paths = draw(tmp_path / "seen", seen, lambda: beats.append(None))
     assert [path.name for path in paths] == [f"mine-waves-{kind}.png" for kind in kinds]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     assert len(beats) == len(paths)  # drawing takes a while, and nobody is to take that for a hang
+
+
+def test_where_matplotlib_is_missing_the_report_is_written_and_a_line_says_so(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    process = context.Process(target=_write_without_matplotlib, args=(tmp_path,))
+    process.start()
+    assert ended(process) == 0
+    assert (
+        tmp_path / "log"
+    ).read_text() == "no pictures of the scores: the package matplotlib is not installed\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"log", report.SCORES, report.REPORT}
+
+
+def _write_without_matplotlib(folder: Path) -> None:
+    sys.modules["matplotlib"] = None  # type: ignore[assignment]
+    with (folder / "log").open("w") as file, redirect_stdout(file):
+        report.write(folder, [evaluation((16,))], "run, step 3", plots=True, beat=lambda: None)
