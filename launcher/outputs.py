@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from launcher.model import Run
+from launcher.model import Run, StepEnd, step_ends
 from trainer import layout
 from trainer.outcome import Outcome
 
@@ -38,6 +38,13 @@ class Outputs:
             return Outcome.from_json(self.path(layout.OUTCOME).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
+
+    def steps(self) -> tuple[StepEnd, ...]:
+        """How the steps on the box ended; none when that has not come home."""
+        try:
+            return step_ends(self.path(layout.STEPS).read_text(encoding="utf-8"))
+        except OSError:
+            return ()
 
 
 class GrowingFile:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.job import JobSpec
-from launcher.model import Cause, Judgement, Proof
+from launcher.model import Cause, Judgement, Proof, StepEnd, step_ends
 from trainer.outcome import Attempt, Outcome, RankEnd
 
 STOP_CAUSES: Mapping[str, Cause] = {
@@ -83,7 +82,7 @@ def _without_outcome(evidence: Evidence) -> Judgement:
     missing = (Proof(name="outcome", holds=None, text="the box wrote no outcome.json"),)
     failed = _failed_step(evidence.steps_jsonl)
     if failed is not None:
-        return replace(_of_step(*failed), proofs=missing)
+        return replace(_of_step(failed.step, failed.exit_code), proofs=missing)
     if evidence.exit_code == _DIED:
         return Judgement(
             cause=Cause.HOST, detail="the run on the box was killed from outside", proofs=missing
@@ -99,15 +98,8 @@ def _of_step(name: str, code: int) -> Judgement:
     return Judgement(cause=cause or Cause.INTERNAL, detail=f"{name} ended with exit code {code}")
 
 
-def _failed_step(steps_jsonl: str | None) -> tuple[str, int] | None:
-    for line in (steps_jsonl or "").splitlines():
-        try:
-            step = json.loads(line)
-            if step["exit_code"] != 0:
-                return str(step["step"]), int(step["exit_code"])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return None
+def _failed_step(steps_jsonl: str | None) -> StepEnd | None:
+    return next((end for end in step_ends(steps_jsonl) if end.exit_code != 0), None)
 
 
 def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:

@@ -13,7 +13,20 @@ from launcher.flow.sight import look
 from launcher.hosts import avoided
 from launcher.job import JobSpec
 from launcher.milestones import is_memo
-from launcher.model import Cost, Driver, Event, Instance, Lease, Offer, Phase, Proof, Run, Sighting, Verdict
+from launcher.model import (
+    Cost,
+    Driver,
+    Event,
+    Instance,
+    Lease,
+    Offer,
+    Phase,
+    Proof,
+    Run,
+    Sighting,
+    StepEnd,
+    Verdict,
+)
 from launcher.outputs import Outputs
 from launcher.policy import cost_of, lease_ends_at, lease_of, ours, worst_case_usd
 from launcher.ports import Biller, Ledger, Provider, Surveyor
@@ -64,6 +77,8 @@ class Explanation:
     stacks: tuple[str, ...] = ()
     """Files on this computer with the stacks of a hang."""
     last_event: Event | None = None
+    steps: tuple[StepEnd, ...] = ()
+    """Of its box, as far as they came home."""
 
     @property
     def says_success(self) -> tuple[Proof, ...]:
@@ -157,6 +172,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         checkpoint=outputs.checkpoints is not None,
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
+        steps=outputs.steps(),
     )
 
 

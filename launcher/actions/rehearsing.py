@@ -8,13 +8,12 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from launcher.errors import StorageError, UsageError
 from launcher.job import JobSpec
-from launcher.model import Judgement, Parcel
+from launcher.model import Judgement, Parcel, StepEnd, step_ends
 from launcher.outputs import GrowingFile
 from launcher.shipped import onstart_dir
 from launcher.verdict import Evidence, judge
@@ -26,15 +25,6 @@ _STEPS = "steps.d"
 _LOOK_S = 0.1
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal brings anew; the data stay."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Performed:
-    """A step that was done."""
-
-    step: str
-    exit_code: int
-    seconds: float
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -102,10 +92,8 @@ class Rehearsal:
         ends = self._ends()
         evidence = Evidence(
             outcome_json=self._text(layout.OUTCOME),
-            steps_jsonl="\n".join(map(json.dumps, ends.values())),
-            exit_code=next(
-                (end["exit_code"] for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None
-            ),
+            steps_jsonl="\n".join(json.dumps(asdict(end)) for end in ends.values()),
+            exit_code=next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None),
         )
         return judge(evidence, spec)
 
@@ -117,10 +105,9 @@ class Rehearsal:
             return {}
         return dict(outcome.scores or {})
 
-    def _ends(self) -> dict[str, Any]:
+    def _ends(self) -> dict[str, StepEnd]:
         """How each step ended when it was done last."""
-        lines = map(json.loads, (self._text(layout.STEPS) or "").splitlines())
-        return {line["step"]: line for line in lines}
+        return {end.step: end for end in step_ends(self._text(layout.STEPS))}
 
     def _hand_over(self, secrets: bytes) -> None:
         """The step finds the secrets where a box does, and deletes them."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.rehearsing import REPORT, TRAIN, Performed, Rehearsal, chosen
+from launcher.actions.rehearsing import REPORT, TRAIN, Rehearsal, chosen
 from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option, show
 from launcher.config import dump_job
 from launcher.errors import UsageError
 from launcher.job import JobSpec
-from launcher.model import NOTHING, Phase, Run, Verdict
+from launcher.model import NOTHING, Phase, Run, StepEnd, Verdict
 from launcher.phases import EXIT_CODE_OF, VERDICT_OF
 from launcher.render.rehearsal import rehearsal_document, rehearsal_text
 from launcher.wiring import Wiring
@@ -58,31 +58,31 @@ def command(
         raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")
     folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()
     rehearsal = wiring.rehearsal(folder)
-    performed = [Performed(step=_CONFIG, exit_code=0, seconds=wiring.now() - began)]
+    performed = [StepEnd(step=_CONFIG, exit_code=0, seconds=wiring.now() - began)]
     performed += _perform(wiring, rehearsal, spec, [step for step in wanted if step != REPORT])
     last, judgement = performed[-1], None
     if REPORT in wanted and (last.exit_code == 0 or last.step == TRAIN):
         began, judgement = wiring.now(), rehearsal.judgement(spec)
         code = EXIT_CODE_OF[VERDICT_OF[judgement.cause]]
-        performed.append(Performed(step=REPORT, exit_code=code, seconds=wiring.now() - began))
+        performed.append(StepEnd(step=REPORT, exit_code=code, seconds=wiring.now() - began))
     told = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder))
     show(rehearsal_document(*told), rehearsal_text(*told), as_json=as_json)
     ctx.exit(_exit_code(performed[-1]))
 
 
-def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[Performed]:
+def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
     """Up to the first that fails."""
     if not steps:
         return []
     screen, packer = wiring.screen(wiring.now()), wiring.packer(NOTHING)
-    performed: list[Performed] = []
+    performed: list[StepEnd] = []
     try:
         rehearsal.lay_out(packer.pack(_run(wiring, spec), spec), afresh=TRAIN in steps)
         secrets = packer.secrets(spec)
         for step in steps:
             began = wiring.now()
             code = rehearsal.perform(step, secrets, screen.log)
-            performed.append(Performed(step=step, exit_code=code, seconds=wiring.now() - began))
+            performed.append(StepEnd(step=step, exit_code=code, seconds=wiring.now() - began))
             screen.step(step, "ok" if code == 0 else f"exit code {code}")
             if code:
                 break
@@ -106,7 +106,7 @@ def _run(wiring: Wiring, spec: JobSpec) -> Run:
     )
 
 
-def _exit_code(last: Performed) -> int:
+def _exit_code(last: StepEnd) -> int:
     """That of the verdict; without one, whether the last step failed."""
     if last.step == REPORT:
         return last.exit_code

@@ -5,6 +5,7 @@ from launcher.model.endings import Cause, Phase, Verdict, Wish
 from launcher.model.market import Extras, Instance, Lease, Offer, Order, Standing
 from launcher.model.origins import NOTHING, Origin
 from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Run
+from launcher.model.steps import StepEnd, step_ends
 
 __all__ = [
     "LABEL_PREFIX",
@@ -31,6 +32,8 @@ __all__ = [
     "Run",
     "Sighting",
     "Standing",
+    "StepEnd",
     "Verdict",
     "Wish",
+    "step_ends",
 ]

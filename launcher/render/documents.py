@@ -55,6 +55,7 @@ def explanation_document(explanation: Explanation) -> Document:
         "run": _run(explanation.row),
         "outcome": None if explanation.outcome is None else asdict(explanation.outcome),
         "stacks": explanation.stacks,
+        "steps": [asdict(end) for end in explanation.steps],
         "next": advice_for(explanation.row.run, checkpoint=explanation.checkpoint),
     }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from launcher.actions.rehearsing import Performed
-from launcher.model import Judgement
+from launcher.model import Judgement, StepEnd
 from launcher.phases import VERDICT_OF
 from launcher.render.documents import Document
 from launcher.render.summary import proof_lines
@@ -17,7 +16,7 @@ _HEADER = ("STEP", "EXIT CODE", "SECONDS")
 
 
 def rehearsal_text(
-    performed: Sequence[Performed], judgement: Judgement | None, scores: Mapping[str, float], folder: str
+    performed: Sequence[StepEnd], judgement: Judgement | None, scores: Mapping[str, float], folder: str
 ) -> str:
     """A line for each step, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in performed]
@@ -35,7 +34,7 @@ def rehearsal_text(
 
 
 def rehearsal_document(
-    performed: Sequence[Performed], judgement: Judgement | None, scores: Mapping[str, float], folder: str
+    performed: Sequence[StepEnd], judgement: Judgement | None, scores: Mapping[str, float], folder: str
 ) -> Document:
     return {
         "steps": [asdict(each) for each in performed],

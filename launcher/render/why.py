@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from launcher.actions.queries import Explanation
 from launcher.advice import advice_for
-from launcher.model import Cause, Phase, Proof
+from launcher.model import Cause, Phase, Proof, StepEnd
 from launcher.render.amounts import duration, moment
 from launcher.render.loglines import printable
 from launcher.render.summary import proof_lines, verdict_line
@@ -26,6 +28,7 @@ def explanation_text(explanation: Explanation) -> str:
                 ("hang", _hang(explanation)),
                 ("attempts", _attempts(outcome)),
                 ("last", _last(explanation)),
+                ("steps", _steps(explanation.steps)),
                 ("proofs", proof_lines(run.proofs)),
             ]
         )
@@ -72,6 +75,12 @@ def _attempts(outcome: Outcome | None) -> str:
         for number, a in enumerate(attempts, start=1)
     ]
     return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def _steps(ends: Sequence[StepEnd]) -> str:
+    """A step of the box a line: exit code, name, how long it took."""
+    width = max((len(end.step) for end in ends), default=0)
+    return "\n".join(f"{end.exit_code:<7}  {end.step:<{width}}  {duration(end.seconds)}" for end in ends)
 
 
 def _last(explanation: Explanation) -> str:
