@@ -142,13 +142,6 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
         return UrlNotifier(environ, say)
 
-    def rehearsal(folder: Path) -> Rehearsal:
-        from launcher.actions.rehearsing import Rehearsal
-        from launcher.providers.local import inherited
-
-        gpus = {name: environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in environ}
-        return Rehearsal(folder, _python(environ), {**inherited(environ), **gpus})
-
     return Wiring(
         state=state,
         cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
@@ -164,7 +157,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         now=_now(),
         new_id=lambda: new_id(random.SystemRandom()),
         who=_this_process,
-        rehearsal=rehearsal,
+        rehearsal=partial(_rehearsal, environ),
     )
 
 
@@ -200,6 +193,14 @@ def _made_of(
     if name == "docker":
         return state, environ, partial(_read_lock, environ)
     return state / "boxes", _python(environ)
+
+
+def _rehearsal(environ: Mapping[str, str], folder: Path) -> Rehearsal:
+    from launcher.actions.rehearsing import Rehearsal
+    from launcher.providers.local import inherited
+
+    gpus = {name: environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in environ}
+    return Rehearsal(folder, _python(environ), {**inherited(environ), **gpus})
 
 
 def _python(environ: Mapping[str, str]) -> str:

@@ -60,11 +60,11 @@ def command(
     rehearsal = wiring.rehearsal(folder)
     performed = [StepEnd(step=_CONFIG, exit_code=0, seconds=wiring.now() - began)]
     performed += _perform(wiring, rehearsal, spec, [step for step in wanted if step != REPORT])
-    last, judgement = performed[-1], None
-    if REPORT in wanted and (last.exit_code == 0 or last.step == TRAIN):
-        began, judgement = wiring.now(), rehearsal.judgement(spec)
+    judgement = None
+    if REPORT in wanted and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
+        judgement = rehearsal.judgement(spec)
         code = EXIT_CODE_OF[VERDICT_OF[judgement.cause]]
-        performed.append(StepEnd(step=REPORT, exit_code=code, seconds=wiring.now() - began))
+        performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
     told = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder))
     show(rehearsal_document(*told), rehearsal_text(*told), as_json=as_json)
     ctx.exit(_exit_code(performed[-1]))
