@@ -91,9 +91,11 @@ def test_a_training_is_the_same_however_it_is_spread(tmp_path: Path) -> None:
 def test_spectral_weights_are_used_in_full_precision_by_shards_of_half(tmp_path: Path) -> None:
     box = engine.prepare(tmp_path / "box")
     types, _ = together(engine.types_in_use, 2, box, TWO["fsdp2 fno bf16"])
-    full = {name for name, kind in types.items() if kind == torch.float32}
+    within_blocks = {name: kind for name, kind in types.items() if name.startswith("layers.")}
+    full = {name for name, kind in within_blocks.items() if kind == torch.float32}
     assert full == {"layers.0.spectral.weight", "layers.1.spectral.weight"}
-    assert set(types.values()) == {torch.float32, torch.bfloat16}
+    assert set(within_blocks.values()) == {torch.float32, torch.bfloat16}
+    assert {kind for name, kind in types.items() if name not in within_blocks} == {torch.float32}
 
 
 def first_weights_depend_on_the_seed_alone(box: Path, curves: dict[str, Curve]) -> None:

@@ -25,6 +25,7 @@ TWO: dict[str, dict[str, Any]] = {
     "ddp": {**TASKS, "strategy": "ddp"},
     "fsdp2": {**TASKS, "strategy": "fsdp2"},
     "fsdp2 halves": {**TASKS, "strategy": "fsdp2", "micro_batch": 2},
+    "fsdp2 bf16": {**TASKS, "strategy": "fsdp2", "precision": "bf16"},
     "fsdp2 compiled": {**TASKS, "strategy": "fsdp2", "compile": "blocks"},
     "ddp by size": {**TASKS, "strategy": "ddp", "mixing": "proportional", "turns": 2},
 }
@@ -41,6 +42,7 @@ def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(tmp_path: 
     for name in ("ddp", "single halves", "fsdp2 halves", "fsdp2 compiled"):
         assert curves[name].losses == pytest.approx(curves["single"].losses, abs=1e-5), name
         assert curves[name].losses[-1] < 0.9 * curves[name].losses[0], name
+    assert curves["fsdp2 bf16"].losses == pytest.approx(curves["single"].losses, abs=0.02)
     gradients = curves["ddp"].gradients
     for name, gradient in curves["single"].gradients.items():
         assert gradient.allclose(gradients[name], rtol=1e-4, atol=1e-6), name
