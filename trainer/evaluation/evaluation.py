@@ -26,7 +26,7 @@ class Example:
     """A sample of the test set, on the CPU."""
 
     label: str
-    """Of its parameter; empty where there is one only."""
+    """Its parameter, or its number where there is one parameter only."""
     truth: Tensor
     """(T + 1, K, *X): what is given, and what follows."""
     rollout: Tensor
@@ -65,7 +65,7 @@ def evaluate(
     test = task.test
     prior = prior_of(task, operator.scale(number), ranks)
     parts = parts_of(test.conditions.cpu(), data)
-    shown = {int(rows[0]): label for label, rows in list(parts.items())[-_MOST_EXAMPLES:]}
+    shown = _shown(parts)
     rollouts = roll_out(
         operator,
         number,
@@ -83,7 +83,7 @@ def evaluate(
         scores={label: scores_of(rollouts, rows) for label, rows in parts.items()},
         spectra=rollouts.spectra,
         examples=tuple(
-            Example(label="" if label == WHOLE else label, truth=test.fields[row].cpu(), rollout=rollout)
+            Example(label=label, truth=test.fields[row].cpu(), rollout=rollout)
             for (row, label), rollout in zip(shown.items(), rollouts.examples, strict=True)
         ),
     )
@@ -107,6 +107,14 @@ def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:
     return parts | {
         _label_of(row, data): torch.nonzero(which == number).flatten() for number, row in enumerate(different)
     }
+
+
+def _shown(parts: Mapping[str, Tensor]) -> dict[int, str]:
+    """Samples by number, with their labels: the first at each parameter, or the first ones."""
+    by_parameter = {int(rows[0]): label for label, rows in parts.items() if label != WHOLE}
+    if not by_parameter:
+        return {number: f"sample {number}" for number in parts[WHOLE][:_MOST_EXAMPLES].tolist()}
+    return dict(list(by_parameter.items())[-_MOST_EXAMPLES:])
 
 
 def _label_of(conditions: Tensor, data: DataConfig) -> str:
