@@ -80,11 +80,14 @@ class Samples:
 
     def read(self, numbers: Sequence[int], frames: slice = slice(None)) -> Fields:
         """(B, *shape) float32: these samples; of trajectories, in these frames. Raises DataError."""
-        both_ends = slice(*frames.indices(self.shape[0]))
-        fields = list(self.each(numbers, [both_ends] * len(numbers)))
-        for field, (part, row) in zip(fields, self._places(numbers), strict=True):
-            check_finite(self._parts[part].path, field[None], row)
-        return np.stack(fields, dtype=np.float32, casting="same_kind")
+        chosen = range(self.shape[0])[frames]
+        shape = self.shape if self.steady else (len(chosen), *self.shape[1:])
+        fields: Fields = np.empty((len(numbers), *shape), np.float32)
+        blocks = self.each(numbers, [slice(chosen.start, chosen.stop)] * len(numbers))
+        for field, block, (part, row) in zip(fields, blocks, self._places(numbers), strict=True):
+            check_finite(self._parts[part].path, block[None], row)
+            field[...] = block
+        return fields
 
     def each(self, numbers: Sequence[int], frames: Iterable[slice]) -> Iterator[Fields]:
         """These samples one by one, each in its frames, both ends given; they may hold what is not finite.
