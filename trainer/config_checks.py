@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from trainer.config import PARAMETERS, DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
+from trainer.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
 
 _Check = tuple[bool, str, str]
 """Whether it is a fault, its key, its text."""
@@ -231,20 +231,19 @@ def _unread_checks(model: ModelConfig, reader: str, keys: Sequence[str]) -> list
 
 
 def _stage_checks(config: TrainConfig) -> list[_Check]:
+    usual, nothing = TrainConfig(), f"means nothing to the stage {config.stage}"
+    sampler = config.sampler
+    still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
     if config.stage == "operator":
-        usual = TrainConfig()
-        return [(config.sampler != usual.sampler, "sampler", "means nothing to the stage operator")]
+        return [(sampler != usual.sampler, "sampler", nothing)]
     own = [data for data in config.data if data.task in PARAMETERS]
     return [
+        (config.objective != usual.objective, "objective", nothing),
+        (config.noise != usual.noise, "noise", nothing),
         (
             config.model.name != "latent",
             "model.name",
             f"expected latent with the stage {config.stage}, got {config.model.name}",
-        ),
-        (
-            config.objective != ObjectiveConfig(),
-            "objective",
-            f"means nothing to the stage {config.stage}, whose loss is its own",
         ),
         (
             config.stage == "steady" and not all(data.steady for data in own),
@@ -252,14 +251,14 @@ def _stage_checks(config: TrainConfig) -> list[_Check]:
             "steady is for problems without time, such as darcy",
         ),
         (
-            config.sampler.draws > 1 and not config.sampler.temperature and config.stage != "steady",
+            sampler.draws > 1 and still,
             "sampler.draws",
             "all draws are one and the same without a sampler.temperature above 0",
         ),
         (
-            config.stage == "distill" and (config.sampler.steps or 1) > 2,
+            config.stage == "distill" and (sampler.steps or 1) > 2,
             "sampler.steps",
-            f"expected 1 or 2 with the stage distill, got {config.sampler.steps}",
+            f"expected 1 or 2 with the stage distill, got {sampler.steps}",
         ),
     ]
 

@@ -16,6 +16,7 @@ from trainer.data.trajectories import Windows
 from trainer.dist import Ranks
 from trainer.models.operator import Domain, Network
 from trainer.objective import Objective
+from trainer.stages.diffusion import HIGHEST
 from trainer.stages.losses import examples
 
 CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2))
@@ -83,6 +84,23 @@ def test_a_steady_prior_draws_without_the_operator() -> None:
     assert not torch.allclose(model(u.roll(1, 0), batch.conditions), before, rtol=1e-3)
 
 
+def test_a_steady_prior_begins_with_what_the_operator_answers(alone: Ranks) -> None:
+    objective = made("steady", domain=replace(LINE, steady=True), sampler=SamplerConfig(steps=1))
+    model: Any = objective.operator
+    u, conditions = windows(frames=2).fields[:, 0], windows().conditions
+    answer = model.operator(u, conditions)
+
+    def off() -> float:
+        error: Tensor = (model(u, conditions) - answer) / UNITS
+        return error.square().mean().sqrt().item()
+
+    before = off()
+    with torch.no_grad():
+        objective.begin([], alone)
+    left_of_the_noise = 1.2 / HIGHEST
+    assert off() < left_of_the_noise < before / 1.5
+
+
 class Nothing(nn.Module):
     """Answers zero to everything."""
 
@@ -147,6 +165,7 @@ def test_the_average_follows_the_learner_and_nothing_else_moves(alone: Ranks) ->
         ({"stage": "distill", "sampler": SamplerConfig(steps=2)}, None),
         ({"stage": "distill", "sampler": SamplerConfig(steps=3)}, "sampler.steps"),
         ({"stage": "refine", "sampler": SamplerConfig(draws=3)}, "sampler.draws"),
+        ({"stage": "refine", "noise": 0.1}, "noise"),
         ({"stage": "refine", "sampler": SamplerConfig(draws=3, temperature=0.5)}, None),
     ],
 )
