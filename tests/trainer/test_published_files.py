@@ -145,11 +145,15 @@ def test_what_cannot_be_had_of_a_published_file_is_named(
         data.splits(replace(THINNED[task], **asked), tmp_path)
 
 
-@pytest.mark.parametrize("keep", ["device", "host", "disk"])
-def test_of_a_file_of_eight_gigabytes_no_more_is_read_than_is_asked_for(tmp_path: Path, keep: Keep) -> None:
+@pytest.mark.parametrize(
+    ("keep", "chunks"), [("device", None), ("host", None), ("host", (1, 201, 1024)), ("disk", None)]
+)
+def test_of_a_file_of_eight_gigabytes_no_more_is_read_than_is_asked_for(
+    tmp_path: Path, keep: Keep, chunks: tuple[int, ...] | None
+) -> None:
     with h5py.File(tmp_path / FILES["burgers"], "w") as file:
         # Nothing is written, so that the disk gives no room for it.
-        file.create_dataset("tensor", (10_000, 201, 1024), "f4")
+        file.create_dataset("tensor", (10_000, 201, 1024), "f4", chunks=chunks)
         file["x-coordinate"] = np.linspace(0, 1, 1024, dtype="f4")
         file["t-coordinate"] = (np.arange(202) * 0.01).astype("f4")
         file["tensor"][0], file["tensor"][-1] = 1.0, 3.0
