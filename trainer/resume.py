@@ -47,6 +47,8 @@ def resumed(session: Session) -> Session:
     record = found.record
     if _stage_of(record) != config.stage:
         session.checkpoints.load(found, _inherited(session.operator, STAGES[config.stage]))
+        if ranks.rank.is_first:
+            print(f"stage {config.stage} begins upon {found.path.name} of {_stage_of(record)}", flush=True)
         return _begun(session)
     session.checkpoints.load(found, session.tensors())
     session.schedule.load_state_dict(record.schedule)

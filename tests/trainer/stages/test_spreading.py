@@ -101,6 +101,7 @@ def test_the_final_record_sets_a_stage_beside_the_operator_alone(
     assert (scores["stage_calls"], scores["operator_calls"]) == (16, 1)
     assert scores["stage_helps"] == (scores["rollout_nrmse"] < scores["operator_nrmse"])
     assert min(scores["stage_ms"], scores["operator_ms"], scores["stage_spread"]) > 0
+    assert "stage steady begins upon step-000005 of operator" in box.log(0)
     verdict = "helps" if scores["stage_helps"] else "does NOT help"
     assert f"darcy: steady {verdict}: rollout nRMSE" in box.log(0)
     assert "steady" not in box.log(1)
