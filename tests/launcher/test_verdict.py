@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from launcher.model import Cause
-from launcher.verdict import Evidence, judge
+from launcher.shipped import onstart_dir
+from launcher.verdict import CAUSE_OF_STEP, Evidence, judge
 from tests.fakes import command_job, train_job
 from trainer.outcome import Attempt, Check, CheckpointEnd, Outcome, RankEnd, Reason
 
@@ -155,6 +156,11 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
     steps = f'{{"step": "20-check-comm", "exit_code": {exit_code}}}\n'
 
     assert judge(evidence(None, steps_jsonl=steps, exit_code=exit_code), train_job()).cause is cause
+
+
+def test_every_step_before_the_training_has_its_cause() -> None:
+    steps = {path.stem for path in (onstart_dir() / "steps.d").glob("*.sh")}
+    assert set(CAUSE_OF_STEP) == steps - {"50-train"}
 
 
 def test_a_run_killed_from_outside_is_the_hosts_fault() -> None:
