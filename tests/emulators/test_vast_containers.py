@@ -77,10 +77,12 @@ def test_containers_end_with_an_emulator_that_is_killed_and_the_next_one_removes
     command = [sys.executable, "-m", "tests.emulators.vast", "--no-rate-limits", "--docker", BASE_IMAGE]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as emulator:
         assert emulator.stdout
-        settings = dict(word.split("=", 1) for word in emulator.stdout.readline().split()[1:])
-        running(Elsewhere(settings["VAST_URL"], settings["VAST_API_KEY"]))
-        eventually(lambda: states_of(emulator.pid) == ["running"])
-        emulator.kill()
+        try:
+            settings = dict(word.split("=", 1) for word in emulator.stdout.readline().split()[1:])
+            running(Elsewhere(settings["VAST_URL"], settings["VAST_API_KEY"]))
+            eventually(lambda: states_of(emulator.pid) == ["running"])
+        finally:
+            emulator.kill()
     eventually(lambda: states_of(emulator.pid) == ["exited"])
     with VastEmulator(image=BASE_IMAGE):
         assert states_of(emulator.pid) == []
@@ -88,5 +90,5 @@ def test_containers_end_with_an_emulator_that_is_killed_and_the_next_one_removes
 
 def states_of(process: int) -> list[str]:
     """How the containers are of the emulator that ran there."""
-    listed = docker.from_env().containers.list(all=True, filters={"label": LABEL})
+    listed = docker.from_env().containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
     return [one.status for one in listed if one.labels[LABEL].startswith(f"{process}.")]
