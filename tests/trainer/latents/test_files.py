@@ -84,7 +84,7 @@ def test_files_of_something_else_are_missing_even_where_they_have_the_name(tmp_p
         ({"augment": True}, ["augment"]),
         ({"freeze": "off"}, ["latents"]),
         ({"model": ModelConfig(name="fno")}, ["freeze"]),
-        ({"stage": "refine"}, ["freeze"]),
+        ({"stage": "refine"}, ["freeze", "noise"]),
     ],
 )
 def test_tokens_that_would_not_be_those_of_the_training_are_refused(
