@@ -28,8 +28,9 @@ def image(terminal: Terminal) -> str:
 
 def containers_of(outputs: Path) -> list[str]:
     """Those of the run with these outputs, in whatever state."""
-    label = f"io.vastrun.label=vastrun-{outputs.name}"
-    return [one.name for one in docker.from_env().containers.list(all=True, filters={"label": label})]
+    label = {"label": f"io.vastrun.label=vastrun-{outputs.name}"}
+    found = docker.from_env().containers.list(all=True, filters=label, ignore_removed=True)
+    return [one.name for one in found]
 
 
 @pytest.mark.timeout(600)
