@@ -24,6 +24,13 @@ class Floor:
     value: float
 
 
+def named(by_task: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """`task.name`; the scores of a single task need no more than their names."""
+    if len(by_task) == 1:
+        return dict(*by_task.values())
+    return {f"{task}.{name}": value for task, scores in by_task.items() for name, value in scores.items()}
+
+
 def lowest_floor(scores: Mapping[str, float]) -> Floor | None:
     """The best of what has not learned anything; None: none is among the scores of this one task."""
     known = {told: scores.get(f"{name}_nrmse") for name, told in FLOORS.items()}
@@ -75,7 +82,7 @@ def _upon(scores: Mapping[str, float]) -> str:
 
 
 def _by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """`task.name` to name by task; a single task has no name."""
+    """As before `named`; a single task has no name."""
     tasks: dict[str, dict[str, float]] = {}
     for key, value in scores.items():
         task, _, name = key.rpartition(".")

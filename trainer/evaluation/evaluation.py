@@ -16,6 +16,7 @@ from trainer.evaluation.prior import MOST_PARAMETERS, prior_of
 from trainer.evaluation.rollouts import roll_out
 from trainer.evaluation.scores import Scores, scores_of
 from trainer.models.operator import Operator
+from trainer.scores import named
 
 WHOLE = "all"
 _MOST_EXAMPLES = 3
@@ -90,10 +91,8 @@ def evaluate(
 
 
 def flat(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """The numbers of all tasks, `task.rollout_nrmse`; of one alone without its name."""
-    if len(evaluations) == 1:
-        return evaluations[0].numbers()
-    return {f"{each.task}.{name}": value for each in evaluations for name, value in each.numbers().items()}
+    """The numbers of all tasks."""
+    return named({each.task: each.numbers() for each in evaluations})
 
 
 def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:

@@ -67,11 +67,12 @@ def roll_out(
 
 @contextmanager
 def _evaluating(operator: Operator) -> Iterator[None]:
+    before = operator.training
     operator.eval()
     try:
         yield
     finally:
-        operator.train()
+        operator.train(before)
 
 
 class _Tally:

@@ -18,7 +18,7 @@ from trainer.evaluation.predictors import predictors_of
 from trainer.evaluation.prior import Prior, prior_of
 from trainer.evaluation.rollouts import roll_out
 from trainer.evaluation.scores import scores_of
-from trainer.scores import FLOORS
+from trainer.scores import FLOORS, named
 from trainer.session import Session
 
 
@@ -62,14 +62,9 @@ class Validation:
         with session.averaged(), session.autocast():
             found = [self._of(session, number, beat_and_vote) for number in range(len(self._kept_back))]
         names = [config.task for config in session.config.data]
-        several = len(names) > 1
         return Finding(
-            scores={
-                f"{task}.{name}" if several else name: value
-                for task, scores in zip(names, found, strict=True)
-                for name, value in scores.items()
-            },
-            nrmse=sum(scores["rollout_nrmse"] for scores in found) / len(found),
+            scores=named(dict(zip(names, found, strict=True))),
+            nrmse=sum(own["rollout_nrmse"] for own in found) / len(found),
         )
 
     def _of(self, session: Session, number: int, beat: Callable[[], None]) -> dict[str, float]:
@@ -80,8 +75,8 @@ class Validation:
         rollouts = roll_out(
             session.operator, number, kept_back, prior, session.ranks, beat, predictors=predictors
         )
-        scores = scores_of(rollouts, torch.arange(len(kept_back)))
-        return {f"{name}_nrmse": own.nrmse for name, own in scores.items()}
+        found = scores_of(rollouts, torch.arange(len(kept_back)))
+        return {f"{name}_nrmse": own.nrmse for name, own in found.items()}
 
 
 def _read(config: DataConfig, session: Session) -> Trajectories:

@@ -19,6 +19,7 @@ from trainer.evaluation.prior import prior_of
 from trainer.evaluation.rollouts import roll_out
 from trainer.evaluation.scores import Scores, scores_of
 from trainer.models.operator import Operator
+from trainer.scores import named
 from trainer.stages.sampled import Sampled
 
 if TYPE_CHECKING:
@@ -107,13 +108,8 @@ def compare(
 
 
 def flat(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """The numbers of all tasks, `task.stage_helps`; of one alone without its name."""
-    several = len(comparisons) > 1
-    return {
-        f"{each.task}.{name}" if several else name: value
-        for each in comparisons
-        for name, value in each.numbers().items()
-    }
+    """The numbers of all tasks, as the final record has them."""
+    return named({each.task: each.numbers() for each in comparisons})
 
 
 def _scores(operator: Operator, number: int, trained: Trained, beat: Callable[[], None]) -> Scores:
