@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Runs the steps of a run, one after the other, and leaves its exit code in run/exit (docs/box.md).
-# In: `start` the steps in the background, once; `stop CAUSE` them; `bury` a run that was killed: the lease does;
-#     `only FILE`: one step, for a rehearsal.
+# In: `start` the steps in the background, once; `stop CAUSE` them; `bury` a run that was killed: the lease does.
 # Out: run.lock, step; run/run.log, run/steps.jsonl, run/manifest.json, run/exit.
 # shellcheck source-path=SCRIPTDIR
 set -euo pipefail
@@ -28,14 +27,6 @@ main() {
     run_step "$file" || { code=$?; break; }
   done
   exit "$code"
-}
-
-# One step alone, while somebody waits: of a run it leaves no lock, no list and no end.
-only() {
-  mkdir -p run
-  trap 'write_stop stopped' TERM
-  load_environment || exit 1
-  run_step "$onstart/$1"
 }
 
 # The lock has its name only once it is held, and is held for as long as this process lives.
@@ -68,6 +59,5 @@ finish() {
 case ${1-} in
   start | main | bury) "$1" ;;
   stop) write_stop "${2:?a cause}" ;;
-  only) only "${2:?a step}" ;;
-  *) echo "usage: run.sh start | stop CAUSE | only FILE" >&2; exit 2 ;;
+  *) echo "usage: run.sh start | stop CAUSE" >&2; exit 2 ;;
 esac

@@ -73,14 +73,14 @@ class Rehearsal:
         """The step's exit code. `show` gets new lines of the log; Ctrl-C stops the step, and is raised."""
         self._hand_over(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
-        process = self._bash("only", _files()[step])
+        process = self._bash("only.sh", _files()[step])
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_S)
                 show(log.more())
         except KeyboardInterrupt:
-            self._bash("stop", "stopped").wait()
+            self._bash("run.sh", "stop", "stopped").wait()
             process.wait()
             raise
         finally:
@@ -116,10 +116,10 @@ class Rehearsal:
         place.touch(mode=0o600)
         place.write_bytes(secrets)
 
-    def _bash(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def _bash(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
         # In a session of its own: a Ctrl-C is told to it as a stop, so that a training saves.
         return subprocess.Popen(
-            ["bash", f"{layout.ONSTART}/run.sh", *arguments],
+            ["bash", f"{layout.ONSTART}/{script}", *arguments],
             cwd=self._box,
             env=self._environment,
             stdin=subprocess.DEVNULL,

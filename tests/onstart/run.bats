@@ -55,9 +55,19 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
 @test "only: one step alone has its exit code and its log, and is no run" {
   stub_step 10-one 'echo first; exit 3'
   stub_step 20-two 'touch reached'
-  for _ in 1 2; do run in_box bash onstart/run.sh only steps.d/10-one.sh; ((status == 3)); done
+  for _ in 1 2; do run in_box bash onstart/only.sh steps.d/10-one.sh; ((status == 3)); done
   [[ $(cut -d' ' -f2- run/run.log) == $'10-one first\n10-one first' ]]
   [[ ! -e reached && ! -e run.lock && ! -e run/exit ]]
+}
+
+@test "only: a step for which nobody waits any more is stopped" {
+  stub_step 10-one 'sleep 60'
+  start_in_box bash -c 'bash onstart/only.sh steps.d/10-one.sh; true'
+  asker=$!
+  eventually '[[ -s step ]]'
+  kill -KILL "$asker"
+  eventually '[[ -s run/steps.jsonl ]]'
+  [[ $(<stop) == stopped && $(<run/steps.jsonl) == *'"exit_code":143'* ]]
 }
 
 @test "the secrets reach the steps and their file is gone" {
