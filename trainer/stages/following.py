@@ -1,5 +1,4 @@
-"""Following: a network takes over what another one knows, all at once or little by little, however both are
-spread over the ranks."""
+"""Following: a network takes over what another one knows, at once or little by little, however spread."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
 
 from trainer.models.latent_operator import Latent
 from trainer.models.operator import Network
@@ -39,10 +37,7 @@ def adopt(network: Latent, of: Latent, *, answers: bool) -> None:
 
 
 def _held(network: Network) -> dict[str, Tensor]:
-    """This rank's part of all parameters and buffers, by name: of sharded networks the shards, whatever lies
-    gathered."""
-    for module in network.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()  # weights that were gathered before are not those of the next forward pass
+    """This rank's part of all parameters and buffers, by name."""
+    # Under FSDP2 this lets go of what lay gathered: the next forward pass gathers the new weights.
     held = network.state_dict()
     return dict(zip(held, local(held.values()), strict=True))
