@@ -95,7 +95,7 @@ def _noise(rng: np.random.Generator, shape: tuple[int, ...], deviation: float) -
 
 @lru_cache(maxsize=8)
 def _silence(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    # Of every step the same: to clear as much memory again takes as long as a tenth of reading a batch.
+    # One for all steps: to clear as much memory anew takes a tenth of the time of reading a batch.
     return np.zeros(shape, np.float32)
 
 
