@@ -116,15 +116,14 @@ def spectral_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
     that fine structure counts beside coarse. Blind to phases, and to the mean."""
     bands = _bands(tuple(target.shape[2:]), target.device)
     axes = tuple(range(2, target.ndim))
-    # Autocast would leave the transform alone, and take the sums in half precision.
-    with torch.autocast(target.device.type, enabled=False):
-        ours, theirs = (
-            torch.fft.rfftn(field.float() / unit, dim=axes, norm="forward").abs().flatten(2)
-            for field in (prediction, target)
-        )
-        error, size = (values.square().sum(dim=1) @ bands for values in (ours - theirs, theirs))
+    ours, theirs = (
+        torch.fft.rfftn(field.float() / unit, dim=axes, norm="forward").abs().flatten(2)
+        for field in (prediction, target)
+    )
+    # In float64, which autocast leaves alone.
+    error, size = (values.double().square().sum(dim=1) @ bands for values in (ours - theirs, theirs))
     least = (_QUIET * size.sum(dim=1, keepdim=True)).clamp_min(1e-12)
-    return _root(error / torch.maximum(size, least))[:, 1:].mean(dim=1)
+    return _root(error / torch.maximum(size, least))[:, 1:].mean(dim=1).float()
 
 
 def conservation_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
@@ -154,7 +153,7 @@ def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
     numbers = torch.stack(torch.meshgrid(*axes, indexing="ij")).norm(dim=0)
     times = torch.where((axes[-1] == 0) | (axes[-1] == last / 2), 1.0, 2.0)
     bands = torch.where(numbers > 0, 1 + numbers.clamp_min(1).log2().floor(), 0)
-    return (functional.one_hot(bands.long()) * times[:, None]).flatten(0, -2).to(device)
+    return (functional.one_hot(bands.long()) * times[:, None]).flatten(0, -2).double().to(device)
 
 
 def _root(squares: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from trainer.objective import (
     terms_of,
 )
 from trainer.step import micro_batches, take_step
+from trainer.telemetry.flops import training_flops
 
 ALL = ObjectiveConfig(spectral=0.5, conservation=2.0)
 GRIDS = [(32,), (16, 32)]
@@ -163,6 +164,15 @@ def test_in_half_precision_the_spectrum_is_that_of_full_precision(grid: tuple[in
     expected = spectral_error(wrong.float(), target, units)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(spectral_error(wrong, target, units), expected)
+
+
+def test_the_operations_of_a_term_are_counted() -> None:
+    windows = windows_on((32,)).each(lambda tensor: tensor.to("meta"))
+    plain, spectral = (
+        training_flops(UnrollLoss(operator_on((32,)).to("meta"), config), windows)
+        for config in (ObjectiveConfig(), ObjectiveConfig(spectral=1.0))
+    )
+    assert plain < spectral < 1.2 * plain
 
 
 def test_a_steady_problem_has_nothing_to_keep() -> None:

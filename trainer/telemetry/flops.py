@@ -74,7 +74,7 @@ def training_flops(objective: nn.Module, windows: Windows) -> float:
     Give the plain model: what a way to train computes twice to save memory is no work of the model.
     """
     with FlopCounterMode(display=False, custom_mapping=_FFT) as counter:
-        objective(windows).backward()
+        objective(windows)[0].backward()
     return float(counter.get_total_flops())
 
 

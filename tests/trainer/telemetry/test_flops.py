@@ -29,17 +29,19 @@ def windows(batch: int, points: int = 32, unroll: int = 2) -> Windows:
 
 
 class Linear(nn.Module):
+    """As an objective."""
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(32, 8))
 
     def forward(self, windows: Windows) -> Tensor:
-        return (windows.noise @ self.weight).mean()
+        return (windows.noise @ self.weight).mean()[None]
 
 
 class Spectral(Linear):
     def forward(self, windows: Windows) -> Tensor:
-        return torch.fft.rfft(windows.noise @ self.weight).abs().mean()
+        return torch.fft.rfft(windows.noise @ self.weight).abs().mean()[None]
 
 
 def made(kind: type[nn.Module]) -> nn.Module:
