@@ -20,7 +20,7 @@ from launcher.verdict import Evidence, judge
 from trainer import layout
 from trainer.outcome import Outcome
 
-TRAIN, EVALUATE, REPORT = "train", "evaluate", "report"
+CONFIG, TRAIN, EVALUATE, REPORT = "config", "train", "evaluate", "report"
 _STEPS = "steps.d"
 _LOOK_S = 0.1
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
@@ -29,7 +29,7 @@ _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 
 def chosen(names: Sequence[str]) -> list[str]:
     """Those steps, in their order; all of them when none is named. Raises UsageError."""
-    steps = [*_files(), REPORT]
+    steps = [CONFIG, *_files(), REPORT]
     for name in names:
         if name not in steps:
             raise UsageError(f"no step is called {name}", hint=f"one of {', '.join(steps)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.rehearsing import REPORT, TRAIN, Rehearsal, chosen
+from launcher.actions.rehearsing import CONFIG, REPORT, TRAIN, Rehearsal, chosen
 from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option, show
 from launcher.config import dump_job
 from launcher.errors import UsageError
@@ -16,8 +16,6 @@ from launcher.model import NOTHING, Phase, Run, StepEnd, Verdict
 from launcher.phases import EXIT_CODE_OF, VERDICT_OF
 from launcher.render.rehearsal import rehearsal_document, rehearsal_text
 from launcher.wiring import Wiring
-
-_CONFIG = "config"
 
 
 @click.command("rehearse")
@@ -41,10 +39,10 @@ def command(
 ) -> None:
     """Run the steps of a job one by one on this computer, or only those named. Costs nothing.
 
-    The job file is checked first. The steps are those of a box (check-gpu, check-comm, packages, unpack,
-    data, check-data, fetch, train), then evaluate, which scores the newest checkpoint alone, and report,
-    which says what is proven. The first that fails is the last, but for the report on the training. The
-    folder stays, so that a step finds what the ones before it left.
+    The first is config: the job file is checked, always. Then those of a box: check-gpu, check-comm,
+    packages, unpack, data, check-data, fetch, train. Then evaluate, which scores the newest checkpoint
+    alone, and report, which says what is proven. The first that fails is the last, but for the report on
+    the training. The folder stays, so that a step finds what the ones before it left.
 
     \b
       vastrun rehearse job.yaml --set train.steps=20
@@ -58,8 +56,8 @@ def command(
         raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")
     folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()
     rehearsal = wiring.rehearsal(folder)
-    performed = [StepEnd(step=_CONFIG, exit_code=0, seconds=wiring.now() - began)]
-    performed += _perform(wiring, rehearsal, spec, [step for step in wanted if step != REPORT])
+    performed = [StepEnd(step=CONFIG, exit_code=0, seconds=wiring.now() - began)]
+    performed += _perform(wiring, rehearsal, spec, [step for step in wanted if step not in (CONFIG, REPORT)])
     judgement = None
     if REPORT in wanted and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
         judgement = rehearsal.judgement(spec)

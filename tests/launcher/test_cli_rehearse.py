@@ -49,7 +49,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_the_steps_are_those_of_a_box_in_their_order_and_all_are_in_the_help() -> None:
     steps = chosen(())
-    assert steps[:2] == ["check-gpu", "check-comm"]
+    assert steps[:3] == ["config", "check-gpu", "check-comm"]
     assert steps[-3:] == ["train", "evaluate", "report"]
     assert chosen(("train", "data")) == ["data", "train"]
     with pytest.raises(UsageError):
@@ -72,7 +72,8 @@ def test_the_data_of_a_job_are_made_and_looked_at_alone_and_stay(desk: Desk) -> 
 def test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none(desk: Desk) -> None:
     desk.writes("setup: ['exit 3']", "command: 'true'", "success: {exit_code: 0}")
     assert desk.steps("unpack", "data", "report") == [("config", 0), ("unpack", 1)]
-    end = desk.types("unpack", "--set", "ranks=none")
+    assert desk.steps("config") == [("config", 0)]
+    end = desk.types("config", "--set", "ranks=none")
     assert (end.exit_code, desk.box.joinpath("run").exists()) == (2, True)
     assert "ranks" in end.stderr
 
