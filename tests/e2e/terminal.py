@@ -93,7 +93,7 @@ class Terminal:
     def __init__(self, folder: Path, **variables: str) -> None:
         self.folder = folder
         self.state = folder / "state"
-        keep = ("PATH", "LANG", "HOME", "TMPDIR")
+        keep = ("PATH", "LANG", "HOME", "TMPDIR", "DOCKER_HOST")
         self.variables = {name: os.environ[name] for name in keep if name in os.environ}
         self.variables |= {"XDG_STATE_HOME": str(self.state), "OMP_NUM_THREADS": "1", **variables}
         self._launches: list[Launch] = []
