@@ -41,8 +41,8 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
         fully_shard(
             module,
             mesh=mesh,
-            # What belongs to no block is small, and needed again at once: it stays whole, and in fp32, as what
-            # earlier turns left of its gradients. Of several tasks the last turn may be the first for some.
+            # What belongs to no block is small, and needed again at once: it stays whole, and in fp32. That
+            # is the type of gradients that earlier turns left; a task's own parts may have none yet.
             reshard_after_forward=config.fsdp2.reshard_after_forward and module not in networks,
             mp_policy=_EXACT if module in exact or module in networks else _precision(config),
             offload_policy=CPUOffloadPolicy() if config.fsdp2.cpu_offload else OffloadPolicy(),
