@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer.config import ModelConfig
 from trainer.models.latent_operator import Latent
@@ -31,6 +31,7 @@ class Denoiser(Latent):
         self, config: ModelConfig, domains: Sequence[Domain], *, given: int, lowest: float = 0.0
     ) -> None:
         super().__init__(config, [_noisy(domain, given) for domain in domains])
+        self.gains = nn.ModuleList(Gain(config.dim, domain.channels) for domain in domains)
         self.lowest = lowest
 
     def forward(self, noisy: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
@@ -40,7 +41,21 @@ class Denoiser(Latent):
         above, spread = sigma - self.lowest, (sigma.square() + 1).sqrt()
         seen = torch.cat([given, noisy / spread], dim=1)
         told = torch.cat([conditions, level.log()[:, None] / 4], dim=1)
-        return noisy / (above.square() + 1) + above / spread * self.change(seen, told, task)
+        gain = self.gains[task](self.condition_encoders[task](told))
+        made = self.change(seen, told, task) + gain.reshape(*gain.shape, *sigma.shape[2:]) * noisy / spread
+        return noisy / (above.square() + 1) + above / spread * made
+
+
+class Gain(nn.Linear):
+    """How much of the noisy field goes past the network, by channel: (B, D) to (B, K).
+
+    Where what is given says all, the network need not carry noise through its tokens to take it away again.
+    """
+
+    def reset_parameters(self) -> None:
+        """Nothing at first."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
 
 
 def _noisy(domain: Domain, given: int) -> Domain:

@@ -143,7 +143,7 @@ class SteadyPrior(Sampled):
     with."""
 
     given = 1
-    usual_steps = 8
+    usual_steps = 3
     usual_temperature = 1.0
 
     def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:  # noqa: ARG002 - the denoiser is told

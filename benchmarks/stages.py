@@ -1,0 +1,116 @@
+"""What the stages after the operator are worth: each upon the checkpoint of the one before, by seed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.box import prepare, train_with_vastrun
+from trainer import layout
+from trainer.config import DataConfig, ModelConfig, OptimConfig, SamplerConfig, TrainConfig, WandbConfig
+
+SEEDS = 3
+SMALL = TrainConfig(
+    steps=400,
+    batch=24,
+    data=(DataConfig(task="burgers", train=128, test=32),),
+    model=ModelConfig(dim=48, depth=3),
+    optim=OptimConfig(lr=0.003),
+    wandb=WandbConfig(mode="off"),
+    plots=False,
+)
+GENTLE = OptimConfig(lr=0.001)
+"""Of networks that begin with what another one knows."""
+DARCY = replace(SMALL, data=(DataConfig(task="darcy", train=256, test=64, points=32),))
+SCORES = {
+    "rollout_nrmse": "rollout nRMSE",
+    "one_step_nrmse": "one step",
+    "rollout_spectrum_low": "error, low",
+    "rollout_spectrum_mid": "mid",
+    "rollout_spectrum_high": "high wavenumbers",
+    "stage_calls": "calls",
+    "stage_cost": "time of a frame",
+}
+"""By name in the final record: what the table calls them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One training of the table."""
+
+    name: str
+    former: str | None = None
+    """Of the row whose checkpoint it begins from."""
+    config: TrainConfig
+
+
+BURGERS = (
+    Row(name="operator", config=SMALL),
+    Row(name="operator, trained as long as it and the refiner", config=replace(SMALL, steps=2 * SMALL.steps)),
+    Row(name="refine", former="operator", config=replace(SMALL, stage="refine", optim=GENTLE)),
+    Row(
+        name="distill",
+        former="refine",
+        config=replace(SMALL, stage="distill", optim=GENTLE, steps=SMALL.steps // 2),
+    ),
+)
+STEADY = (
+    Row(name="operator", config=DARCY),
+    Row(
+        name="steady, mean of 8 draws",
+        former="operator",
+        config=replace(DARCY, stage="steady", optim=GENTLE, sampler=SamplerConfig(draws=8)),
+    ),
+)
+
+
+def run() -> None:
+    """Two tables: Burgers over all seeds, Darcy for one."""
+    _show("Burgers", BURGERS, SEEDS)
+    _show("Darcy", STEADY, 1)
+
+
+def _show(title: str, rows: Sequence[Row], seeds: int) -> None:
+    by_seed = [_trained(rows, seed) for seed in range(seeds)]
+    print(f"\n| {title}, {seeds} seeds | {' | '.join(SCORES.values())} |\n| --- |{' --: |' * len(SCORES)}")
+    for row in rows:
+        print(f"| {row.name} | {' | '.join(_cells([scores[row.name] for scores in by_seed]))} |", flush=True)
+
+
+def _trained(rows: Sequence[Row], seed: int) -> dict[str, Mapping[str, float]]:
+    """The scores of each row, trained one after the other on one rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {row.name: _train(Path(folder), row, seed) for row in rows}
+
+
+def _train(folder: Path, row: Row, seed: int) -> Mapping[str, float]:
+    box = prepare(folder / row.name, replace(row.config, seed=seed), ranks=1)
+    if row.former:
+        (box / layout.RESUME).symlink_to(folder / row.former / layout.CHECKPOINTS)
+    train_with_vastrun(box)
+    final = json.loads((box / layout.FINAL).read_text())
+    print(f"seed {seed}, {row.name}: {json.dumps(final['scores'])}", file=sys.stderr, flush=True)
+    return _with_cost(final["scores"])
+
+
+def _with_cost(scores: Mapping[str, float]) -> Mapping[str, float]:
+    """And the time of a frame, in those of the operator."""
+    if "stage_ms" not in scores:
+        return {**scores, "stage_calls": 1.0, "stage_cost": 1.0}
+    return {**scores, "stage_cost": scores["stage_ms"] / scores["operator_ms"]}
+
+
+def _cells(by_seed: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    for name in SCORES:
+        values = [scores[name] for scores in by_seed if name in scores]
+        if not values:
+            yield "-"
+        elif min(values) == max(values):
+            yield f"{values[0]:.3g}"
+        else:
+            yield f"{statistics.mean(values):.3g} ({min(values):.3g}..{max(values):.3g})"
