@@ -34,7 +34,8 @@ def with_latents(session: Session, heart: Heartbeat) -> Session:
         making.run(ranks, lambda: heart.beat(session.start, "data"))
     if ranks.rank.is_first:
         total = sum(making.files.bytes for making in makings)
-        print(f"tokens: {total / _MB:,.1f} MB in {layout.LATENTS}, {missing / _MB:,.1f} MB of it new", flush=True)
+        told = f"{total / _MB:,.1f} MB in {layout.LATENTS}, {missing / _MB:,.1f} MB of it new"
+        print(f"tokens: {told}", flush=True)
     tasks = tuple(CachedTask(task, making.files) for task, making in zip(session.tasks, makings, strict=True))
     session.loader.close()
     loader = make_loader(tasks, session.rota, session.config, ranks.device)
