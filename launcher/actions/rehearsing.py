@@ -58,8 +58,12 @@ class Rehearsal:
         }
 
     def lay_out(self, parcel: Parcel, *, afresh: bool) -> None:
-        """The box holds what a run would be shipped; `afresh`: and nothing that was trained there before."""
+        """The box holds what a run would be shipped; `afresh`: and nothing that was trained there before.
+
+        Raises UsageError when the folder is no box, StorageError when it cannot be written.
+        """
         try:
+            self._expect_box()
             for name in (*_REPLACED, *((layout.RUN,) if afresh else ())):
                 shutil.rmtree(self._box / name, ignore_errors=True)
             (self._box / layout.STOP).unlink(missing_ok=True)
@@ -104,6 +108,15 @@ class Rehearsal:
         except ValueError:
             return {}
         return dict(outcome.scores or {})
+
+    def _expect_box(self) -> None:
+        """What a rehearsal replaces has names that a user's own folders have, too."""
+        if (self._box / layout.JOB).is_file() or not self._box.is_dir():
+            return
+        if any(self._box.iterdir()):
+            raise UsageError(
+                f"{self._box} holds other things than a rehearsal", hint="--box with a new folder"
+            )
 
     def _ends(self) -> dict[str, StepEnd]:
         """How each step ended when it was done last."""

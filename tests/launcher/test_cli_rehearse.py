@@ -92,3 +92,13 @@ def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: 
     assert desk.steps("report") == [("config", 0), ("report", 0)]
     assert desk.types("train", "report", "--set", "env.MOOD=bad").exit_code == 5
     assert "verdict  FAILED" in desk.types("report").stdout
+
+
+def test_a_folder_that_is_no_box_is_left_as_it_is(desk: Desk) -> None:
+    desk.writes("command: 'true'", "success: {exit_code: 0}", "ranks: 1")
+    mine = desk.box / "code" / "mine.py"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years of work")
+    end = desk.types("unpack")
+    assert (end.exit_code, mine.is_file()) == (2, True)
+    assert "holds other things than a rehearsal" in end.stderr
