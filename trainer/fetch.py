@@ -1,6 +1,7 @@
 """Fetch: the newest whole checkpoint that earlier runs pushed to a URL is on this box, to continue from.
 
-`python -m trainer.fetch`, before the ranks start. What came with the bundle stays when it is newer.
+`python -m trainer.fetch`, before the ranks start. What came with the bundle stays when it is newer; of a nearer
+run any is newer, since a run that began another stage counts its steps anew.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from trainer.outcome import FileSum
 from trainer.records import read_as, write_json
 
 _MANIFEST = "manifest.json"
+_STATE = "state.json"
 
 
 def main() -> int:
@@ -37,10 +39,11 @@ def main() -> int:
 
 
 def bring(url: str, target: Path) -> bool:
-    """The newest whole checkpoint at the URL is in `target`; False when none is newer than those there."""
+    """The newest whole checkpoint at the URL is the newest in `target`; False when none is newer than those
+    there."""
     try:
-        bucket, held = Bucket.at(url), newest_step(target)
-        newer = [name for name in bucket.checkpoints() if step_of(name) > held]
+        bucket, least = Bucket.at(url), -1 if _is_of_a_nearer_run(url, target) else newest_step(target)
+        newer = [name for name in bucket.checkpoints() if step_of(name) > least]
         return any(_bring_whole(bucket, name, url, target) for name in reversed(newer))
     except faults() as error:
         print(f"no checkpoint is fetched from {url}: {in_one_line(error)}", flush=True)
@@ -50,6 +53,16 @@ def bring(url: str, target: Path) -> bool:
 def newest_step(folder: Path) -> int:
     """Of the checkpoints in a folder; -1 when there is none."""
     return max((step_of(path.name) for path in folder.glob("step-*")), default=-1)
+
+
+def _is_of_a_nearer_run(url: str, target: Path) -> bool:
+    """The URLs are those of the run whose checkpoints came with the bundle, and of the runs since."""
+    try:
+        newest = max(target.glob("step-*"), key=lambda path: step_of(path.name))
+        run: str = json.loads((newest / _STATE).read_text(encoding="utf-8"))["made_by"]["run_id"]
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, or a user's own program made it
+        return False
+    return url.rstrip("/").rpartition("/")[2] != run
 
 
 def _bring_whole(bucket: Bucket, name: str, url: str, target: Path) -> bool:
@@ -62,6 +75,9 @@ def _bring_whole(bucket: Bucket, name: str, url: str, target: Path) -> bool:
         print(f"checkpoint {name} at {url} is not whole ({error}); it is left alone", flush=True)
         return False
     else:
+        for path in target.glob("step-*"):
+            if step_of(path.name) >= step_of(name):
+                shutil.rmtree(path)
         part.rename(target / name)
     finally:
         shutil.rmtree(part, ignore_errors=True)

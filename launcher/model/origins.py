@@ -8,12 +8,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Checkpoints of the runs before this one. The newest whole one counts, wherever it lies."""
+    """Checkpoints of the runs before this one. The newest whole one of the nearest run that has one counts."""
 
     folder: Path | None = None
     """Those that came home."""
     pushed: tuple[str, ...] = ()
-    """URLs that those runs pushed to by themselves, the nearest run's first."""
+    """URLs that this run and those since pushed to by themselves, the nearest run's first."""
 
 
 NOTHING = Origin()

@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 
 from trainer import layout
+from trainer.checkpoints.folder import newest_first
 
 
-def save(folder: Path, step: int) -> Path:
-    """A whole checkpoint."""
+def save(folder: Path, step: int, *, run: str | None = None) -> Path:
+    """A whole checkpoint, of our trainer where it names the run."""
     checkpoint = folder / f"step-{step:06d}"
     (checkpoint / "shards").mkdir(parents=True)
     files = {"state.pt": b"weights after %d" % step, "shards/1": b"more"}
+    if run is not None:
+        files["state.json"] = json.dumps({"made_by": {"run_id": run}}).encode()
     for name, content in files.items():
         (checkpoint / name).write_bytes(content)
     sums = [
@@ -76,6 +79,17 @@ def test_what_came_with_the_bundle_stays_when_it_is_newer(tmp_path: Path) -> Non
     save(box.resume, 60)
     assert box.fetch() == (0, "")
     assert box.held == ["step-000060"]
+
+
+@pytest.mark.parametrize("step", [20, 80])
+def test_a_nearer_run_counts_its_steps_anew_when_it_began_another_stage(step: int, tmp_path: Path) -> None:
+    save(tmp_path / "there" / "refiner", step, run="refiner")
+    box = FetchingBox(
+        tmp_path / "box", pushed=[f"file://{tmp_path}/there/{run}" for run in ("refiner", "first")]
+    )
+    save(box.resume, 60, run="first")
+    assert box.fetch()[0] == 0
+    assert newest_first(box.resume)[0].name == f"step-{step:06d}"
 
 
 def cut_short(checkpoint: Path) -> None:

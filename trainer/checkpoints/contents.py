@@ -43,7 +43,7 @@ class Record:
     config: dict[str, Any]
     """The job's `train:` section."""
     made_by: dict[str, Any]
-    """Where it comes from: run, commit, version of torch, plan. For people: nothing reads it back."""
+    """Where it comes from: run and its W&B run, commit, version of torch, plan."""
     scaler: dict[str, Any]
     """Empty but for fp16."""
     schedule: dict[str, Any]
