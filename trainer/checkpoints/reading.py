@@ -7,6 +7,7 @@ import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
             fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
             if fault is None:
                 record = ranks.told_by_first(_record(path) if ranks.rank.is_first else None)
-                return Found(path=path, record=record, faults=tuple(faults))
-            faults.append(f"{fault}; trying an older one")
+                told = tuple(f"{text}; trying an older one" for text in faults)
+                return Found(path=path, record=record, faults=told)
+            faults.append(fault)
     if faults:
         text = "no checkpoint is intact: " + "; ".join(faults)
         raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
@@ -127,9 +129,20 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         if name not in _KNOWN.get(module, ()):
             raise DamagedError(f"its {METADATA} asks for {module}.{name}, and is not of a checkpoint")
         return super().find_class(module, name)
+
+
+def _member(kind: type, name: str) -> Any:
+    """Of an enumeration: Python 3.11.0 to 3.11.3 write one as getattr(kind, name)."""
+    if not issubclass(kind, Enum):
+        raise DamagedError(
+            f"its {METADATA} asks for an attribute of {kind.__name__}, and is not of a checkpoint"
+        )
+    return kind[name]
 
 
 def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str, Tensor]) -> Iterator[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import shutil
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,8 @@ from tests.trainer.checkpoints.models import Training
 from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
 from tests.trainer.conftest import together
 from trainer.checkpoints.disk import find_disk
-from trainer.checkpoints.folder import sum_of, verify
-from trainer.checkpoints.reading import newest_intact
+from trainer.checkpoints.folder import DamagedError, sum_of, verify
+from trainer.checkpoints.reading import Reader, newest_intact
 from trainer.dist import Ranks
 from trainer.errors import ConfigError
 
@@ -99,19 +101,49 @@ def test_what_another_program_saved_is_not_taken_for_a_checkpoint(tmp_path: Path
 class Program:
     """What a pickle may do when it is read."""
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("true",)
+    def __init__(self, *call: object) -> None:
+        self.call = call
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        call, *arguments = self.call
+        return call, tuple(arguments)
+
+
+def with_metadata(checkpoint: Path, metadata: bytes) -> None:
+    """The checkpoint holds them, and is whole."""
+    (checkpoint / ".metadata").write_bytes(metadata)
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    manifest["files"] = [vars(sum_of(checkpoint / file["path"])) for file in manifest["files"]]
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_a_checkpoint_that_holds_a_program_is_refused(tmp_path: Path) -> None:
     together(train, 1, tmp_path, "single", 1)
-    checkpoint = tmp_path / "step-000001"
-    (checkpoint / ".metadata").write_bytes(pickle.dumps(Program()))
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
-    manifest["files"] = [vars(sum_of(checkpoint / file["path"])) for file in manifest["files"]]
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    with_metadata(tmp_path / "step-000001", pickle.dumps(Program(os.system, "true")))
     faults = together(refusal, 2, tmp_path, 50)
-    assert "asks for posix.system" in faults[0][0]
+    assert (
+        faults[0][0]
+        == "no checkpoint is intact: its .metadata asks for posix.system, and is not of a checkpoint"
+    )
+
+
+class NamingPickler(pickle.Pickler):
+    """Python 3.11.0 to 3.11.3, Debian's among them, write the members of an enumeration like this."""
+
+    def reducer_override(self, value: object) -> object:
+        return (getattr, (type(value), value.name)) if isinstance(value, Enum) else NotImplemented
+
+
+def test_a_checkpoint_is_read_whichever_python_3_11_wrote_it(tmp_path: Path) -> None:
+    together(train, 1, tmp_path, "single", 1)
+    checkpoint, written = tmp_path / "step-000001", io.BytesIO()
+    NamingPickler(written).dump(Reader(checkpoint).metadata)
+    with_metadata(checkpoint, written.getvalue())
+    assert len(together(train, 1, tmp_path, "single", 2)[0]) == 1
+
+    with_metadata(checkpoint, pickle.dumps(Program(getattr, type(Reader(checkpoint).metadata), "mro")))
+    with pytest.raises(DamagedError, match="asks for an attribute of Metadata"):
+        Reader(checkpoint)
 
 
 def refusal(ranks: Ranks, folder: Path, width: int) -> tuple[str, bool]:
