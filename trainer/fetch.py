@@ -1,7 +1,7 @@
 """Fetch: the newest whole checkpoint that earlier runs pushed to a URL is on this box, to continue from.
 
-`python -m trainer.fetch`, before the ranks start. What came with the bundle stays when it is newer; of a nearer
-run any is newer, since a run that began another stage counts its steps anew.
+`python -m trainer.fetch`, before the ranks start. What came with the bundle stays when it is newer; of a
+nearer run any is newer, since a run that began another stage counts its steps anew.
 """
 
 from __future__ import annotations

@@ -187,8 +187,8 @@ def _tries(spec: JobSpec, last: Run) -> int:
 
 
 def origin_of(ledger: Ledger, run: Run) -> Origin:
-    """What the runs before this one left to continue from: at home the nearest's, at URLs its own and those of
-    the runs since. What is older is of no use, and may be of another stage, which counts other steps."""
+    """What the runs before this one left to continue from: at home the nearest's, at URLs its own and those
+    of the runs since. What is older is of no use, and may be of another stage, which counts other steps."""
     folder, urls = None, []
     while run.parent is not None and folder is None:
         run = ledger.get(run.parent)

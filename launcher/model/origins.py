@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Checkpoints of the runs before this one. The newest whole one of the nearest run that has one counts."""
+    """Checkpoints of the runs before this one. The newest whole one of the nearest run with any counts."""
 
     folder: Path | None = None
     """Those that came home."""
