@@ -126,10 +126,23 @@ def read_lock(path: Path) -> Lock:
             raise ValueError(f"version {content['version']}, expected {_SCHEMA}")
         images = {str(name): _image_of(values) for name, values in content["images"].items()}
     except OSError as error:
-        raise ImageError(f"cannot read {path}: {error.strerror}", hint="vastrun image lock") from error
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ImageError(f"{path} is not a lock of images: {error}", hint="vastrun image lock") from error
+        raise ImageError(f"cannot read {path}: {error.strerror}", hint=_put_back(path)) from error
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        text = f"{path} is not a lock of images: {_fault(error)}"
+        raise ImageError(text, hint=_put_back(path)) from error
     return Lock(images)
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with the file, in a line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+
+
+def _put_back(path: Path) -> str:
+    shipped = shipped_path()
+    return f"git checkout -- {path}, or install vastrun again" if path == shipped else f"cp {shipped} {path}"
 
 
 def write_lock(path: Path, lock: Lock) -> None:

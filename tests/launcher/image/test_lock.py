@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import ImageError, UsageError
-from launcher.image.lock import Capability, Lock, read_lock, shipped_lock, write_lock
+from launcher.image.lock import Capability, Lock, read_lock, shipped_lock, shipped_path, write_lock
 from launcher.image.locking import lock_anew, relock
 from launcher.image.pins import VARIANTS, pins_of
 from launcher.image.registry import Registry
@@ -122,19 +122,21 @@ def test_asking_again_fills_in_sizes_and_refuses_a_tag_that_names_another_image_
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        "images: {}",
-        "version: 2\nimages: {}",
-        "version: 1\nimages: {cpu: {name: x}}",
-        "version: 1\nimages: [",
-        "3",
+        ("images: {}", "it has no version"),
+        ("version: 2\nimages: {}", "version 2, expected 1"),
+        ("version: 1\nimages: {cpu: {name: x}}", "missing"),
+        ("version: 1\nimages: [", "line 2: expected the node content"),
+        ("3", "int"),
     ],
 )
-def test_a_file_that_is_no_lock_is_told(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_lock_is_told_in_a_line(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "image.lock").write_text(text)
-    with pytest.raises(ImageError, match="is not a lock of images"):
+    with pytest.raises(ImageError, match=f"is not a lock of images: .*{why}") as caught:
         read_lock(tmp_path / "image.lock")
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint == f"cp {shipped_path()} {tmp_path}/image.lock"
 
 
 def test_a_lock_without_a_digest_is_no_lock(tmp_path: Path) -> None:
