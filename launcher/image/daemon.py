@@ -26,7 +26,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     (
         r"ConnectionRefused|Connection refused|Connection aborted|Max retries|NameResolution",
         "Docker's daemon does not answer",
-        "sudo systemctl start docker",
+        "sudo systemctl start docker, or check DOCKER_HOST",
     ),
     (r"[Nn]o space left on device", "no space is left for Docker's images", "docker system prune"),
     (
@@ -46,7 +46,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
         "there is no such image",
         "check its name and its tag: vastrun image ls",
     ),
-    (r"no such host|dial tcp", "the registry does not answer", "try again when it can be reached"),
+    (r"no such host|dial tcp", "the registry does not answer", "check its name, and that it can be reached"),
     (r"[Tt]imed out|timeout", "Docker or the registry took too long", "try again"),
 )
 
@@ -71,17 +71,31 @@ def explained(doing: str) -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException) as error:
-        raise image_error(doing, getattr(error, "explanation", None) or str(error)) from error
+        said = getattr(error, "explanation", None) or str(error)
+        raise image_error(doing, said, reason=_reason(error)) from error
 
 
-def image_error(doing: str, said: str, printed: Sequence[str] = ()) -> ImageError:
-    """What Docker said, as an error that can be acted on. `printed`: the last lines of a build."""
+def image_error(doing: str, said: str, printed: Sequence[str] = (), *, reason: str = "") -> ImageError:
+    """What Docker said, as an error that can be acted on. `printed`: the last lines of a build.
+
+    `reason`: the system's own words, told in place of what libraries made of them.
+    """
     said = " ".join(said.rpartition("' returned a ")[2].split())
     output = "".join(f"\n  {line}" for line in printed)
     for pattern, meaning, hint in _KNOWN:
         if re.search(pattern, f"{said} {output}" if "non-zero code" in said else said):
-            return ImageError(f"{doing}: {meaning}: {said[-300:]}{output}", hint=hint)
+            return ImageError(f"{doing}: {meaning}: {reason or said[-300:]}{output}", hint=hint)
     return ImageError(f"{doing}: {said[-600:]}{output}")
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, below all that libraries made of it; empty when it said nothing."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 def login_of(registry: str) -> tuple[str, str] | None:
