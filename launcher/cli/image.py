@@ -59,9 +59,9 @@ def build_command(wiring: Wiring, variant: str, repository: str, base: str | Non
 @click.argument("repository", required=False)
 @click.pass_obj
 def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
-    """Push IMAGE to its registry, or as REPOSITORY, and print its name with its digest.
+    """Push IMAGE to its registry and print its name with its digest.
 
-    Logs in as `docker login` did.
+    With REPOSITORY it goes there. Logs in as `docker login` did.
     """
     reference = reference_of(image)
     to = reference_of(repository).name if repository else reference.name
@@ -72,7 +72,7 @@ def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
 @click.argument("images", nargs=-1, metavar="[[VARIANT=]IMAGE]...")
 @click.pass_obj
 def lock_command(wiring: Wiring, images: tuple[str, ...]) -> None:
-    """Ask the registry what IMAGE is and write it into the lock, by its digest.
+    """Write the digest that a registry has for IMAGE into the lock.
 
     Without IMAGE: ask again about those in the lock; one whose tag names another image now is refused. An
     image that is not ours needs its VARIANT.
@@ -93,9 +93,10 @@ def lock_command(wiring: Wiring, images: tuple[str, ...]) -> None:
 def verify_command(
     ctx: click.Context, image: str, cuda_max: float | None, compute_cap: int | None, as_json: bool
 ) -> None:
-    """Run IMAGE, a variant of the lock or any name, and compare what it has with its pins.
+    """Run IMAGE and compare what it has with its pins.
 
-    Refuses one whose tag names another image than was locked. Exit code 1 when something does not hold.
+    IMAGE is a variant of the lock or any name. One whose tag names another image than was locked is refused.
+    Exit code 1 when something does not hold.
     """
     wiring: Wiring = ctx.obj
     subject = subject_of(image, read_lock(wiring.image_lock))

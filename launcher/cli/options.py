@@ -37,7 +37,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 set_option = click.option(
-    "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job"
+    "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job."
 )
 name_option = click.option("--name", help="Another name for the job.")
 provider_option = click.option(

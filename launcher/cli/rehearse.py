@@ -47,7 +47,11 @@ def command(
     \b
       vastrun rehearse job.yaml --set train.steps=20
       vastrun rehearse job.yaml data check-data
-      vastrun rehearse job.yaml --set 'resources={gpus: 0}' --set ranks=1  # no GPUs
+
+    A job for GPUs, on a computer without:
+
+    \b
+      vastrun rehearse job.yaml --set 'resources={gpus: 0}' --set ranks=1
     """
     wiring: Wiring = ctx.obj
     began = wiring.now()

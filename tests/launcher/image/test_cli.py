@@ -51,6 +51,14 @@ def test_the_lock_is_listed_without_docker(lock: Path) -> None:
     assert document["here"] == []
 
 
+def test_every_command_is_said_in_a_whole_sentence() -> None:
+    said = vastrun("--help").stdout
+    assert "..." not in said.partition("Commands:")[2]
+    for name in ("build", "lock", "ls", "push", "verify"):
+        assert f"\n  {name} " in said
+        assert all(len(line) <= 80 for line in vastrun(name, "--help").stdout.splitlines())
+
+
 def test_an_image_is_locked_with_the_login_of_docker_and_without_a_daemon(lock: Path, shop: Shop) -> None:
     shop.put("lab/vastrun:cu130-1", labels=OURS)
     name = f"{shop.host}/lab/vastrun:cu130-1"
