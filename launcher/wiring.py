@@ -124,24 +124,6 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         made = provider_class(name)
         return made(*_made_of(name, environ, state, ledger), clock=_interrupts(Wish.STOP, Wish.NONE, None))
 
-    def packer(origin: Origin) -> Packer:
-        from launcher.bundle import Bundler
-
-        return Bundler(environ, origin=origin)
-
-    def shelf() -> Shelf:
-        from launcher.shelf import FolderShelf
-
-        return FolderShelf()
-
-    def screen(began: float) -> StreamScreen:
-        return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began, now=_now())
-
-    def notifier(say: Callable[[str], None]) -> UrlNotifier:
-        from launcher.notify import UrlNotifier  # slow to import: HTTP
-
-        return UrlNotifier(environ, say)
-
     return Wiring(
         state=state,
         cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
@@ -149,10 +131,10 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         python=_python(environ),
         ledger=ledger,
         provider=provider,
-        packer=packer,
-        shelf=shelf,
-        screen=screen,
-        notifier=notifier,
+        packer=partial(_packer, environ),
+        shelf=_shelf,
+        screen=partial(_screen, environ),
+        notifier=partial(_notifier, environ),
         interrupts=_interrupts,
         now=_now(),
         new_id=lambda: new_id(random.SystemRandom()),
@@ -193,6 +175,28 @@ def _made_of(
     if name == "docker":
         return state, environ, partial(_read_lock, environ)
     return state / "boxes", _python(environ)
+
+
+def _packer(environ: Mapping[str, str], origin: Origin) -> Packer:
+    from launcher.bundle import Bundler
+
+    return Bundler(environ, origin=origin)
+
+
+def _shelf() -> Shelf:
+    from launcher.shelf import FolderShelf
+
+    return FolderShelf()
+
+
+def _screen(environ: Mapping[str, str], began: float) -> StreamScreen:
+    return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began, now=_now())
+
+
+def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:
+    from launcher.notify import UrlNotifier  # slow to import: HTTP
+
+    return UrlNotifier(environ, say)
 
 
 def _rehearsal(environ: Mapping[str, str], folder: Path) -> Rehearsal:

@@ -50,8 +50,6 @@ class Session:
     rota: Rota
     loader: Loader
     objective: Objective
-    operator: Operator
-    """The objective's."""
     model: nn.Module
     """The objective, spread over the ranks."""
     strategy: Strategy
@@ -67,6 +65,11 @@ class Session:
     """Steps that were done before."""
     loss: float | None = None
     """The last one that was told before."""
+
+    @property
+    def operator(self) -> Operator:
+        """The objective's."""
+        return self.objective.operator
 
     def autocast(self) -> AbstractContextManager:
         """Around every forward pass."""
@@ -146,8 +149,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
     spaces = [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
     objective = _objective(config, tasks)
-    operator = objective.operator
-    plan = _plan(ranks, config, spaces, operator)
+    plan = _plan(ranks, config, spaces, objective.operator)
     for task in tasks:
         task.place(device)
     strategy = _strategy(config, plan)
@@ -162,13 +164,12 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         rota=rota,
         loader=make_loader(tasks, rota, config, device),
         objective=objective,
-        operator=operator,
         model=model,
         strategy=strategy,
         optimizer=make_optimizer(objective.learner, config.optim),
         schedule=Schedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
-        ema=Ema(operator, config.ema) if config.ema else None,
+        ema=Ema(objective.operator, config.ema) if config.ema else None,
         checkpoints=_checkpoints(ranks, config, plan),
         clock=StepClock(device),
         wandb_id=job.run_id,
