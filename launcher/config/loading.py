@@ -67,9 +67,8 @@ def _checked(reading: Reading) -> JobSpec | None:
             path: KeyPath = tuple(part for part in entry["loc"] if part != "[key]")
             if entry["type"] == "missing":
                 reading.fault(path, "missing")
-            elif reading.is_sound(
-                path
-            ):  # of a list with a wrong entry pydantic says that it is too short, too
+            # Of a list with a wrong entry pydantic says that it is too short, too.
+            elif reading.is_sound(path):
                 reading.unexpected(path)
             _drop(data, path)
     try:
