@@ -104,7 +104,7 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proof", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="how many trainings of each")
+    parser.add_argument("--seeds", type=int, default=2, help="how many trainings of each")
     return parser
 
 
