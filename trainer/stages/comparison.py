@@ -93,14 +93,18 @@ def compare(
     comparisons = []
     for number, (task, evaluation) in enumerate(zip(trained.tasks, evaluations, strict=True)):
         alone = _scores(model.operator, number, trained, beat)
-        ms, ms_alone = (_ms(each, number, task.test, trained.ranks, beat) for each in (model, model.operator))
+        # As in rollouts, nothing compiles for shapes that training has not.
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            pair = (model, model.operator)
+            ms, ms_alone = (_ms(each, number, task.test, trained.ranks, beat) for each in pair)
+            spread = _spread(model, number, task.test)
         comparisons.append(
             Comparison(
                 task=evaluation.task,
                 stage=trained.config.stage,
                 ours=Answer(scores=evaluation.scores[WHOLE]["rollout"], calls=model.calls, ms=ms),
                 alone=Answer(scores=alone, calls=1, ms=ms_alone),
-                spread=_spread(model, number, task.test),
+                spread=spread,
             )
         )
     return comparisons
@@ -118,7 +122,6 @@ def _scores(operator: Operator, number: int, trained: Trained, beat: Callable[[]
     return scores_of(rollouts, torch.arange(len(task.test)))["rollout"]
 
 
-@torch.no_grad()
 def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> float:
     u, conditions = test.fields[:_AT_ONCE, 0], test.conditions[:_AT_ONCE]
     times = []
@@ -136,7 +139,6 @@ def _wait_for(answer: Tensor) -> None:
         torch.cuda.synchronize(answer.device)
 
 
-@torch.no_grad()
 def _spread(model: Sampled, number: int, test: Trajectories) -> float | None:
     """Of the answers to the first frame of a few samples."""
     draws = model.draws(test.fields[:_AT_ONCE, 0], test.conditions[:_AT_ONCE], number)
