@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -65,10 +65,11 @@ def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
         return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
     if stage == config.stage and record.config.get("freeze", "off") not in ("off", config.freeze):
         return f"train.freeze: the codec was frozen in {name}, which has no moments of it to go on with"
-    theirs = read_as(ModelConfig, record.config["model"])
-    if theirs != config.model:
-        return f"{name} is of another model: {theirs}, and not {config.model}"
-    return None
+    theirs, ours = asdict(read_as(ModelConfig, record.config["model"])), asdict(config.model)
+    others = [
+        f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
+    ]
+    return f"{name} is of another model: {'; '.join(others)}" if others else None
 
 
 def _missing(config: TrainConfig) -> str | None:
