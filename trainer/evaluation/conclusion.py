@@ -55,14 +55,18 @@ class Conclusion:
         """By name, as the final record has them."""
         return flat(self.evaluations) | comparison.flat(self.comparisons)
 
+    @property
+    def lines(self) -> list[str]:
+        """All that there is to say in short."""
+        return [*lines_of(self.scores), *map(str, self.comparisons)]
+
     def tell(self) -> None:
-        """A line for each thing that there is to say."""
-        for line in (*lines_of(self.scores), *self.comparisons):
+        for line in self.lines:
             print(line, flush=True)
 
     def write(self, folder: Path, title: str, *, plots: bool, beat: Callable[[], None]) -> list[Path]:
         """Writes the report; the pictures, if there are any."""
-        return report.write(folder, self.evaluations, title, plots=plots, beat=beat)
+        return report.write(folder, self.evaluations, title, self.lines, plots=plots, beat=beat)
 
 
 def conclude(trained: Trained, beat: Callable[[], None]) -> Conclusion:

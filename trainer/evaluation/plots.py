@@ -19,6 +19,7 @@ from trainer.evaluation.evaluation import WHOLE, Evaluation
 from trainer.evaluation.spectra import BANDS
 
 _DPI = 110
+_TICKS = 8
 _TRUTH, _MODEL, _ERROR = "#1a1a1a", "#d1495b", "#8d96a3"
 _LINES = {
     "rollout": (_MODEL, "-", "rollout"),
@@ -109,9 +110,12 @@ def _frames(evaluation: Evaluation) -> Figure:
 def _error_by_frame(evaluation: Evaluation) -> Figure:
     """How the error grows, of each predictor; thin, the model's at each parameter."""
     figure, [[axes]] = _figure(1, 1, width=7.6, height=4.0)
+    told = "rollout, at each parameter"
     for part, scores in evaluation.scores.items():
         if part != WHOLE:
-            _curve(axes, scores["rollout"].nrmse_by_frame, 1, color=_MODEL, linewidth=0.7, alpha=0.45)
+            curve = scores["rollout"].nrmse_by_frame
+            _curve(axes, curve, 1, color=_MODEL, linewidth=0.7, alpha=0.45, label=told)
+            told = ""
     for name, own in evaluation.scores[WHOLE].items():
         color, style, told = _LINES[name]
         _curve(axes, own.nrmse_by_frame, 1, color=color, linestyle=style, label=told)
@@ -160,7 +164,7 @@ def _images(
         scales.append({"vmin": -most, "vmax": most, "cmap": "RdBu_r"})
     for axes, values, scale, title in zip(row, (*fields, *differences), scales, titles, strict=True):
         image = axes.imshow(_seen(values), **scale, **options)
-        figure.colorbar(image, ax=axes, fraction=0.046)
+        figure.colorbar(image, ax=axes, fraction=0.046).ax.tick_params(labelsize=_TICKS)
         axes.set_title(title, fontsize=9)
         if values.shape[0] == values.shape[1]:
             axes.set_axis_off()
@@ -171,7 +175,7 @@ def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[Fi
     axes = figure.subplots(rows, columns, squeeze=False)
     one: Axes
     for one in axes.flat:
-        one.tick_params(labelsize=8)
+        one.tick_params(labelsize=_TICKS)
     return figure, axes.tolist()
 
 

@@ -8,10 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from trainer.evaluation.evaluation import WHOLE, Evaluation, flat
+from trainer.evaluation.evaluation import WHOLE, Evaluation
 from trainer.evaluation.scores import Scores
 from trainer.records import write_atomically, write_json
-from trainer.scores import lines_of
 
 SCORES, REPORT = "scores.json", "report.md"
 
@@ -28,13 +27,19 @@ _HEADLINE = ("nrmse", "nrmse_median", "nrmse_pooled")
 
 
 def write(
-    folder: Path, evaluations: Sequence[Evaluation], title: str, *, plots: bool, beat: Callable[[], None]
+    folder: Path,
+    evaluations: Sequence[Evaluation],
+    title: str,
+    lines: Sequence[str],
+    *,
+    plots: bool,
+    beat: Callable[[], None],
 ) -> list[Path]:
-    """Writes the report into `folder`; the pictures, if there are any. Where matplotlib is missing, a line
-    says so."""
+    """Writes the report into `folder`, with `lines` below its title; the pictures, if there are any. Where
+    matplotlib is missing, a line says so."""
     write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
     pictures: dict[str, list[Path]] = _draw(folder, evaluations, beat) if plots else {}
-    write_atomically(folder / REPORT, _text(evaluations, title, pictures))
+    write_atomically(folder / REPORT, _text(evaluations, title, lines, pictures))
     return [picture for each in pictures.values() for picture in each]
 
 
@@ -66,13 +71,15 @@ def _numbers(scores: Scores) -> dict[str, Any]:
     return {**scores.numbers(), "nrmse_by_frame": curve}
 
 
-def _text(evaluations: Sequence[Evaluation], title: str, pictures: dict[str, list[Path]]) -> str:
-    lines = [f"# {title}", "", *(f"- {line}" for line in lines_of(flat(evaluations))), ""]
+def _text(
+    evaluations: Sequence[Evaluation], title: str, lines: Sequence[str], pictures: dict[str, list[Path]]
+) -> str:
+    text = [f"# {title}", "", *(f"- {line}" for line in lines), ""]
     for each in evaluations:
-        lines += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
-        lines += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
-    lines.append("What each score and each column is: docs/evaluation.md of vastrun.")
-    return "\n".join(lines) + "\n"
+        text += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
+        text += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
+    text.append("What each score and each column is: docs/evaluation.md of vastrun.")
+    return "\n".join(text) + "\n"
 
 
 def _table_of_measures(evaluation: Evaluation) -> list[str]:

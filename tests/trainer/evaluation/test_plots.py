@@ -73,4 +73,4 @@ def test_where_matplotlib_is_missing_the_report_is_written_and_a_line_says_so(tm
 def _write_without_matplotlib(folder: Path) -> None:
     sys.modules["matplotlib"] = None  # type: ignore[assignment]
     with (folder / "log").open("w") as file, redirect_stdout(file):
-        report.write(folder, [evaluation((16,))], "run, step 3", plots=True, beat=lambda: None)
+        report.write(folder, [evaluation((16,))], "run, step 3", [], plots=True, beat=lambda: None)

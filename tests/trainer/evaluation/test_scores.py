@@ -18,6 +18,7 @@ from trainer.dist import Ranks
 from trainer.evaluation import Evaluation, evaluate, flat, report
 from trainer.evaluation.evaluation import WHOLE
 from trainer.models.operator import Scale
+from trainer.scores import lines_of
 from trainer.session import domain_of
 
 pytestmark = pytest.mark.torch
@@ -148,7 +149,7 @@ def test_a_rollout_that_runs_away_is_counted_and_told_in_the_report(alone: Ranks
     assert scores["rollout_diverged"] == 1
     assert "rollout_nrmse" not in scores
     assert math.isfinite(scores["rollout_nrmse_median"])
-    report.write(tmp_path, [found], "run, step 3", plots=False, beat=lambda: None)
+    report.write(tmp_path, [found], "run, step 3", lines_of(scores), plots=False, beat=lambda: None)
     text = (tmp_path / report.REPORT).read_text()
     assert "rollout nRMSE is infinite, 1 rollouts ran away; persistence has 0" in text
     own = json.loads((tmp_path / report.SCORES).read_text())["advection"]

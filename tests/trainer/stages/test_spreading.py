@@ -103,7 +103,9 @@ def test_the_final_record_sets_a_stage_beside_the_operator_alone(
     assert min(scores["stage_ms"], scores["operator_ms"], scores["stage_spread"]) > 0
     assert "stage steady begins upon step-000005 of operator" in box.log(0)
     verdict = "helps" if scores["stage_helps"] else "does NOT help"
-    assert f"darcy: steady {verdict}: rollout nRMSE" in box.log(0)
+    told = f"darcy: steady {verdict}: rollout nRMSE"
+    assert told in box.log(0)
+    assert told in (root / leg.name / layout.EVALUATION / "report.md").read_text()
     assert "steady" not in box.log(1)
 
 
