@@ -47,8 +47,8 @@ class Witness:
                     self.keys["the instance's key"] = instance.api_key
                     self.seen["the onstart text"] = instance.rental.onstart
                     self.seen["the variables of the instance"] = str(instance.rental.env)
-                    if instance.box.log.exists():
-                        self.seen["the container's log"] = instance.box.log.read_text(errors="replace")
+                    if log := instance.box.log():
+                        self.seen["the container's log"] = log
 
 
 @pytest.fixture
