@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainer.config import Keep
 from trainer.data.pdebench import Fields
+from trainer.data.recycling import Recycled
 from trainer.data.samples import Samples
 from trainer.data.symmetry import sources
 from trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
@@ -31,6 +32,7 @@ class StoredTrajectories:
         self.symmetry = samples.symmetry
         self.frames, self.channels, *self.grid = samples.as_frames
         self._samples = samples
+        self._memory = Recycled()
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -54,7 +56,7 @@ class StoredTrajectories:
         """(B, U + 1, K, *X): the windows, in memory."""
         length, grid = picks.frames.shape[1], tuple(self.grid)
         shape = (length, self.channels, prod(grid))
-        windows = np.empty((len(picks.trajectory), *shape), np.float32)
+        windows = self._memory.empty((len(picks.trajectory), *shape))
         put = _PUTS[self.symmetry]
         # As plain numbers: indexing is quicker with them.
         frames = [slice(first, first + length) for first in picks.frames[:, 0].tolist()]
