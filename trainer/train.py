@@ -6,6 +6,7 @@ What must come before torch is imported stands here; the set-up and the loop are
 from __future__ import annotations
 
 import faulthandler
+import gc
 import signal
 from pathlib import Path
 
@@ -27,8 +28,11 @@ def main() -> None:
         stop = StopWish.watch(ending.give_up)
         job = read_job(rank.box)
 
+        # What is imported stays: to look through it for garbage takes half a second each time.
+        gc.disable()
         from trainer.loop import train
 
+        gc.freeze()
         assert job.train is not None, "job.json has no `train` section"
         ending.reason = train(rank, job, job.train, heart, stop)
 

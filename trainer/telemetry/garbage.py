@@ -10,7 +10,8 @@ _EVERY_STEPS = 500
 def collect_by_the_step(step: int, start: int) -> None:
     """After `step` steps of a training that began after `start`.
 
-    What the first step left behind lives as long as the process, and is never looked at again.
+    What the first step left behind lives as long as the process, and is never looked at again; nor is what
+    was imported (trainer/train.py).
     """
     if step == start + 1:
         gc.disable()
