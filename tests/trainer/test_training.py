@@ -129,7 +129,7 @@ def test_sigterm_makes_all_ranks_save_the_same_step_and_leave(box: Box, start_ra
     pid = running.processes[1].pid
     assert pid is not None
     os.kill(pid, signal.SIGUSR1)
-    eventually(lambda: "loop.py" in stacks.read_text(), within_s=10)
+    eventually(lambda: "loop.py" in stacks.read_text())
 
     os.kill(pid, signal.SIGTERM)
     assert running.wait() == [143, 143]
