@@ -23,7 +23,7 @@ def summary(ending: Ending, now: float) -> str:
             ("run", f"{run.id} ({run.job})"),
             ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
             ("proofs", proof_lines(run.proofs)),
-            ("score", "\n".join(lines_of(ending.scores))),
+            ("score", "\n".join(part for line in lines_of(ending.scores) for part in line.split("; "))),
             ("duration", duration((run.ended_at or now) - run.created_at)),
             ("cost", _cost(ending)),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
