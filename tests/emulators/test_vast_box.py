@@ -155,6 +155,10 @@ def test_nvidia_smi_shows_the_gpus_of_the_machine(vast: VastEmulator, ssh_key: P
 
 
 def test_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast: VastEmulator) -> None:
+    assert_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast)
+
+
+def assert_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast: VastEmulator) -> None:
     instance_id = running(vast, onstart="ls kept 2>&1; touch kept")
     eventually(lambda: "No such file" in container_log(vast, instance_id))
     ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", {"state": "stopped"})

@@ -11,9 +11,16 @@ import docker
 import pytest
 
 from tests.conftest import BASE_IMAGE
-from tests.emulators.asking import ask, eventually, rent, row
+from tests.emulators.asking import eventually, rent, row
 from tests.emulators.docker_host import LABEL
-from tests.emulators.test_vast_box import Elsewhere, addresses, container_log, running, ssh
+from tests.emulators.test_vast_box import (
+    Elsewhere,
+    addresses,
+    assert_the_disk_stays_over_a_stop_and_not_over_a_recycle,
+    container_log,
+    running,
+    ssh,
+)
 from tests.emulators.vast import VastEmulator
 
 pytestmark = pytest.mark.docker
@@ -49,15 +56,7 @@ def test_a_container_is_reached_as_on_vast_and_can_end_itself_with_its_own_key(
 
 
 def test_the_disk_of_a_container_stays_over_a_stop_and_not_over_a_recycle(vast: VastEmulator) -> None:
-    instance_id = running(vast, onstart="ls kept 2>&1; touch kept")
-    eventually(lambda: "No such file" in container_log(vast, instance_id))
-    ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", {"state": "stopped"})
-    eventually(lambda: row(vast, instance_id)["cur_state"] == "stopped")
-    ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", {"state": "running"})
-    eventually(lambda: container_log(vast, instance_id).endswith("\nkept\n"))
-    ask(vast, "PUT", f"/api/v0/instances/recycle/{instance_id}/", {})
-    eventually(lambda: row(vast, instance_id)["actual_status"] == "running")
-    eventually(lambda: container_log(vast, instance_id).count("No such file") == 1)
+    assert_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast)
 
 
 def test_a_container_that_is_killed_or_ends_with_its_program_is_stopped_and_keeps_its_disk(

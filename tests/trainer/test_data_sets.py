@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.trainer.published import FILES
 from trainer import data
 from trainer.config import DataConfig, TrainConfig
 from trainer.config_checks import faults_of
@@ -22,13 +23,6 @@ from trainer.data.faults import DataError
 from trainer.data.inspection import check
 
 SMALL = DataConfig(train=17, test=3, points=16, frames=3)
-FILES = {
-    "advection": "1D_Advection_Sols_beta1.0.hdf5",
-    "burgers": "1D_Burgers_Sols_Nu0.1.hdf5",
-    "darcy": "2D_DarcyFlow_beta1.0_Train.hdf5",
-    "diffusion_reaction": "2D_diff-react_NA_NA.h5",
-    "shallow_water": "2D_rdb_NA_NA.h5",
-}
 TASKS = sorted(FILES)
 
 

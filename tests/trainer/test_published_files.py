@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer.published import FILES
 from trainer import data
 from trainer.config import PARAMETERS, DataConfig, Keep
 from trainer.data.faults import DataError
@@ -27,13 +28,6 @@ PUBLISHED = {
 }
 """What is in the files: the shapes that were published, but few samples."""
 SAMPLES = {"train": 2, "test": 1}
-FILES = {
-    "advection": "1D_Advection_Sols_beta1.0.hdf5",
-    "burgers": "1D_Burgers_Sols_Nu0.1.hdf5",
-    "darcy": "2D_DarcyFlow_beta1.0_Train.hdf5",
-    "diffusion_reaction": "2D_diff-react_NA_NA.h5",
-    "shallow_water": "2D_rdb_NA_NA.h5",
-}
 TASKS = sorted(FILES)
 THINNED = {
     task: replace(config, **SAMPLES, points=config.points // 4, frames=21, dt=config.dt * 5)
