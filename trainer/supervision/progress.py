@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from trainer import layout
 from trainer.heartbeat import Beat, read_beat
@@ -52,14 +53,23 @@ def pid_of(box: Path, process: RankProcess) -> int:
 
 
 def write_status(
-    box: Path, standings: Iterable[Standing], processes: Iterable[RankProcess], steps: int
+    box: Path,
+    standings: Iterable[Standing],
+    processes: Iterable[RankProcess],
+    *,
+    world_size: int,
+    steps: int,
 ) -> None:
-    """`run/status.json` says where the training stands; a full disk only makes it old."""
+    """`run/status.json` says where the training stands; a full disk only makes it old.
+
+    The step is one that every rank has reached: while some of the `world_size` ranks here have not
+    started, it is 0.
+    """
     still_s = {standing.rank: standing.still_s for standing in standings}
     ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
     status = {
         "at": round(time.time(), 3),
-        "step": min((rank["step"] for rank in ranks), default=0),
+        "step": min(rank["step"] for rank in ranks) if len(ranks) >= max(1, world_size) else 0,
         "steps": steps,
         "loss": last_loss(box).value,
         "ranks": ranks,
@@ -68,7 +78,7 @@ def write_status(
         write_json(box / layout.STATUS, status, durable=False)
 
 
-def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, int | str | float]:
+def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, Any]:
     beat = beat_of(box, process.rank)
     return {
         "rank": process.rank,

@@ -69,7 +69,8 @@ class Watch:
         processes = self.launch.processes()
         self._tell_ends(processes)
         steps = self.job.train.steps if self.job.train else 0
-        write_status(self.box, self.progress.standings(processes), processes, steps)
+        standings, ranks = self.progress.standings(processes), self.launch.world_size
+        write_status(self.box, standings, processes, world_size=ranks, steps=steps)
         reap_orphans(but=self.launch.agent.pid)
 
     def _is_over(self) -> bool:

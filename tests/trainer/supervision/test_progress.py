@@ -1,0 +1,40 @@
+"""What `run/status.json` says of ranks that start, train and end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from trainer import layout
+from trainer.supervision.progress import write_status
+from trainer.supervision.rank_process import RankProcess
+
+
+def step_told(box: Path, steps_of: Mapping[int, int]) -> int:
+    """The step in the status of two ranks, of which these have started and are at these steps."""
+    folder = box / layout.HEARTBEATS
+    folder.mkdir(parents=True)
+    for rank, step in steps_of.items():
+        (folder / f"rank-{rank}").write_text(f"{step} forward 100.000 {1000 + rank}\n")
+    processes = [RankProcess(rank=rank, pid=1000 + rank, started_at=99.0) for rank in steps_of]
+    write_status(box, (), processes, world_size=2, steps=9)
+    step: int = json.loads((box / layout.STATUS).read_text())["step"]
+    return step
+
+
+@pytest.mark.parametrize(
+    ("steps_of", "step"),
+    [
+        ({}, 0),
+        ({1: 7}, 0),
+        ({0: 0, 1: 7}, 0),
+        ({0: 3, 1: 7}, 3),
+    ],
+)
+def test_the_step_is_one_that_every_rank_has_reached(
+    tmp_path: Path, steps_of: Mapping[int, int], step: int
+) -> None:
+    assert step_told(tmp_path, steps_of) == step
