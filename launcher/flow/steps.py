@@ -47,6 +47,7 @@ def plan(trip: Trip) -> End:
 
 def rent(trip: Trip) -> End:
     """A machine carries this run's label. Looks for it first, so that it is safe to repeat."""
+    asked_at = trip.now()
     machine = look_for_it(trip) or rent_anew(trip)
     trip.save(
         instance_id=machine.id,
@@ -56,7 +57,7 @@ def rent(trip: Trip) -> End:
         rented_at=policy.rented_at(trip.run, machine, trip.now()),
         meter=Meter(extras=machine.extras),
     )
-    trip.meter(machine)
+    trip.meter(machine, max(asked_at, trip.run.rented_at or asked_at))
     trip.tell(f"machine {machine.id}")
     return unlike_its_offer(trip, machine) or _OK
 

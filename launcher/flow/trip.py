@@ -106,16 +106,22 @@ class Trip:
 
     def machines(self) -> list[Instance]:
         """This run's machines. Raises ProviderError when it cannot be told."""
+        asked_at = self.now()
         found = policy.ours(self.run, self.tools.provider.instances())
         for machine in found[:1]:
             # A disk that is full must not keep a machine from its end: the next row has it.
             with suppress(StorageError):
-                self.meter(machine)
+                self.meter(machine, asked_at)
         return found
 
-    def meter(self, machine: Instance) -> None:
-        """What was just seen of the machine counts for the run's cost."""
-        meter = policy.metered(self.run, machine, self.now())
+    def meter(self, machine: Instance, asked_at: float) -> None:
+        """What was seen of the machine counts for the run's cost.
+
+        It counts from when the provider was asked: the answer tells of a moment after that, but of how long
+        before it arrived nobody knows. Counted from its arrival, GPUs that began to run meanwhile, or whose
+        up time it tells, would be charged too little.
+        """
+        meter = policy.metered(self.run, machine, asked_at)
         if meter != self.run.meter:
             self.save(meter=meter)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from launcher import policy
 from launcher.job import JobSpec, Limits
-from launcher.model import Cause, Extras, Instance, Meter, Offer, Phase, Run
-from tests.fakes import train_job
+from launcher.model import Cause, Extras, Instance, Meter, Offer, Order, Phase, Run
+from tests.fakebox import Loading
+from tests.fakes import FakeProvider, train_job
+from tests.launcher.faults import Plan
+from tests.launcher.world import World
 
 RENTED = 1_800_000_000.0
 EXTRAS = Extras(storage_usd_per_hour=0.36, down_usd_per_gb=0.5, up_usd_per_gb=0.25)
@@ -78,6 +83,44 @@ def test_gpus_are_charged_unless_they_were_seen_to_be_free(
     assert cost.gpu_usd == pytest.approx(gpu_s * 0.001)
     assert cost.storage_usd == pytest.approx(ended_s * 0.0001)
     assert cost.traffic_usd == 0
+
+
+class SlowMarket(FakeProvider):
+    """Charges GPUs from when a machine runs; what it says of one arrives seconds after it was true."""
+
+    answer_s = 3.0
+    gpu_usd = 0.0
+
+    def rent(self, order: Order) -> Instance:
+        return replace(super().rent(order), state="loading", idle=True)
+
+    def instances(self) -> Sequence[Instance]:
+        listed = [self._row(row) for row in super().instances()]
+        self.clock.sleep(self.answer_s)
+        return listed
+
+    def _row(self, row: Instance) -> Instance:
+        box = self._boxes[row.id]
+        up_s = self.clock.now() - box.up_at
+        return replace(row, idle=not box.is_up, up_s=up_s if box.is_up else None)
+
+    def _end(self, instance_id: str, at: float) -> None:
+        if box := self._boxes.get(instance_id):
+            self.gpu_usd += max(0.0, at - box.up_at) / 3600 * box.instance.usd_per_hour
+        super()._end(instance_id, at)
+
+
+def test_the_cost_is_not_below_the_bill_when_the_provider_answers_late(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    market = SlowMarket(world.clock)
+    market.loading["host-1"] = Loading(seconds=20)
+    world.market, world.plan = market, Plan(market)
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert 0 < market.gpu_usd <= policy.cost_of(run, world.clock.now()).gpu_usd
+    assert policy.cost_of(run, world.clock.now()).gpu_usd < market.bill_usd
 
 
 def test_traffic_is_charged_both_ways_as_it_was_last_counted() -> None:
