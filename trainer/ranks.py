@@ -1,7 +1,8 @@
 """The launch agent: starts the ranks through torch's launcher API and records how each ended.
 
 `python -P -m trainer.ranks SUPERVISOR`, with its order on stdin. Before it carries that out it forks: the
-copy, which has torch imported already, waits for the next order, so that the next start takes less time. The
+copy, which has torch imported already, waits for the next order, so that the next start takes less time. For
+the onboard trainer it imports what ranks need, too, and the ranks are copies of it (`fork_server.py`). The
 supervisor, which knows no torch, reads `run/ranks/agent.json`.
 """
 
@@ -63,18 +64,35 @@ def main() -> NoReturn:
     """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
-    import torch.distributed.launcher.api  # noqa: F401 - now, for the copies too
-
+    job = Job.read(_box())
+    _load(for_ranks=job.train is not None)
     order = _next_order()
     while (copy := os.fork()) == 0:
         order = _next_order()
     die_with_parent(supervisor)
     _begin(order, copy)
-    failures = _run_ranks(Job.read(_box()), order.world_size, _box())
+    if job.train is not None:
+        _serve_ranks()
+    failures = _run_ranks(job, order.world_size, _box())
     record = AgentRecord(at=time.time(), world_size=order.world_size, failures=failures)
     write_json(_box() / layout.AGENT, asdict(record))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
+
+
+def _load(*, for_ranks: bool) -> None:
+    """Imports now what this agent, its copies and the ranks need."""
+    if for_ranks:
+        from trainer.preload import load
+
+        load()
+    import torch.distributed.launcher.api  # noqa: F401
+
+
+def _serve_ranks() -> None:
+    from trainer.preload import serve_ranks
+
+    serve_ranks()
 
 
 def _next_order() -> Order:

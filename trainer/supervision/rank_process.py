@@ -1,8 +1,9 @@
 """One rank as a process: started, logged, watched to its end. Standard library only.
 
-`python -S -P -m trainer.supervision.rank_process PARENT` runs the job's program as its only child, with
-stdout and stderr in `run/raw/rank-N.log`, and leaves as the program left. Its record says when and how, to
-the millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.
+`python -S -P -m trainer.supervision.rank_process PARENT` runs the job's program, with stdout and stderr in
+`run/raw/rank-N.log`, and leaves as the program left. The onboard trainer runs in a copy that the fork server
+makes, where there is one; everything else is the only child. The record says when and how the program ended,
+to the millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from trainer import layout
 from trainer.job import Job, working_folder
 from trainer.records import read_as, write_atomically
-from trainer.supervision.processes import die_with_parent
+from trainer.supervision.fork_server import ADDRESS, Copy
+from trainer.supervision.processes import die_with_parent, send
 
 _CANNOT_RUN = 127
 _WIDTH = 255
@@ -50,34 +52,71 @@ def read_processes(box: Path) -> tuple[RankProcess, ...]:
     return tuple(sorted(records, key=lambda record: record.rank))
 
 
+class Program(Protocol):
+    """The program of a rank, started."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self) -> int:
+        """Return the exit code once it has ended; negative: minus the signal's number."""
+        ...
+
+
 def main() -> NoReturn:
     """Runs the job's program and leaves as it left."""
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
-    program = Job.read(box).program
-    run(box, int(os.environ["RANK"]), partial(_become, program))
+    server, job = os.environ.pop(ADDRESS, None), Job.read(box)
+    own = partial(Child.start, partial(_become, job.program))
+    run(box, int(os.environ["RANK"]), own if server is None else partial(_copy_or, own, server, box))
 
 
-def run(box: Path, rank: int, become: Callable[[], NoReturn]) -> NoReturn:
-    """Runs `become`, which never returns, as the rank's program, and leaves as it left."""
+def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
+    """Starts the rank's program and leaves as it left."""
     _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
     os.chdir(working_folder(box))
-    watcher = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        die_with_parent(watcher)
-        become()
+    program = start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _leave_it_to_the_program)
-    code = _watch(box, RankProcess(rank=rank, pid=pid, started_at=time.time()))
-    _leave_alike(code)
+        signal.signal(number, partial(_leave_it_to, program))
+    _leave_alike(_watch(box, rank, program))
 
 
-def _watch(box: Path, process: RankProcess) -> int:
+def _copy_or(own: Callable[[], Program], server: str, box: Path) -> Program:
+    """A copy of the server's; without an answer from it the rank starts as any other program does."""
+    try:
+        return Copy.ask_for(server, os.environ, working_folder(box))
+    except OSError as error:
+        os.write(2, f"this rank imports torch by itself: {error}\n".encode())
+        return own()
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child of this process. It is in its process group: a signal to the group reaches both."""
+
+    pid: int
+
+    @classmethod
+    def start(cls, become: Callable[[], NoReturn]) -> Child:
+        """Fork; the child runs `become`, which never returns."""
+        watcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent(watcher)
+            become()
+        return cls(pid)
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _watch(box: Path, rank: int, program: Program) -> int:
+    process = RankProcess(rank=rank, pid=program.pid, started_at=time.time())
     path = box / layout.RANKS / f"rank-{process.rank}.process.json"
     write_atomically(path, _line(process), durable=False)
     record = os.open(path, os.O_WRONLY)
-    code = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+    code = program.wait()
     # In place: the rank may have ended because the disk is full.
     os.pwrite(record, _line(replace(process, exit_code=code, ended_at=time.time())).encode(), 0)
     return code
@@ -106,8 +145,10 @@ def _log_into(path: Path) -> None:
     os.close(log)
 
 
-def _leave_it_to_the_program(_number: int, _frame: object) -> None:
-    """A signal to the group reaches the program too; it decides."""
+def _leave_it_to(program: Program, number: int, _frame: object) -> None:
+    """The program decides. A child has had the signal, as one of this group; a copy has not."""
+    if isinstance(program, Copy):
+        send(program.pid, number)
 
 
 def _leave_alike(code: int) -> NoReturn:

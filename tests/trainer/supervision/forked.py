@@ -184,7 +184,7 @@ def _be_rank(box: Path, rank: int, world_size: int, port: int, agent: int) -> No
         MASTER_PORT=str(port),
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
-    rank_process.run(box, rank, partial(_train, box / layout.CODE))
+    rank_process.run(box, rank, partial(rank_process.Child.start, partial(_train, box / layout.CODE)))
 
 
 def _train(code: Path) -> NoReturn:

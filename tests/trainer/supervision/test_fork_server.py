@@ -1,0 +1,127 @@
+"""Copies that a fork server makes: what they get from their watcher, and that none outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import eventually
+from trainer.supervision.fork_server import Copy
+
+_SERVER = """
+import os, sys
+from trainer.supervision.fork_server import start_server
+
+def program():
+    exec(os.environ["PROGRAM"], {"os": os, "sys": sys})
+    os._exit(0)
+
+print(start_server(program), flush=True)
+sys.stdin.read()
+"""
+_WATCHER = """
+import os, sys
+from pathlib import Path
+from trainer.supervision.fork_server import Copy
+
+copy = Copy.ask_for(sys.argv[1], os.environ, Path(sys.argv[2]))
+Path(sys.argv[2], "pid").write_text(str(copy.pid))
+code = copy.wait()
+print("ended with", code, flush=True)
+"""
+_WAITS = "import time; print('waiting', flush=True); time.sleep(600)"
+
+
+class Server:
+    """A process with a fork server, and watchers of its copies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.watchers: list[subprocess.Popen[str]] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.name = self.process.stdout.readline().strip()
+
+    def watch(self, program: str, **env: str) -> subprocess.Popen[str]:
+        """A process that watches a copy which runs the program; stdout is of both."""
+        watcher = subprocess.Popen(
+            [sys.executable, "-c", _WATCHER, self.name, str(self.folder)],
+            env=os.environ | {"PROGRAM": program} | env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.watchers.append(watcher)
+        return watcher
+
+    def copy(self) -> int:
+        """The pid of the copy, once it runs."""
+        path = self.folder / "pid"
+        eventually(lambda: path.exists() and path.read_text() != "")
+        return int(path.read_text())
+
+    def close(self) -> None:
+        for process in (self.process, *self.watchers):
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    server.close()
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_copy_has_the_environment_the_folder_and_the_output_of_its_watcher(server: Server) -> None:
+    program = "print(os.environ['GRID'], os.getcwd(), 'VAST' in os.environ, flush=True)"
+    out, _ = server.watch(program, GRID="x" * 100_000).communicate(timeout=60)
+    assert out == f"{'x' * 100_000} {server.folder} False\nended with 0\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("os._exit(3)", 3),
+        ("os.kill(os.getpid(), 11)", -signal.SIGSEGV),
+        ("os.kill(os.getpid(), 15)", -signal.SIGTERM),
+    ],
+)
+def test_the_watcher_is_told_how_its_copy_ended(server: Server, program: str, code: int) -> None:
+    out, _ = server.watch(program).communicate(timeout=60)
+    assert out == f"ended with {code}\n"
+
+
+def test_a_copy_ends_with_its_watcher_and_others_go_on(server: Server) -> None:
+    watcher = server.watch(_WAITS)
+    copy = server.copy()
+    watcher.kill()
+    eventually(lambda: not lives(copy))
+    assert server.watch("pass").communicate(timeout=60)[0] == "ended with 0\n"
+
+
+def test_a_copy_ends_with_the_process_of_the_server(server: Server) -> None:
+    watcher = server.watch(_WAITS)
+    copy = server.copy()
+    server.process.kill()
+    eventually(lambda: not lives(copy))
+    assert watcher.communicate(timeout=60)[0].endswith(f"ended with {-signal.SIGKILL}\n")
+
+
+def test_nobody_answers_at_a_name_that_no_server_has(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="refused"):
+        Copy.ask_for("vastrun-nobody", os.environ, tmp_path)

@@ -1,0 +1,64 @@
+"""Preload: what the ranks of the onboard trainer import, loaded once in the launch agent, for all of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from trainer.supervision.fork_server import ADDRESS, start_server
+
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+def load() -> None:
+    """Import all that a rank needs before its first step, and start no thread."""
+    # What is imported stays: to look through it for garbage takes half a second each time, and would give
+    # each rank a copy of its own of all of it.
+    gc.disable()
+    # numpy's algebra, which ranks do not use, starts a thread for each core when it is imported.
+    limit = os.environ.get(_BLAS_THREADS)
+    os.environ[_BLAS_THREADS] = limit or "1"
+    import torch._dynamo  # noqa: F401 - else DDP's constructor does
+
+    import trainer.loop  # noqa: F401
+
+    if limit is None:
+        del os.environ[_BLAS_THREADS]
+    gc.freeze()
+    gc.enable()
+
+
+def serve_ranks() -> None:
+    """Start a server that makes the ranks, unless a copy of this process would differ from a new one.
+
+    Then ranks import everything by themselves, and stderr says why.
+    """
+    why_not = _unlike_a_new_process()
+    if not why_not:
+        try:
+            os.environ[ADDRESS] = start_server(_train)
+        except OSError as error:
+            why_not = str(error)
+    if why_not:
+        print(f"each rank imports torch by itself: {why_not}", file=sys.stderr)
+
+
+def _unlike_a_new_process() -> str:
+    import torch
+
+    if torch.cuda.is_initialized():
+        return "the import opened a GPU"
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    return f"{threads - 1} threads were started by the import" if threads > 1 else ""
+
+
+def _train() -> NoReturn:
+    """The onboard trainer, as `Job.program` starts it."""
+    import trainer.train
+
+    sys.argv = [str(trainer.train.__file__)]
+    trainer.train.main()
+    raise AssertionError("a rank that has ended does not return")

@@ -1,0 +1,166 @@
+"""Fork server: starts ranks as copies of a process that has torch loaded. Standard library only.
+
+To import torch and what the trainer needs takes each rank seconds of CPU at each start; a copy is there in
+milliseconds. The launch agent forks the server while it has one thread. The watcher of each rank
+(`rank_process.py`) asks it for a copy, hands over its environment and its log, and is told how it ended.
+
+    watcher -> server   length, then {"env": {...}, "cwd": "..."} as JSON, with stdout and stderr
+    server -> watcher   the copy's pid, a line; later its wait status, a line
+    watcher is gone     the copy is killed; the server is gone: the copy is killed, too
+
+The address is in Linux's abstract namespace: it is no file, and may not be too long as the path of a box may.
+Its name is secret, and other users are not served.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from trainer.supervision.processes import die_with_parent, send
+
+ADDRESS = "VASTRUN_FORK_SERVER"
+"""The environment variable with the server's name."""
+_LENGTH = struct.Struct("!I")
+_MOST_BYTES = 1 << 26
+_CREDENTIALS = struct.Struct("3i")
+_STREAMS = (1, 2)
+_DEFAULT_AGAIN = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def start_server(program: Callable[[], NoReturn]) -> str:
+    """Fork a server whose copies run `program`; return its name. Call while this process has one thread.
+
+    It ends with this process. Raises OSError where there are no such sockets.
+    """
+    name, parent = f"vastrun-{secrets.token_hex(16)}", os.getpid()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(_address(name))
+        listener.listen(socket.SOMAXCONN)
+        if os.fork() == 0:
+            os.setsid()  # a signal to the agent's group is not for the ranks
+            die_with_parent(parent)
+            _serve(listener, program)
+    return name
+
+
+@dataclass
+class Copy:
+    """A copy that runs the program, as its watcher sees it."""
+
+    pid: int
+    _connection: socket.socket
+
+    @classmethod
+    def ask_for(cls, name: str, env: Mapping[str, str], cwd: Path) -> Copy:
+        """Start a copy with this environment and folder, and this process's stdout and stderr.
+
+        Raises OSError when the server does not answer.
+        """
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(_address(name))
+            request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
+            socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
+            connection.sendall(request)
+            return cls(int(_line(connection)), connection)
+        except ValueError as error:
+            raise ConnectionError(f"the fork server answered no pid: {error}") from error
+
+    def wait(self) -> int:
+        """Return the exit code once the copy has ended; negative: minus the signal's number."""
+        try:
+            return os.waitstatus_to_exitcode(int(_line(self._connection)))
+        except (OSError, ValueError):  # the server is gone, and so is the copy
+            send(self.pid, signal.SIGKILL)
+            return -signal.SIGKILL
+
+
+def _serve(listener: socket.socket, program: Callable[[], NoReturn]) -> NoReturn:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the keepers
+    server = os.getpid()
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            if _is_ours(connection) and os.fork() == 0:
+                listener.close()
+                die_with_parent(server)
+                _keep(connection, program)
+
+
+def _keep(connection: socket.socket, program: Callable[[], NoReturn]) -> NoReturn:
+    """Start one copy, tell how it ended, and end it when nobody listens any more."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
+    (length,) = _LENGTH.unpack(header)
+    request = json.loads(_exactly(connection, min(length, _MOST_BYTES)))
+    keeper, copy = os.getpid(), os.fork()
+    if copy == 0:
+        signal.set_wakeup_fd(-1)
+        for fd in (woken, wake, connection.fileno()):
+            os.close(fd)
+        _become(request["env"], request["cwd"], streams, keeper)
+        program()
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(f"{copy}\n".encode())
+    select.select([woken, connection.fileno()], [], [])
+    ended, status = os.waitpid(copy, os.WNOHANG)
+    if not ended:  # the watcher is gone
+        os.kill(copy, signal.SIGKILL)
+        os._exit(1)
+    connection.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def _become(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:
+    """Be a process such as the watcher would have started."""
+    os.setsid()
+    die_with_parent(keeper)
+    for number in _DEFAULT_AGAIN:
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS), strict=True):
+        os.dup2(source, target)
+        os.close(source)
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(told)[1]) == os.getuid()
+
+
+def _address(name: str) -> str:
+    return f"\0{name}"
+
+
+def _line(connection: socket.socket) -> str:
+    """What comes before the next end of line. Raises ConnectionError when it ends before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += _exactly(connection, 1)
+    return line.decode("ascii")
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    content = b""
+    while len(content) < length:
+        more = connection.recv(length - len(content))
+        if not more:
+            raise ConnectionError("the other side is gone")
+        content += more
+    return content
