@@ -11,8 +11,7 @@ from launcher.errors import UnreachableError
 from launcher.job import JobSpec
 from launcher.model import Instance, Offer, Order
 from launcher.ports import Provider, Remote
-
-_UP_S = 30.0
+from tests.waiting import LONGEST_S
 
 
 class Ready:
@@ -28,7 +27,7 @@ class Ready:
 
     def rent(self, order: Order) -> Instance:
         rented = self._provider.rent(order)
-        deadline = time.monotonic() + _UP_S
+        deadline = time.monotonic() + LONGEST_S
         while not self._is_armed(rented):
             assert time.monotonic() < deadline, "the machine is not up"
             time.sleep(0.05)

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+
+from tests.waiting import LONGEST_S, eventually
 
 JOBS = Path(__file__).parent / "jobs"
 LEAN = Path(__file__).parent / "lean"
@@ -22,18 +24,6 @@ LEAN = Path(__file__).parent / "lean"
 VASTRUN = str(Path(sys.executable).with_name("vastrun"))
 
 _T = TypeVar("_T")
-
-
-def eventually(look: Callable[[], _T], *, within_s: float = 60.0, what: str = "it") -> _T:
-    """The first true value of `look`. Fails after `within_s`."""
-    deadline = time.monotonic() + within_s
-    while True:
-        value = look()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not happen within {within_s:.0f} s; last seen: {value!r}")
-        time.sleep(0.05)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +52,7 @@ class Launch:
         """What it printed on stderr so far."""
         return self._err.read_text()
 
-    def shows(self, text: str, *, within_s: float = 60.0) -> None:
+    def shows(self, text: str, *, within_s: float = LONGEST_S) -> None:
         """Returns when stderr holds `text`."""
 
         def look() -> bool:
@@ -79,7 +69,7 @@ class Launch:
         self.process.kill()
         self.process.wait()
 
-    def end(self, *, within_s: float = 90.0) -> Done:
+    def end(self, *, within_s: float = LONGEST_S) -> Done:
         """The finished command. Fails when it goes on for longer."""
         out, _ = self.process.communicate(timeout=within_s)
         return Done(
@@ -115,7 +105,7 @@ class Terminal:
         self._launches.append(launch)
         return launch
 
-    def type(self, *arguments: str, within_s: float = 90.0, **variables: str) -> Done:
+    def type(self, *arguments: str, within_s: float = LONGEST_S, **variables: str) -> Done:
         """The finished command."""
         return self.start(*arguments, **variables).end(within_s=within_s)
 

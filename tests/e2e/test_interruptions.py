@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import JOBS, LEAN, Terminal, eventually
+from tests.e2e.terminal import JOBS, LEAN, Terminal
+from tests.waiting import eventually
 
 PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", "--set", f"env.PYTHONPATH={LEAN}")
 WAITS = (*PASSES, "--set", "command=python script.py waits")
@@ -36,7 +37,7 @@ def test_without_a_resume_the_box_ends_by_its_lease(terminal: Terminal) -> None:
     launch.kill()
     assert terminal.leftovers() != []
 
-    eventually(lambda: terminal.leftovers() == [], within_s=40, what="the end of the box by its lease")
+    eventually(lambda: terminal.leftovers() == [], what="the end of the box by its lease")
 
     assert terminal.type("resume", "last").exit_code == 7
 
@@ -68,7 +69,7 @@ def test_stop_from_another_terminal_ends_the_run(terminal: Terminal) -> None:
 
     terminal.type("stop", "last")
 
-    assert launch.end(within_s=30).exit_code == 3
+    assert launch.end().exit_code == 3
     assert terminal.leftovers() == []
 
 
@@ -125,7 +126,7 @@ def test_a_disk_that_fills_up_while_outputs_come_home_loses_nothing(
     launch = terminal.start(*PASSES, "--out", str(small_disk / "out"))
     launch.shows("  ship ")
     fill(filler)
-    done = launch.end(within_s=40)
+    done = launch.end()
 
     assert done.exit_code == 1, done.err
     assert "space" in done.err
@@ -143,7 +144,7 @@ def test_outputs_that_find_no_room_come_home_to_another_folder(terminal: Termina
     launch = terminal.start(*PASSES, "--out", str(small_disk / "out"))
     launch.shows("  ship ")
     fill(small_disk / "filler")
-    assert launch.end(within_s=40).exit_code == 1
+    assert launch.end().exit_code == 1
 
     done = terminal.type("resume", "last", "--out", "elsewhere")
 

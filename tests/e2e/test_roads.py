@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal, eventually
+from tests.e2e.terminal import JOBS, Terminal
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
 
@@ -30,7 +31,7 @@ def test_a_rank_that_segfaults_is_named_with_its_signal(terminal: Terminal) -> N
     launch.shows("checkpoint step-000020 saved")
     ranks = eventually(lambda: (terminal.status()["box"] or {}).get("ranks"), what="ranks with a process")
     os.kill(next(rank["pid"] for rank in ranks if rank["rank"] == 1), signal.SIGSEGV)
-    done = launch.end(within_s=15)
+    done = launch.end()
 
     assert done.exit_code == 5
     assert "FAILED" in done.out
@@ -45,7 +46,7 @@ def test_a_rank_that_segfaults_is_named_with_its_signal(terminal: Terminal) -> N
 def test_a_rank_that_hangs_is_named_with_its_top_frame_and_all_stacks_come_home(terminal: Terminal) -> None:
     launch = terminal.start("launch", str(JOBS / "hangs.yaml"))
     launch.shows("checkpoint step-000005 saved")
-    done = launch.end(within_s=4 + 15)
+    done = launch.end()
 
     assert done.exit_code == 6, done.err
     why = terminal.type("why", "last").out
@@ -98,7 +99,7 @@ def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal:
     launch = terminal.start("launch", str(JOBS / "endless.yaml"))
     launch.shows("step 5/")
     launch.send(signal.SIGINT)
-    done = launch.end(within_s=30)
+    done = launch.end()
 
     assert done.exit_code == 3, done.err
     assert "STOPPED" in done.out
@@ -118,7 +119,7 @@ def test_ctrl_c_twice_ends_the_machine_at_once(terminal: Terminal) -> None:
     launch.shows("step 3")
     launch.send(signal.SIGINT)
     launch.send(signal.SIGINT)
-    done = launch.end(within_s=15)
+    done = launch.end()
 
     assert done.exit_code == 3, done.err
     assert terminal.leftovers() == []

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal, eventually
+from tests.e2e.terminal import JOBS, Terminal
 from tests.emulators.vast import VastEmulator
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
 

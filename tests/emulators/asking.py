@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+
+from tests.waiting import LONGEST_S
 
 IMAGE = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
 
@@ -30,7 +31,7 @@ def ask(
     vast: Api, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = ""
 ) -> tuple[int, Any]:
     """Status and content of one answer: JSON, or text. `key` is the account's unless told, None for none."""
-    connection = http.client.HTTPConnection(urlsplit(vast.url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(vast.url).netloc, timeout=LONGEST_S)
     headers = {} if key is None else {"Authorization": f"Bearer {key or vast.account_key}"}
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -59,11 +60,3 @@ def rent(vast: Api, **body: Any) -> tuple[int, Any]:
 def row(vast: Api, instance_id: int) -> Any:
     """The instance as the API shows it, or None."""
     return ask(vast, "GET", f"/api/v0/instances/{instance_id}/?owner=me")[1]["instances"]
-
-
-def eventually(holds: Callable[[], object], *, within_s: float = 20.0) -> None:
-    """Waits until it holds; fails when it does not in time."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)

@@ -14,6 +14,7 @@ from tests.emulators.clock import Clock
 from tests.emulators.faults import FAULTS
 from tests.emulators.machines import Machine, synthetic_machines
 from tests.emulators.vast import VastEmulator
+from tests.waiting import LONGEST_S
 
 
 def page(vast: VastEmulator, **query: object) -> tuple[int, dict]:
@@ -84,7 +85,7 @@ def test_the_old_list_is_gone_unless_told_otherwise(old_list: bool) -> None:
 
 
 def test_json_has_no_charset(vast: VastEmulator) -> None:
-    connection = http.client.HTTPConnection(vast.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(vast.url.removeprefix("http://"), timeout=LONGEST_S)
     connection.request("POST", "/api/v0/bundles/", "{}")
     assert connection.getresponse().headers["Content-Type"] == "application/json"
     connection.close()

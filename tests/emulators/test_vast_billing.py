@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.emulators.asking import ask, eventually, rent, row
+from tests.emulators.asking import ask, rent, row
 from tests.emulators.machines import Machine
 from tests.emulators.test_vast_life import put, rented
 from tests.emulators.vast import VastEmulator
+from tests.waiting import LONGEST_S, eventually
 
 HOUR_S = 3600
 
@@ -86,7 +87,9 @@ def test_bytes_through_the_ports_are_billed_both_ways() -> None:
     with VastEmulator([Machine(id=1)], rate_limits=False) as vast:
         instance_id = rent(vast)[1]["new_contract"]
         eventually(lambda: row(vast, instance_id)["ports"])
-        with socket.create_connection(("127.0.0.1", row(vast, instance_id)["ssh_port"]), timeout=10) as line:
+        with socket.create_connection(
+            ("127.0.0.1", row(vast, instance_id)["ssh_port"]), timeout=LONGEST_S
+        ) as line:
             assert line.recv(4) == b"SSH-"
             line.sendall(b"SSH-2.0-a_test\r\n")
         meter = vast.billing.meters[instance_id]

@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.emulators.asking import Api, ask, eventually, rent, row
+from tests.emulators.asking import Api, ask, rent, row
 from tests.emulators.vast import VastEmulator
+from tests.waiting import LONGEST_S, eventually
 
 _ONSTART = """\
 #!/bin/bash
@@ -41,7 +42,7 @@ def ssh(port: int, key: Path, command: str) -> subprocess.CompletedProcess[str]:
         ["ssh", *options, *where, command],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LONGEST_S,
         stdin=subprocess.DEVNULL,
     )
 

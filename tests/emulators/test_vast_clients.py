@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from vastai import VastAI
 
-from tests.emulators.asking import IMAGE, eventually
+from tests.emulators.asking import IMAGE
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
+from tests.waiting import LONGEST_S, eventually
 
 Cli = Callable[..., str]
 
@@ -41,7 +42,7 @@ def cli(market: VastEmulator, tmp_path: Path) -> Cli:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=60,
+            timeout=LONGEST_S,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -11,7 +11,7 @@ import docker
 import pytest
 
 from tests.conftest import BASE_IMAGE
-from tests.emulators.asking import eventually, rent, row
+from tests.emulators.asking import rent, row
 from tests.emulators.docker_host import LABEL
 from tests.emulators.test_vast_box import (
     Elsewhere,
@@ -22,6 +22,7 @@ from tests.emulators.test_vast_box import (
     ssh,
 )
 from tests.emulators.vast import VastEmulator
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.docker
 

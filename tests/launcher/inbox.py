@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.waiting import LONGEST_S
+
 
 @dataclass(frozen=True)
 class Letter:
@@ -50,7 +52,7 @@ def inbox(status: int = 200, *, slow: bool = False) -> Iterator[Inbox]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             kept.letters.append(Letter("POST", self.path, dict(self.headers.items()), body))
-            kept.open.wait(30)
+            kept.open.wait(LONGEST_S)
             self.send_response(kept.status)
             self.send_header("Location", "/elsewhere")
             self.send_header("Content-Length", "0")

@@ -14,6 +14,7 @@ from launcher import exits, phases
 from launcher.cli import cli
 from launcher.cli.tables import COMMANDS, EXIT_CODES
 from launcher.errors import AuthError, NoOfferError, UsageError, VastrunError
+from tests.waiting import LONGEST_S
 
 _SLOW = {
     *("pydantic", "yaml", "psutil", "sqlite3", "torch", "numpy", "asyncio", "subprocess", "socket", "json"),
@@ -27,7 +28,7 @@ def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> Non
         "cli(['--help'], standalone_mode=False)\n"
         "print('LOADED', *sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
     loaded = set(done.stdout.rpartition("LOADED")[2].split())
     ours = {name for name in loaded if name.partition(".")[0] in ("launcher", "trainer")}
     assert ours == {"launcher", "launcher.cli", "launcher.cli.tables"}, done.stderr
@@ -37,7 +38,7 @@ def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> Non
 
 def _imported_by_click() -> list[str]:
     program = "import sys, click; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
     return done.stdout.split()
 
 

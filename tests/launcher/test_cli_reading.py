@@ -13,6 +13,7 @@ import pytest
 
 from launcher.model import Cause, Driver, Phase, Run
 from tests.launcher.terminal import CRASH, HANG, Terminal
+from tests.waiting import LONGEST_S
 from trainer.outcome import Attempt, Outcome
 
 
@@ -76,7 +77,7 @@ def test_an_error_tells_its_evidence_and_what_to_try(tmp_path: Path) -> None:
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LONGEST_S,
     )
     assert done.returncode == 1
     assert done.stdout == ""

@@ -10,6 +10,7 @@ import pytest
 from launcher.inspection import COMMAND, Box, read_box, rented_otherwise, shows_otherwise
 from launcher.job import Resources
 from launcher.model import Instance, Offer
+from tests.waiting import LONGEST_S
 
 OFFER = Offer(
     id="1",
@@ -127,7 +128,9 @@ def test_what_cannot_be_read_is_unknown(text: str) -> None:
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_command_runs_in_any_shell_and_tells_disk_and_memory(shell: str) -> None:
-    done = subprocess.run([shell, "-c", COMMAND], capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(
+        [shell, "-c", COMMAND], capture_output=True, text=True, timeout=LONGEST_S, check=False
+    )
     box = read_box(done.stdout)
     assert box.disk_gb > 0
     assert box.memory_gb > 0
@@ -137,6 +140,6 @@ def test_the_cuda_version_is_found_in_the_table_that_nvidia_smi_prints() -> None
     table = "| NVIDIA-SMI 570.133.20     Driver Version: 570.133.20     CUDA Version: 12.8     |"
     (sed,) = [line.split("| ")[-1] for line in COMMAND.splitlines() if "CUDA" in line]
     done = subprocess.run(
-        ["sh", "-c", sed], input=table, capture_output=True, text=True, timeout=10, check=True
+        ["sh", "-c", sed], input=table, capture_output=True, text=True, timeout=LONGEST_S, check=True
     )
     assert read_box(done.stdout).cuda == 12.8

@@ -16,6 +16,7 @@ from launcher.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger import SqliteLedger
 from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
 from launcher.policy import cost_usd
+from tests.waiting import LONGEST_S
 
 NOW = 1_000_000.0
 ME, OTHER = "desk:11:1.0", "desk:22:2.0"
@@ -241,7 +242,7 @@ def _race(processes: list[subprocess.Popen[str]]) -> list[str]:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    return [process.communicate(timeout=30)[0].strip() for process in processes]
+    return [process.communicate(timeout=LONGEST_S)[0].strip() for process in processes]
 
 
 def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path: Path) -> None:
@@ -348,6 +349,6 @@ def _on_a_small_disk(folder: Path, program: str) -> str:
         _ON_A_DISK_OF_ITS_OWN + program,
         folder,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

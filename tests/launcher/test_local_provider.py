@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from launcher.model import Instance, Order
 from launcher.ports import Provider
 from launcher.providers import provider_class
 from tests.contract.markets import LEASE, Market, RealClock, local, small_job
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -38,13 +38,6 @@ def _nothing_left(market: Market) -> object:
     yield
     for instance in market.provider.instances():
         market.provider.destroy(instance.id)
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.05)
 
 
 def rented(market: Market, **lease: str) -> Instance:

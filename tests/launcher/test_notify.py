@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -125,14 +124,12 @@ def test_an_address_where_nobody_listens_costs_one_line_and_no_run(tmp_path: Pat
 
 def test_a_slow_address_does_not_hold_up_the_sender() -> None:
     said: list[str] = []
-    notifier = UrlNotifier({}, said.append, timeout_s=0.5)
+    notifier = UrlNotifier({}, said.append, timeout_s=2.0)
     with inbox(slow=True) as there:
         spec = train_job(notify=(NotifyUrl(url=there.url),))
-        began = time.monotonic()
         notifier.send(Notice(milestone=Milestone.END, run=ENDED, at=0.0, usd=0.1, limit_usd=None), spec)
-        assert time.monotonic() - began < 0.4
+        assert said == []  # it has not been waited for
         notifier.close()
-        assert time.monotonic() - began < 5.0
     (line,) = said
     assert "timed out" in line or "does not answer" in line
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from tests.waiting import LONGEST_S
 from trainer import layout
 from trainer.rank import Rank
 
@@ -38,8 +39,6 @@ SMALL: dict[str, Any] = {
     "plots": False,
 }
 
-_START_S = 90.0
-
 # Imported once, in the server that ranks are forked from: a rank then starts in milliseconds.
 PRELOADED = [
     "torch",
@@ -54,16 +53,8 @@ PRELOADED = [
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def eventually(holds: Callable[[], bool], *, within_s: float = _START_S) -> None:
-    """Returns when `holds` does; fails at the deadline."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
-
-
 def together(
-    function: Callable[..., Any], ranks: int, *arguments: Any, within_s: float = _START_S
+    function: Callable[..., Any], ranks: int, *arguments: Any, within_s: float = LONGEST_S
 ) -> list[Any]:
     """What `function(ranks, *arguments)` returns on each of several ranks, by rank.
 
@@ -195,7 +186,7 @@ class RunningRanks:
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.processes = [self._start(rank, ranks) for rank in range(ranks)]
 
-    def wait(self, within_s: float = _START_S) -> list[int]:
+    def wait(self, within_s: float = LONGEST_S) -> list[int]:
         """The exit codes, by rank."""
         return [ended(process, within_s) for process in self.processes]
 
@@ -223,7 +214,7 @@ class RunningRanks:
         return process
 
 
-def ended(process: BaseProcess, within_s: float = _START_S) -> int:
+def ended(process: BaseProcess, within_s: float = LONGEST_S) -> int:
     """Its exit code, once there is one."""
     process.join(within_s)
     assert process.exitcode is not None, "a rank did not end in time"

@@ -11,7 +11,8 @@ import time
 import pytest
 import torch
 
-from tests.trainer.conftest import Box, eventually
+from tests.trainer.conftest import Box
+from tests.waiting import LONGEST_S, eventually
 from trainer.devices import DeviceError
 from trainer.ending import reason_of
 
@@ -84,7 +85,7 @@ def test_a_rank_that_cannot_stop_in_time_is_ended(box: Box) -> None:
     process = start(box, "while True: time.sleep(60)")
     eventually(lambda: (box.path / "run/heartbeat/rank-3").exists() and "forward" in beat_of(box))
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 143
     assert box.reason(3)["reason"] == "stopped"
     assert "ends without saving" in stderr
@@ -99,7 +100,7 @@ def test_a_rank_that_is_saving_gets_more_time(box: Box) -> None:
     eventually(lambda: (box.path / "run/heartbeat/rank-3").exists() and "checkpoint" in beat_of(box))
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 143
     assert time.monotonic() - begin > 0.5
     assert "ends without saving" not in stderr

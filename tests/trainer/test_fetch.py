@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import LONGEST_S
 from trainer import layout
 from trainer.checkpoints.folder import newest_first
 
@@ -51,7 +52,7 @@ class FetchingBox:
             env={**os.environ, "VASTRUN_BOX": str(self.folder)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONGEST_S,
         )
         assert done.stderr == ""
         return done.returncode, done.stdout

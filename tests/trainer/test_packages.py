@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LONGEST_S
 from tests.wheels import wheel
 from trainer.packages import PINS, entries, missing
 
@@ -34,7 +35,7 @@ def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | settings | environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONGEST_S,
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LONGEST_S
 from trainer import layout
 from trainer.preflight.forked import Forked, run_forked
 from trainer.preflight.kernel_log import Xid, parse_xids
@@ -62,7 +63,9 @@ def preflight(
         **variables,
     }
     command = [sys.executable, *python, "-m", "trainer.preflight", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import LONGEST_S, eventually
 from trainer import layout
 
 RUN_ID = "calm-heron-3f1a"
@@ -45,7 +45,7 @@ class PushingBox:
     def push(self) -> tuple[int, str]:
         """Exit code, and what it printed."""
         process = self.start("once")
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=LONGEST_S)
         return process.returncode, out
 
 
@@ -124,10 +124,8 @@ def test_new_checkpoints_are_pushed_while_the_training_goes_on(box: PushingBox, 
 
 
 def eventually_latest(there: Path, step: int) -> None:
-    deadline = time.monotonic() + 30
-    while not ((there / RUN_ID / "latest.json").exists() and latest(there)["step"] == step):
-        assert time.monotonic() < deadline, f"step {step} was not pushed"
-        time.sleep(0.05)
+    newest = there / RUN_ID / "latest.json"
+    eventually(lambda: newest.exists() and latest(there)["step"] == step, what=f"a push of step {step}")
 
 
 def test_a_bucket_gets_the_last_two_and_the_name_of_the_newest(bucket: Any, tmp_path: Path) -> None:

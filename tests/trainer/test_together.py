@@ -27,7 +27,7 @@ def fail(ranks: Ranks) -> None:
 def die(ranks: Ranks) -> None:
     if ranks.rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def wait(ranks: Ranks) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import Box, RunningRanks, eventually
+from tests.trainer.conftest import Box, RunningRanks
+from tests.waiting import eventually
 from trainer import data, layout
 from trainer.checkpoints import verify
 from trainer.heartbeat import read_beat
@@ -23,7 +24,6 @@ Start = Callable[[Box, int], RunningRanks]
 TASK_THAT_KILLS_RANK_1 = """
 import os, signal
 from pathlib import Path
-from tests.trainer.conftest import eventually
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
 

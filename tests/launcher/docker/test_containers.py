@@ -14,7 +14,7 @@ from launcher.model import Cause, Instance
 from launcher.ports import Remote
 from launcher.providers.docker import DockerProvider
 from tests.contract.markets import LEASE, Market, RealClock, docker
-from tests.e2e.terminal import eventually
+from tests.waiting import eventually
 
 sdk = pytest.importorskip("docker")
 pytestmark = pytest.mark.docker

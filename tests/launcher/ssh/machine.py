@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,13 +48,3 @@ class Machine:
 
     def _or_direct(self, addresses: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
         return addresses or [self.sshd.address]
-
-
-def eventually(holds: Callable[[], bool], *, within_s: float = 10.0) -> bool:
-    """Whether it comes to hold in time."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True

@@ -17,7 +17,8 @@ import pytest
 from launcher.errors import ProviderError, UnreachableError
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
-from tests.launcher.ssh.machine import Machine, eventually
+from tests.launcher.ssh.machine import Machine
+from tests.waiting import eventually
 
 MB = 1 << 20
 TOOLS = ("bash", "dd", "wc", "mkdir", "chmod", "mv", "rm", "tail", "head")

@@ -13,13 +13,14 @@ from launcher.ports import Identified, Noisy, Remote
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.vast.trying import eventually, open_market, rent
+from tests.launcher.vast.trying import open_market, rent
+from tests.waiting import LONGEST_S, eventually
 
 
 def first_answer(provider: VastProvider) -> Remote:
     """A shell on a new machine, once it was reached. Raises HostKeyError."""
     machine = rent(provider)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LONGEST_S
     while True:
         try:
             remote = provider.connect(machine)

@@ -16,7 +16,8 @@ from tests.contract.markets import LEASE
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.vast.trying import eventually, eventually_refused, job, open_market, order, rent, show
+from tests.launcher.vast.trying import eventually_refused, job, open_market, order, rent, show
+from tests.waiting import eventually
 
 
 def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvider) -> None:

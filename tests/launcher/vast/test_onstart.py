@@ -14,6 +14,7 @@ from launcher.errors import ProviderError
 from launcher.providers.onstart import LIMIT_BYTES, onstart_text
 from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE
+from tests.waiting import LONGEST_S
 
 LEASE_SH = onstart_dir() / "lease.sh"
 
@@ -31,7 +32,7 @@ def run_onstart(home: Path, *shell: str, **env: str) -> None:
     script.write_text(onstart_text(LEASE_SH.read_text()))
     script.chmod(0o700)
     variables = {"HOME": str(home), "PATH": os.environ["PATH"], "CONTAINER_ID": f"onstart-{home.name}"}
-    subprocess.run([*shell, str(script)], env={**variables, **LEASE, **env}, check=True, timeout=20)
+    subprocess.run([*shell, str(script)], env={**variables, **LEASE, **env}, check=True, timeout=LONGEST_S)
 
 
 def state_of(home: Path) -> dict[str, str]:

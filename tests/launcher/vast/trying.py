@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from launcher.providers.vast.api import Account
 from tests.contract.markets import LEASE
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, train_job
+from tests.waiting import LONGEST_S, eventually
 
 LABEL = "vastrun-calm-heron-3f1a"
 
@@ -48,19 +48,9 @@ def rent(provider: VastProvider) -> Instance:
     return provider.rent(order(provider))
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether it comes true in time."""
-    deadline = time.monotonic() + 20
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def eventually_refused(provider: VastProvider, machine: Instance) -> ProviderError:
     """The error with which the box is given up, once its row says so."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LONGEST_S
     while time.monotonic() < deadline:
         try:
             provider.connect(machine).close()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import engine
-from tests.trainer.conftest import SMALL, Box, eventually, together
+from tests.trainer.conftest import SMALL, Box, together
+from tests.waiting import eventually
 from trainer import layout
 from trainer.heartbeat import read_beat
 from trainer.supervision.processes import descendants

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from tests.trainer.conftest import eventually
+from tests.waiting import eventually
 from trainer import layout
 from trainer.config import DataConfig
 from trainer.data import advection
@@ -89,7 +89,7 @@ def _ask_the_others() -> None:
 def _die_tracked() -> None:
     """As soon as W&B knows of the run."""
     box = Path(os.environ["VASTRUN_BOX"])
-    eventually((box / layout.WANDB).exists, within_s=30)
+    eventually((box / layout.WANDB).exists)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

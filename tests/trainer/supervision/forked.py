@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.trainer.conftest import PRELOADED, SMALL
+from tests.waiting import LONGEST_S
 from trainer import data, layout
 from trainer.outcome import Outcome
 from trainer.rank import read_job
 from trainer.supervision import rank_process
 from trainer.supervision.launch import Launch, make_folders
 from trainer.supervision.processes import die_with_parent
-
-_END_S = 60.0
 
 Train = Callable[..., "Supervised"]
 
@@ -57,7 +56,7 @@ class Supervised:
 
     def outcome(self) -> Outcome:
         """What the supervisor wrote, after its end."""
-        self.process.join(_END_S)
+        self.process.join(LONGEST_S)
         assert self.process.exitcode is not None, "the supervisor did not end in time"
         return Outcome.from_json((self.box / layout.OUTCOME).read_text())
 

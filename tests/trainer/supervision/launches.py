@@ -12,11 +12,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.conftest import eventually
+from tests.waiting import LONGEST_S, eventually
 from trainer import layout
 from trainer.outcome import Outcome
 
-_END_S = 60.0
 _BEATING = """
     import os, signal, sys, time
     from pathlib import Path
@@ -43,7 +42,7 @@ class Launched:
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        return self._process.wait(_END_S)
+        return self._process.wait(LONGEST_S)
 
     def outcome(self) -> Outcome:
         """What the supervisor wrote, after its end."""

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.trainer.conftest import eventually
+from tests.waiting import LONGEST_S, eventually
 from trainer import layout
 from trainer.supervision.flight_recorder import dump_recorders
 from trainer.supervision.launch import make_folders
@@ -24,7 +24,7 @@ class Watchdog(threading.Thread):
         self._fd = os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK)
 
     def run(self) -> None:
-        eventually(self._asked, within_s=10)
+        eventually(self._asked)
         self._dump.write_bytes(b"collectives")
 
     def _asked(self) -> bool:
@@ -39,7 +39,7 @@ def test_ranks_that_have_a_recorder_write_it_and_the_others_are_not_waited_for(t
     watchdogs = [Watchdog(tmp_path, rank) for rank in (0, 2)]
     for watchdog in watchdogs:
         watchdog.start()
-    dump_recorders(tmp_path, [0, 1, 2], within_s=10)
+    dump_recorders(tmp_path, [0, 1, 2], within_s=LONGEST_S)
     written = sorted(path.name for path in (tmp_path / layout.FLIGHT_RECORDER).iterdir())
     assert written == ["rank-0", "rank-2"]
 
@@ -49,11 +49,11 @@ def test_a_recorder_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     Watchdog(tmp_path, 0)
     began = time.monotonic()
     dump_recorders(tmp_path, [0], within_s=0.2)
-    assert 0.2 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.2
 
 
 def test_without_nccl_nothing_is_waited_for(tmp_path: Path) -> None:
     make_folders(tmp_path)
     began = time.monotonic()
-    dump_recorders(tmp_path, [0, 1], within_s=60)
-    assert time.monotonic() - began < 5
+    dump_recorders(tmp_path, [0, 1], within_s=LONGEST_S)
+    assert time.monotonic() - began < LONGEST_S / 2

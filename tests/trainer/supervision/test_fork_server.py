@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import eventually
+from tests.waiting import LONGEST_S, eventually
 from trainer.supervision.fork_server import Copy
 
 _SERVER = """
@@ -89,7 +89,7 @@ def lives(pid: int) -> bool:
 
 def test_a_copy_has_the_environment_the_folder_and_the_output_of_its_watcher(server: Server) -> None:
     program = "print(os.environ['GRID'], os.getcwd(), 'VAST' in os.environ, flush=True)"
-    out, _ = server.watch(program, GRID="x" * 100_000).communicate(timeout=60)
+    out, _ = server.watch(program, GRID="x" * 100_000).communicate(timeout=LONGEST_S)
     assert out == f"{'x' * 100_000} {server.folder} False\nended with 0\n"
 
 
@@ -102,7 +102,7 @@ def test_a_copy_has_the_environment_the_folder_and_the_output_of_its_watcher(ser
     ],
 )
 def test_the_watcher_is_told_how_its_copy_ended(server: Server, program: str, code: int) -> None:
-    out, _ = server.watch(program).communicate(timeout=60)
+    out, _ = server.watch(program).communicate(timeout=LONGEST_S)
     assert out == f"ended with {code}\n"
 
 
@@ -111,7 +111,7 @@ def test_a_copy_ends_with_its_watcher_and_others_go_on(server: Server) -> None:
     copy = server.copy()
     watcher.kill()
     eventually(lambda: not lives(copy))
-    assert server.watch("pass").communicate(timeout=60)[0] == "ended with 0\n"
+    assert server.watch("pass").communicate(timeout=LONGEST_S)[0] == "ended with 0\n"
 
 
 def test_a_copy_ends_with_the_process_of_the_server(server: Server) -> None:
@@ -119,7 +119,7 @@ def test_a_copy_ends_with_the_process_of_the_server(server: Server) -> None:
     copy = server.copy()
     server.process.kill()
     eventually(lambda: not lives(copy))
-    assert watcher.communicate(timeout=60)[0].endswith(f"ended with {-signal.SIGKILL}\n")
+    assert watcher.communicate(timeout=LONGEST_S)[0].endswith(f"ended with {-signal.SIGKILL}\n")
 
 
 def test_nobody_answers_at_a_name_that_no_server_has(tmp_path: Path) -> None:

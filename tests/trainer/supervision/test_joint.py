@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.launches import job_of
+from tests.waiting import LONGEST_S
 from trainer.job import Job
 from trainer.nodes import Place
 from trainer.outcome import Attempt, Hang
@@ -39,7 +40,7 @@ def links() -> Iterator[list[Link]]:
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         places = [Place(node=node, nodes=2, host="127.0.0.1", port=port) for node in (0, 1)]
         links = [stack.enter_context(Link(place=place, run_id="calm-heron")) for place in places]
-        list(threads.map(lambda link: link.meet(within_s=20, given_up=lambda: False), links))
+        list(threads.map(lambda link: link.meet(within_s=LONGEST_S, given_up=lambda: False), links))
         yield links
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.trainer.conftest import eventually
+from tests.waiting import eventually
 from trainer.nodes import Place
 from trainer.outcome import RankEnd
 from trainer.supervision.link import Link, LinkError
@@ -55,7 +55,7 @@ def listening(links: list[Link], holds: Callable[[], bool]) -> None:
             link.listen()
         return holds()
 
-    eventually(look, within_s=10)
+    eventually(look)
 
 
 def together(join: Join, nodes: int = 3) -> list[Link]:

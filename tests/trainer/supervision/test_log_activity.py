@@ -37,5 +37,5 @@ def test_a_program_that_prints_lives_and_one_that_fell_silent_hangs(run: Launche
     assert (run.wait(), outcome.reason) == (75, "hang")
     assert outcome.hang is not None
     assert outcome.hang.frame == "code/program.py:5 waits_for_ever"
-    assert 2 <= outcome.hang.stalled_s < 7
+    assert outcome.hang.stalled_s >= 2
     assert "rank0 step 24" in run.log()

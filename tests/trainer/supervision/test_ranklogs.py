@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LONGEST_S
 from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 
 
@@ -49,13 +50,13 @@ def test_a_line_waits_for_its_end(logs: Logs) -> None:
 
 def test_the_last_line_needs_no_end(logs: Logs) -> None:
     logs.write(1, b"Killed")
-    logs.merged.drain(within_s=5)
+    logs.merged.drain(within_s=LONGEST_S)
     assert logs.lines() == ["rank1 Killed"]
 
 
 def test_everything_is_drained_however_long(logs: Logs) -> None:
     logs.write(0, b"x" * 99 + b"\n" + b"y\n" * 300_000)
-    logs.merged.drain(within_s=30)
+    logs.merged.drain(within_s=LONGEST_S)
     assert len(logs.lines()) == 300_001
 
 

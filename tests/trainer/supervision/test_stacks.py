@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.trainer.conftest import eventually
+from tests.waiting import LONGEST_S, eventually
 from trainer import layout
 from trainer.supervision.stacks import dump_stacks, main_thread, top_frame
 
@@ -66,12 +66,12 @@ def test_a_rank_that_opened_its_stack_file_tells_and_lives_on(tmp_path: Path) ->
 import faulthandler, signal, time
 faulthandler.register(signal.SIGUSR1, file=open({str(stacks / "rank-0.txt")!r}, "w"))
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        written = dump_stacks(tmp_path, {0: process.pid}, within_s=10)
+        written = dump_stacks(tmp_path, {0: process.pid}, within_s=LONGEST_S)
         assert process.poll() is None
         process.kill()
     assert written == ("run/stacks/rank-0.txt",)
@@ -81,9 +81,9 @@ time.sleep(60)
 def test_a_program_started_by_a_shell_is_found_below_it(tmp_path: Path) -> None:
     log = tmp_path / layout.RAW_LOGS / "rank-0.log"
     log.parent.mkdir(parents=True)
-    script = f"{sys.executable} -X faulthandler -c 'print(1, flush=True); import time; time.sleep(60)'; true"
+    script = f"{sys.executable} -X faulthandler -c 'print(1, flush=True); import time; time.sleep(600)'; true"
     with log.open("wb") as file, subprocess.Popen(["bash", "-c", script], stdout=file, stderr=file) as shell:
         eventually(lambda: log.read_bytes() == b"1\n")
-        written = dump_stacks(tmp_path, {0: shell.pid}, within_s=10)
+        written = dump_stacks(tmp_path, {0: shell.pid}, within_s=LONGEST_S)
     assert written == ("run/stacks/rank-0.txt",)
     assert "Fatal Python error: Aborted" in (tmp_path / written[0]).read_text()

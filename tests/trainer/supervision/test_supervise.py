@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.conftest import eventually
 from tests.trainer.supervision.launches import Launched
+from tests.waiting import LONGEST_S, eventually
 from trainer import layout
 
 Launcher = Callable[..., Launched]
@@ -71,7 +71,7 @@ def test_an_exception_is_named_with_its_rank_and_the_others_are_not_blamed(launc
         heart.beat(7)
         if rank == 1:
             raise ValueError("no such grid")
-        time.sleep(60)
+        time.sleep(600)
         """
     )
     outcome = run.outcome()
@@ -82,14 +82,14 @@ def test_an_exception_is_named_with_its_rank_and_the_others_are_not_blamed(launc
 
 
 @pytest.mark.torch
-def test_a_crash_is_told_within_8_seconds_even_when_the_other_rank_ignores_sigterm(launch: Launcher) -> None:
+def test_a_crash_is_told_though_the_other_rank_ignores_sigterm_and_goes_on(launch: Launcher) -> None:
     run = launch(
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if rank == 1:
             (outputs / "crashed_at").write_text(str(time.time()))
             os.kill(os.getpid(), signal.SIGSEGV)
-        time.sleep(60)
+        time.sleep(600)
         """
     )
     outcome = run.outcome()
@@ -97,7 +97,7 @@ def test_a_crash_is_told_within_8_seconds_even_when_the_other_rank_ignores_sigte
     assert outcome.first_failure is not None
     assert (outcome.first_failure.rank, outcome.first_failure.signal) == (1, "SIGSEGV")
     assert outcome.ranks[0].ended_by_us
-    assert outcome.ended_at - float((run.box / "run/outputs/crashed_at").read_text()) < 8
+    assert outcome.ended_at - float((run.box / "run/outputs/crashed_at").read_text()) < LONGEST_S
 
 
 @pytest.mark.torch
@@ -105,14 +105,14 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
     run = launch(
         """
         def wait_for_a_file_that_never_comes():
-            time.sleep(60)
+            time.sleep(600)
 
         heart.beat(5, "data")
         if rank == 1:
             wait_for_a_file_that_never_comes()
         heart.beat(5, "backward")
         (outputs / "still_since").write_text(str(time.time()))
-        time.sleep(60)
+        time.sleep(600)
         """,
         stall_s=2,
     )
@@ -129,7 +129,7 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
 
 @pytest.mark.torch
 def test_a_program_that_beats_and_prints_nothing_hangs_by_its_start_limit(launch: Launcher) -> None:
-    run = launch("import time; time.sleep(60)", beating=False, ranks=1, start_s=2, stall_s=1)
+    run = launch("import time; time.sleep(600)", beating=False, ranks=1, start_s=2, stall_s=1)
     outcome = run.outcome()
     assert outcome.reason == "hang"
     assert outcome.hang is not None
@@ -185,7 +185,7 @@ def test_sigkill_to_the_supervisor_leaves_no_process(launch: Launcher) -> None:
     # Supervisor, agent, the copy that waits to be the next, and for each rank its process and its program.
     assert len(run.processes()) == 7
     run.send(signal.SIGKILL)
-    eventually(lambda: run.processes() == [], within_s=5)
+    eventually(lambda: run.processes() == [])
 
 
 @pytest.mark.torch
@@ -213,7 +213,7 @@ def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_s
         "signal",
         "the launch agent failed after it had started the ranks: SIGKILL",
     )
-    assert first.ended_at - killed_at < 8
+    assert first.ended_at - killed_at < LONGEST_S
     assert (run.box / layout.OUTPUTS / "agent").read_text() == spare  # it had torch imported already
     assert run.processes() == []
 
@@ -261,13 +261,13 @@ def test_a_torch_that_cannot_be_imported_is_told_in_the_outcome(launch: Launcher
 
 def test_a_stop_before_the_ranks_were_started_ends_at_once(launch: Launcher, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(60)")
+    (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(600)")
     run = launch("", env={"PYTHONPATH": str(tmp_path)})
     eventually(lambda: (run.box / layout.STATUS).exists())
     asked_at = time.monotonic()
     (run.box / layout.STOP).write_text("stopped\n")
     assert run.outcome().reason == "stopped"
-    assert time.monotonic() - asked_at < 4
+    assert time.monotonic() - asked_at < LONGEST_S
 
 
 def test_a_job_that_cannot_be_read_still_gives_an_outcome(launch: Launcher) -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.trainer.conftest import eventually
+from tests.waiting import eventually
 from trainer.telemetry.gpus import GpuFigures, GpuWatch, Sample, figures_of
 
 NVML = """
@@ -46,7 +46,7 @@ def test_what_the_gpus_do_is_told_and_a_hot_one_named(
 ) -> None:
     answer_with(monkeypatch, NVML)
     watch, seen = GpuWatch(["GPU-a", "GPU-b"]), []
-    eventually(lambda: seen.append(watch.look()) or seen[-1] is not None, within_s=10)
+    eventually(lambda: seen.append(watch.look()) or seen[-1] is not None)
     watch.end()
     assert seen[-1] == GpuFigures(
         gpu_load=pytest.approx(0.8),

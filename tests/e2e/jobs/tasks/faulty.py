@@ -2,16 +2,28 @@
 
 import os
 import threading
+from pathlib import Path
 
+from trainer import layout
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
 
 HANGS_AT = 12
+WAITS_AT = 25
 
 
 class Hanging(TrajectoryTask):
     def batch(self, step, picks):
         if step == HANGS_AT and os.environ["RANK"] == "1":
+            wait_for_what_never_comes()
+        return super().batch(step, picks)
+
+
+class Waiting(TrajectoryTask):
+    """Goes past that step only in a run that continues another one."""
+
+    def batch(self, step, picks):
+        if step == WAITS_AT and not Path(os.environ["VASTRUN_BOX"], layout.RESUME).is_dir():
             wait_for_what_never_comes()
         return super().batch(step, picks)
 
@@ -27,6 +39,10 @@ def wait_for_what_never_comes():
 
 def hanging(config, folder):
     return Hanging(*advection.load(config, folder))
+
+
+def waiting(config, folder):
+    return Waiting(*advection.load(config, folder))
 
 
 def leaving(config, folder):

@@ -1,0 +1,23 @@
+"""Waiting for what a test expects. How soon it comes is a benchmark's business: here only that it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+LONGEST_S = 240.0
+"""Twenty times as long as anything takes on an idle computer: a busy one fails no test."""
+_LOOK_EVERY_S = 0.02
+
+_T = TypeVar("_T")
+
+
+def eventually(look: Callable[[], _T], *, within_s: float = LONGEST_S, what: str = "it") -> _T:
+    """Return the first true value of `look`. Raises AssertionError when there is none in time."""
+    deadline = time.monotonic() + within_s
+    while not (value := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {within_s:.0f} s; last seen: {value!r}")
+        time.sleep(_LOOK_EVERY_S)
+    return value
