@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -23,6 +24,7 @@ class StopWish:
         self._saving_grace_s = saving_grace_s
         self._asked = threading.Event()
         self._saving = False
+        self._saved_at = -math.inf
 
     @classmethod
     def watch(
@@ -43,17 +45,24 @@ class StopWish:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """A checkpoint is being written meanwhile: the grace is longer."""
+        """A checkpoint is being written meanwhile: the grace is longer, and the usual one follows its end."""
         self._saving = True
         try:
             yield
         finally:
+            self._saved_at = time.monotonic()
             self._saving = False
 
     def _wait(self) -> None:
         signal.sigwait({signal.SIGTERM})
         self._asked.set()
         asked_at = time.monotonic()
-        while time.monotonic() - asked_at < (self._saving_grace_s if self._saving else self._grace_s):
+        while time.monotonic() < self._deadline(asked_at):
             time.sleep(_LOOK_EVERY_S)
         self._give_up()
+
+    def _deadline(self, asked_at: float) -> float:
+        if self._saving:
+            return asked_at + self._saving_grace_s
+        # A rank that has just saved still has to leave.
+        return max(asked_at, self._saved_at) + self._grace_s

@@ -24,6 +24,7 @@ Start = Callable[[Box, int], RunningRanks]
 TASK_THAT_KILLS_RANK_1 = """
 import os, signal
 from pathlib import Path
+from tests.waiting import eventually
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
 
