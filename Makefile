@@ -18,10 +18,10 @@ help: ## This list
 quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 	$(BIN)/vastrun launch configs/quickstart.yaml --provider local
 
-test: pytest bats ## Set up, then pass every test
+test: pytest bats ## Set up, then pass the tests: all but the slow ones, which `make check` has, too
 
 pytest: $(STAMPS)/dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal $(if $(SLOW),,-m 'not slow')
 
 bats: $(STAMPS)/dev
 	@if command -v bats >/dev/null; then bats --print-output-on-failure tests/onstart; \
@@ -35,7 +35,7 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh launcher/providers/docker/*.sh requirements/*.sh tests/wheel.sh tests/docker/*.sh \
 		tests/emulators/*.sh .ci/run
-	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test SLOW=1
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
 	tests/wheel.sh

@@ -7,7 +7,7 @@ import pytest
 from launcher.shipped import configs_dir
 from tests.e2e.terminal import Terminal
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 def test_a_lightning_program_trains_and_is_proven_by_heartbeats_log_and_file(terminal: Terminal) -> None:

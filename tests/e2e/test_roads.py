@@ -51,7 +51,7 @@ def test_a_rank_that_hangs_is_named_with_its_top_frame_and_all_stacks_come_home(
     assert done.exit_code == 6, done.err
     why = terminal.type("why", "last").out
     assert "rank 1" in why
-    assert "faulty.py" in why
+    assert "faults.py" in why
     assert "wait_for_what_never_comes" in why
     for rank in (0, 1):
         assert "Thread" in (terminal.outputs() / "stacks" / f"rank-{rank}.txt").read_text()

@@ -11,10 +11,12 @@ import pytest
 
 from tests.trainer import engine
 from tests.trainer.conftest import together
+from tests.trainer.test_several_tasks import TASKS
 from trainer.dist import Ranks
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.slow,
     pytest.mark.timeout(900),  # without its cache, a C++ compiler runs some forty times
     pytest.mark.skipif(
         shutil.which("g++") is None and "CI" not in os.environ, reason="torch.compile needs g++ on a CPU"
@@ -22,16 +24,21 @@ pytestmark = [
 ]
 
 TINY: dict[str, Any] = {"unroll": 1, "model": {"dim": 32, "depth": 1, "heads": 2}}
-ONE = {
-    "off": {"micro_batch": 4},
-    "blocks": {"micro_batch": 4, "compile": "blocks"},
-    "whole": {"micro_batch": 4, "compile": "whole"},
+ALONE = {
+    "off": {"micro_batch": 4, **TINY},
+    "blocks": {"micro_batch": 4, "compile": "blocks", **TINY},
+    "whole": {"micro_batch": 4, "compile": "whole", **TINY},
 }
-TWO = {
-    "ddp blocks": {"strategy": "ddp", "compile": "blocks"},
-    "ddp whole": {"strategy": "ddp", "compile": "whole"},
-    "fsdp2 blocks": {"strategy": "fsdp2", "compile": "blocks"},
-    "fsdp2 whole": {"strategy": "fsdp2", "compile": "whole"},
+SPREAD = {
+    "off": {"strategy": "ddp", **TINY},
+    "ddp blocks": {"strategy": "ddp", "compile": "blocks", **TINY},
+    "ddp whole": {"strategy": "ddp", "compile": "whole", **TINY},
+    "fsdp2 blocks": {"strategy": "fsdp2", "compile": "blocks", **TINY},
+    "fsdp2 whole": {"strategy": "fsdp2", "compile": "whole", **TINY},
+}
+SEVERAL = {
+    "off": {"strategy": "ddp", **TASKS},
+    "fsdp2 blocks": {"strategy": "fsdp2", "compile": "blocks", **TASKS},
 }
 
 
@@ -45,18 +52,24 @@ def compiled(ranks: Ranks, box: Path, jobs: dict[str, dict[str, Any]]) -> dict[s
     for name, settings in jobs.items():
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        losses = engine.curve(ranks, box, {**settings, **TINY}).losses
+        losses = engine.curve(ranks, box, settings).losses
         found[name] = losses, torch._dynamo.utils.counters["frames"]["ok"]
     return found
 
 
-def test_a_compiled_model_learns_along_the_same_curve(tmp_path: Path) -> None:
-    box = engine.prepare(tmp_path / "box")
-    # One rank first: it fills the cache that the two others then find.
-    (one,) = together(compiled, 1, box, ONE, within_s=600)
-    two, _ = together(compiled, 2, box, TWO, within_s=600)
-    expected, none = one.pop("off")
+@pytest.mark.parametrize(
+    ("ranks", "trainings"),
+    [(1, ALONE), (2, SPREAD), (2, SEVERAL)],
+    ids=["one rank", "two ranks", "several tasks"],
+)
+def test_a_compiled_model_learns_along_the_same_curve(
+    ranks: int, trainings: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    box = engine.prepare(tmp_path / "box", **(TASKS if trainings is SEVERAL else {}))
+    first = together(compiled, ranks, box, trainings, within_s=600)[0]
+    expected, none = first.pop("off")
     assert none == 0
-    for name, (losses, functions) in {**one, **two}.items():
+    assert expected[-1] < 0.9 * expected[0]
+    for name, (losses, functions) in first.items():
         assert losses == pytest.approx(expected, abs=1e-5), name
         assert functions > 0, name

@@ -61,6 +61,7 @@ def test_sixty_steps_have_begun_to_learn_and_their_checkpoint_scores_the_same_to
     assert loaded == trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [400], indirect=True)
 def test_four_hundred_steps_learn_both_tasks(box: Box) -> None:
     learned = scores(box)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.memory.shortage import Shortage
@@ -108,7 +109,10 @@ def trials(
 
 @pytest.mark.parametrize(
     ("name", "ranks", "count"),
-    [("ddp", 2, 8), ("fsdp2", 2, 10), ("fsdp2", 3, 8), ("fsdp2 bf16", 2, 4), ("fsdp2 muon", 2, 3)],
+    [
+        *[("ddp", 2, 2), ("fsdp2", 2, 3), ("fsdp2", 3, 2), ("fsdp2 bf16", 2, 2), ("fsdp2 muon", 2, 2)],
+        *slow(("ddp", 2, 8), ("fsdp2", 2, 10), ("fsdp2", 3, 8), ("fsdp2 bf16", 2, 4)),
+    ],
 )
 def test_every_rank_finds_what_fits_on_all_and_trains_as_if_it_had_been_told(
     name: str, ranks: int, count: int, box: Path
