@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from launcher.actions.attempts import Attempts
 from launcher.bundle import Bundler
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec, Limits, Resources, Success
 from launcher.ledger import SqliteLedger
-from launcher.model import Origin, Run
+from launcher.model import Event, Origin, Run
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.shelf import FolderShelf
@@ -56,6 +59,18 @@ class HurriedClock:
         time.sleep(seconds / self._factor)
 
 
+@dataclass
+class CueScreen(FakeScreen):
+    """A screen at which something is done when a text is first shown."""
+
+    cues: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def event(self, event: Event) -> None:
+        super().event(event)
+        if do := self.cues.pop(event.text, None):
+            do()
+
+
 class Lateness:
     """How late threads of this process wake up at worst: what a busy computer adds to every answer."""
 
@@ -87,7 +102,8 @@ class Hurried:
         pace = Pace(created_s=1.0, loading_s=6.0)
         self.vast = VastEmulator(machines(5), clock=self._clock.emulated, pace=pace)
         self.lateness = Lateness()
-        self.screen = FakeScreen()
+        self.screen = CueScreen()
+        self.struck_at: float | None = None
         self.ledger = SqliteLedger(Path(":memory:"), now=self._clock.now, alive=lambda _: False)
         self._numbers = itertools.count(1)
 
@@ -97,6 +113,18 @@ class Hurried:
 
     def __exit__(self, *_: object) -> None:
         self.vast.close()
+
+    def strike(self, fault: str, *, cue: str = "", **details: Any) -> None:
+        """The fault waits for its chance, from when the launcher shows `cue`; without one, from now."""
+
+        def add() -> None:
+            self.vast.faults.add(fault, **details)
+            self.struck_at = self._clock.now()
+
+        if cue:
+            self.screen.cues[cue] = add
+        else:
+            add()
 
     def launch(self, spec: JobSpec) -> list[Run]:
         """The job, driven to its end: all its runs, the last one first."""
