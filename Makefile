@@ -32,6 +32,7 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin launcher
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh launcher/providers/docker/*.sh requirements/*.sh tests/wheel.sh tests/docker/*.sh \
 		tests/emulators/*.sh .ci/run
