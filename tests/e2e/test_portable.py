@@ -12,10 +12,7 @@ import pytest
 from tests.e2e.terminal import JOBS, LEAN, Terminal
 from tests.launcher.docker.daemon import INFO, FakeDaemon
 
-MAC = Path(__file__).parent / "mac"
 JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", "--set", f"env.PYTHONPATH={LEAN}")
-ON_VAST = ("--provider", "vast", "--set", "limits.usd=1", "-y")
-WAITS = ("launch", *JOB, *ON_VAST, "--set", "command=python script.py waits")
 _LOOK = """
 import json, os, pathlib, platform, select, signal, socket, sys, time
 names = {os: "sched_getaffinity", select: "epoll", signal: "sigtimedwait", socket: "TCP_USER_TIMEOUT",
