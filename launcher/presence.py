@@ -42,7 +42,11 @@ class Presence:
     def is_alive(self, who: str) -> bool:
         """False only when that process ran on this computer and is dead."""
         host, number, word = who.rsplit(":", 2)
-        return host != socket.gethostname() or is_locked(self._path(number, word))
+        path = self._path(number, word)
+        if host != socket.gethostname() or is_locked(path):
+            return True
+        path.unlink(missing_ok=True)
+        return False
 
     def _path(self, number: str, word: str) -> Path:
         return self._folder / f"{number}-{word}"
