@@ -90,7 +90,7 @@ def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
 def test_a_launcher_that_cannot_say_that_it_lives_says_so(tmp_path: Path) -> None:
     (tmp_path / "vastrun").mkdir()
     (tmp_path / "vastrun" / "launchers").touch()
-    with pytest.raises(StorageError, match="cannot write .*launchers"):
+    with pytest.raises(StorageError, match=r"cannot write .*launchers"):
         wire({"XDG_STATE_HOME": str(tmp_path)}).who()
 
 
