@@ -1,4 +1,4 @@
-# One word each: quickstart, test, check, wheel, image, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, check, pythons, wheel, image, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -10,7 +10,7 @@ SEEDS  ?= 2
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test pytest bats check wheel image format bench proof chaos clean
+.PHONY: help quickstart test pytest bats check pythons wheel image format bench proof chaos clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,10 +32,14 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin launcher
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh launcher/providers/docker/*.sh requirements/*.sh tests/wheel.sh tests/docker/*.sh \
+	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh launcher/providers/docker/*.sh requirements/*.sh tests/pythons.sh tests/wheel.sh tests/docker/*.sh \
 		tests/emulators/*.sh .ci/run
 	$(MAKE) --no-print-directory test SLOW=1
+
+pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports
+	@tests/pythons.sh
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
 	tests/wheel.sh

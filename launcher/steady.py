@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-# On Linux the monotonic clock stands still while the computer sleeps; a machine costs money meanwhile.
+# Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

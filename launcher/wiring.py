@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +20,7 @@ from launcher.job import JobSpec
 from launcher.ledger import SqliteLedger
 from launcher.model import NOTHING, Origin, Run, Wish
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
+from launcher.presence import Presence
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
 from launcher.shipped import configs_dir
@@ -112,10 +111,11 @@ class Wiring:
 def wire(environ: Mapping[str, str]) -> Wiring:
     """The real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
+    presence = Presence(state / "launchers")
 
     @cache
     def ledger() -> Ledger:
-        return SqliteLedger(state / "ledger.db", now=_now(), alive=_is_alive)
+        return SqliteLedger(state / "ledger.db", now=_now(), alive=presence.is_alive)
 
     @cache
     def provider(name: str) -> Provider:
@@ -138,7 +138,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         interrupts=_interrupts,
         now=_now(),
         new_id=lambda: new_id(random.SystemRandom()),
-        who=_this_process,
+        who=lambda: presence.who,
         rehearsal=partial(_rehearsal, environ),
     )
 
@@ -247,28 +247,3 @@ def _interrupts(first: Wish, wish: Wish, until: float | None) -> Interrupts:
 def _now() -> Callable[[], float]:
     """The one clock of this process."""
     return steady_clock()
-
-
-@cache
-def _this_process() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{_started_at(os.getpid()):.2f}"
-
-
-def _is_alive(who: str) -> bool:
-    """False only when that process ran on this computer and is dead: its number may be another's by now."""
-    import psutil
-
-    host, pid, started = who.rsplit(":", 2)
-    if host != socket.gethostname():
-        return True
-    try:
-        return abs(_started_at(int(pid)) - float(started)) < 0.1
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _started_at(pid: int) -> float:
-    """Seconds from the computer's start, which setting its clock does not change."""
-    import psutil
-
-    return psutil.Process(pid).create_time() - psutil.boot_time()

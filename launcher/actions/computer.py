@@ -8,8 +8,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-TOOLS = ("bash", "setsid", "flock", "tar")
-"""What a box on this computer is run with."""
 _MODULES = ("torch", "numpy", "h5py", "annotated_types")
 _OLDEST = (3, 11)
 _PROBE_S = 30.0
@@ -40,11 +38,6 @@ def free_gb(folder: Path) -> float | None:
         return shutil.disk_usage(folder).free / 1e9
     except OSError:
         return None
-
-
-def missing_tools() -> list[str]:
-    """Those of TOOLS that are not here."""
-    return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
 def python_fault(python: str) -> str | None:

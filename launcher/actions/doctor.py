@@ -14,6 +14,7 @@ from launcher.errors import AuthError, VastrunError
 from launcher.model import Standing
 from launcher.ports import Described, HasAccount, Ledger, Provider
 from launcher.providers import PROVIDERS
+from launcher.providers.local import needs
 
 LOW_CREDIT_USD = 1.0
 _SKEW_S = 60.0
@@ -56,7 +57,8 @@ def examine(patient: Patient) -> Iterator[Finding]:
     yield finding
     yield _disk(patient.state)
     yield _tools(patient)
-    yield _python(patient)
+    if not needs.other_system():
+        yield _python(patient)
     for name in PROVIDERS:
         yield from _provider(patient, name, ledger)
     yield Finding(
@@ -95,15 +97,10 @@ def _disk(state: Path) -> Finding:
 
 
 def _tools(patient: Patient) -> Finding:
-    missing = computer.missing_tools()
-    if not missing:
-        return Finding(name="tools", health=Health.OK, text=", ".join(computer.TOOLS))
-    return Finding(
-        name="tools",
-        health=_of(patient, "local"),
-        text=f"local needs {', '.join(missing)}",
-        fix="install them with your package manager (bash, tar, util-linux)",
-    )
+    wants, fix = needs.lack()
+    if wants:
+        return Finding(name="tools", health=_of(patient, "local"), text=f"local {wants}", fix=fix)
+    return Finding(name="tools", health=Health.OK, text=", ".join(needs.TOOLS))
 
 
 def _python(patient: Patient) -> Finding:

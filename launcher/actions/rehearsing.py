@@ -11,10 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from launcher.errors import StorageError, UsageError
+from launcher.errors import NoOfferError, StorageError, UsageError
 from launcher.job import JobSpec
 from launcher.model import Judgement, Parcel, StepEnd, step_ends
 from launcher.outputs import GrowingFile
+from launcher.providers.local.needs import lack
 from launcher.shipped import onstart_dir
 from launcher.verdict import Evidence, judge
 from trainer import layout
@@ -60,8 +61,12 @@ class Rehearsal:
     def lay_out(self, parcel: Parcel, *, afresh: bool) -> None:
         """The box holds what a run would be shipped; `afresh`: and nothing that was trained there before.
 
-        Raises UsageError when the folder is no box, StorageError when it cannot be written.
+        Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
+        cannot be written.
         """
+        wants, _ = lack()
+        if wants:
+            raise NoOfferError(f"a rehearsal {wants}", hint="vastrun launch JOB.yaml --provider docker")
         try:
             self._expect_box()
             for name in (*_REPLACED, *((layout.RUN,) if afresh else ())):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from launcher.bundle.archive import Archive
-from launcher.bundle.checkout import Worktree, inner_target, worktree
+from launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
 from launcher.errors import StorageError, UsageError
 from launcher.job import JobSpec, Secret
 from launcher.model import NOTHING, Origin, Parcel, Run
@@ -137,7 +137,8 @@ def _pack_code(path: Path, tree: Worktree) -> None:
 
 def _add_resume(archive: Archive, folder: Path) -> None:
     left_out = _older_checkpoints(folder)
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.parent not in left_out)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != FINDERS_OWN)
+    paths = sorted(path for path in files if path.parent not in left_out)
     if not paths:
         raise UsageError(f"nothing to continue from: no checkpoint in {folder}")
     for path in paths:

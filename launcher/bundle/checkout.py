@@ -33,6 +33,9 @@ _LEFT_OUT = {
 }
 """Folders that are never code, unless git tracks them."""
 
+FINDERS_OWN = ".DS_Store"
+"""What a Mac's Finder leaves in every folder that somebody looked at."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Worktree:
@@ -159,6 +162,8 @@ def _is_left_out(folder: Path) -> bool:
 def _excluded(path: str, patterns: Sequence[str]) -> bool:
     """True when a pattern fits the path, a folder that it lies in, or the name of either."""
     pure = PurePosixPath(path)
+    if pure.name == FINDERS_OWN:
+        return True
     lineage = [str(p) for p in (pure, *pure.parents) if p.name]
     return any(
         fnmatchcase(subject, pattern.rstrip("/"))

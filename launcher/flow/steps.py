@@ -108,6 +108,8 @@ def collect(trip: Trip) -> End:
     judgement = judge(evidence, trip.spec)
     trip.save(proofs=judgement.proofs)
     trip.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
+    for path, name in collected.renamed.items():
+        trip.tell(f"{path} lies at {name}: the disk here takes its name for that of another file")
     result = Result.FAILED if collected.damaged else Result.OK
     return End(result=result, cause=judgement.cause, detail=judgement.detail)
 

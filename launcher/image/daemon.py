@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _TIMEOUT_S = 120
-_INSTALL = "install Docker Engine, or export DOCKER_HOST=ssh://user@host where there is one"
+_INSTALL = (
+    "install Docker, or export DOCKER_HOST=ssh://user@host where there is one; where `docker ps` works: "
+    "export DOCKER_HOST=$(docker context inspect --format '{{.Endpoints.docker.Host}}')"
+)
 # What Docker, its SDK or a registry writes, in words of ours, and what to do. The first that fits counts.
 _KNOWN: Sequence[tuple[str, str, str]] = (
     (r"FileNotFoundError|No such file or directory: .*sock", "there is no Docker on this computer", _INSTALL),
@@ -26,7 +29,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     (
         r"ConnectionRefused|Connection refused|Connection aborted|Max retries|NameResolution",
         "Docker's daemon does not answer",
-        "sudo systemctl start docker, or check DOCKER_HOST",
+        "start Docker (sudo systemctl start docker, or Docker Desktop), or check DOCKER_HOST",
     ),
     (r"[Nn]o space left on device", "no space is left for Docker's images", "docker system prune"),
     (

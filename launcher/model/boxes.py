@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -88,3 +89,5 @@ class Collected:
     bytes: int
     damaged: tuple[str, ...] = field(default=())
     """Files whose checksum did not hold, or which could not be read."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Where files lie that this computer's disk does not tell from others, by their paths on the box."""

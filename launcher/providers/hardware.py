@@ -45,12 +45,19 @@ def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
         folder = folder.parent
     gpus, cuda = gpus_here(visible)
     return Hardware(
-        cores=len(os.sched_getaffinity(0)),
+        cores=_cores(),
         memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
         disk_gb=shutil.disk_usage(folder).free / 1e9,
         gpus=gpus,
         cuda=cuda,
     )
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system can tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def gpus_here(visible: str | None) -> tuple[tuple[Gpu, ...], float]:

@@ -10,11 +10,15 @@ from launcher.ports import Remote
 from launcher.shelf.checkpoints import continue_copy
 from launcher.shelf.collecting import collect
 from launcher.shelf.logcopy import pump
+from launcher.shelf.places import IgnoresCase, ignores_case
 from launcher.shelf.storing import need_space, storing
 
 
 class FolderShelf:
     """A folder a run. `Shelf` says what each verb promises."""
+
+    def __init__(self, disk_ignores_case: IgnoresCase = ignores_case) -> None:
+        self._disk_ignores_case = disk_ignores_case
 
     def check(self, run: Run) -> None:
         out = Path(run.out_dir)
@@ -43,4 +47,4 @@ class FolderShelf:
         with storing(out):
             while pump(out, remote, whole_lines=False):
                 pass
-            return collect(out, remote)
+            return collect(out, remote, self._disk_ignores_case)

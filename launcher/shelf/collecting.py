@@ -11,6 +11,7 @@ from launcher.ports import Remote
 from launcher.shelf.checkpoints import LATEST, prune
 from launcher.shelf.incoming import FOLDER, grow, part_of, whole
 from launcher.shelf.manifest import listed
+from launcher.shelf.places import IgnoresCase, places
 from launcher.shelf.storing import is_home, moved, need_space, place_of, stored
 from trainer import layout
 from trainer.outcome import FileSum
@@ -28,10 +29,10 @@ _UNSUMMED = (
 """Taken as they are when the manifest does not name them; a box that died early has nothing else."""
 
 
-def collect(out: Path, remote: Remote) -> Collected:
+def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase) -> Collected:
     """All but the log, which is pumped."""
     files, refused = listed(whole(remote, layout.MANIFEST))
-    wanted = _by_place(out, files)
+    wanted = places(out, files, disk_ignores_case)
     others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
     unsummed = [place_of(out, path) for path in others if stored(place_of(out, path), whole(remote, path))]
     damaged = _bring(out, wanted, remote)
@@ -45,6 +46,11 @@ def collect(out: Path, remote: Remote) -> Collected:
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
         damaged=(*damaged, *refused),
+        renamed={
+            file.path: str(place.relative_to(out))
+            for place, file in wanted.items()
+            if place != place_of(out, file.path)
+        },
     )
 
 
@@ -58,11 +64,6 @@ def _bring(out: Path, wanted: Mapping[Path, FileSum], remote: Remote) -> list[st
     damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote)]
     shutil.rmtree(out / FOLDER, ignore_errors=True)
     return damaged
-
-
-def _by_place(out: Path, files: list[FileSum]) -> dict[Path, FileSum]:
-    """Files by where they come to lie. Without the log: it is pumped, and grows after the manifest."""
-    return {place_of(out, file.path): file for file in files if file.path != layout.LOG}
 
 
 def _brought(out: Path, place: Path, file: FileSum, remote: Remote) -> bool:

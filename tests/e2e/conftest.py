@@ -34,3 +34,23 @@ def rented(tmp_path: Path, vast: VastEmulator) -> Iterator[Terminal]:
     terminal = Terminal(folder, VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
     yield terminal
     terminal.clean()
+
+
+@pytest.fixture
+def mac(tmp_path: Path) -> Iterator[Terminal]:
+    """A terminal on a Mac, without an account anywhere."""
+    terminal = Terminal(
+        tmp_path,
+        PYTHONPATH=str(Path(__file__).parent / "mac"),
+        XDG_CONFIG_HOME=str(tmp_path / "config"),
+        DOCKER_HOST=f"unix://{tmp_path}/no-docker.sock",
+    )
+    yield terminal
+    terminal.clean()
+
+
+@pytest.fixture
+def renting(mac: Terminal, vast: VastEmulator) -> Terminal:
+    """The same, with an account on that Vast."""
+    mac.variables |= {"VAST_URL": vast.url, "VAST_API_KEY": vast.account_key}
+    return mac

@@ -154,6 +154,7 @@ def test_without_git_all_but_caches_and_outputs_is_code(code: Path) -> None:
         "__pycache__/t.pyc",
         "node_modules/a.js",
         "env/pyvenv.cfg",
+        "pkg/.DS_Store",
         "pkg/a.py",
     ):
         (code / name).parent.mkdir(parents=True, exist_ok=True)
@@ -170,6 +171,12 @@ def test_in_a_checkout_the_code_is_what_git_tracks_or_would_track(checkout: Path
     (checkout / "runs" / "old").write_text("x")
     (checkout / "run.sh").unlink()
     assert list(shipped_code(job_with(checkout))) == [".gitignore", "new.py", "train.py"]
+
+
+def test_what_the_finder_leaves_is_no_code_though_git_tracks_it(checkout: Path) -> None:
+    (checkout / ".DS_Store").write_text("x")
+    git(checkout, "add", ".DS_Store")
+    assert ".DS_Store" not in shipped_code(job_with(checkout))
 
 
 def test_the_job_says_at_which_commit_the_code_stands(checkout: Path) -> None:
@@ -287,9 +294,11 @@ def test_a_run_that_continues_another_gets_its_checkpoints(tmp_path: Path) -> No
     (checkpoints / "step-000010").mkdir(parents=True)
     (checkpoints / "step-000010" / "model.pt").write_bytes(b"weights")
     (checkpoints / "latest.json").write_text("{}")
+    (checkpoints / ".DS_Store").write_text("of the Finder")
     files = packed(SPEC, origin=Origin(folder=checkpoints, pushed=("s3://models/one",)))
     assert files["resume/step-000010/model.pt"] == b"weights"
     assert "resume/latest.json" in files
+    assert "resume/.DS_Store" not in files
     assert json.loads(files[layout.JOB])["pushed"] == ["s3://models/one"]
     with pytest.raises(UsageError, match="no checkpoint in"):
         packed(SPEC, origin=Origin(folder=tmp_path / "none"))

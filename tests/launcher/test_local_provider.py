@@ -208,3 +208,14 @@ def test_what_this_computer_lacks_is_told_at_once(market: Market) -> None:
         market.provider.search(job)
     for part in ("8 GPUs", "GB of memory wanted", "GB of disk wanted"):
         assert part in str(raised.value)
+
+
+def test_tools_that_are_not_here_are_named_with_where_they_are_from(
+    market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool in ("bash", "tar"):
+        (tmp_path / tool).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoOfferError, match="`local` needs setsid, flock") as caught:
+        market.provider.search(small_job())
+    assert "util-linux" in caught.value.hint

@@ -162,6 +162,43 @@ def test_everything_the_manifest_names_comes_home(run: Run) -> None:
     assert collected.bytes == sum(map(len, home.values()))
 
 
+@pytest.mark.parametrize(
+    "other",
+    ["run/outputs/LOSS.txt", "run/Outputs/loss.txt", "run/outputs/los\N{LATIN SMALL LETTER LONG S}.txt"],
+)
+def test_on_a_disk_that_ignores_case_no_file_is_written_over_another(run: Run, other: str) -> None:
+    box = box_with(
+        {
+            "run/outputs/loss.txt": b"first",
+            other: b"second",
+            "run/outputs/loss.txt.1": b"third",
+            "run/RUN.log": b"own",
+        }
+    )
+    collected = FolderShelf(lambda _: True).collect(run, box)
+    assert collected.damaged == ()
+    home = files_in(run.out_dir)
+    assert collected.renamed == {other: f"{other.removeprefix('run/')}.2", "run/RUN.log": "RUN.log.1"}
+    assert [home[name] for name in collected.renamed.values()] == [b"second", b"own"]
+    assert home["outputs/loss.txt"] == b"first"
+    assert home["outputs/loss.txt.1"] == b"third"
+    assert len({name.casefold() for name in home}) == len(home)
+    assert FolderShelf(lambda _: True).collect(run, box) == collected
+
+
+def test_on_a_disk_that_minds_case_names_stay(run: Run) -> None:
+    files = {"run/outputs/loss.txt": b"first", "run/outputs/LOSS.txt": b"second"}
+    assert FolderShelf(lambda _: False).collect(run, box_with(files)).renamed == {}
+    assert files_in(run.out_dir)["outputs/LOSS.txt"] == b"second"
+
+
+def test_whether_a_disk_ignores_case_is_found_out_on_the_disk(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    one_name = (tmp_path / "A").exists()
+    files = {"run/outputs/loss.txt": b"first", "run/outputs/LOSS.txt": b"second"}
+    assert bool(FolderShelf().collect(run, box_with(files)).renamed) == one_name
+
+
 def test_a_second_collection_reads_no_checked_file_again(run: Run) -> None:
     box = box_with({"run/outputs/a": b"a" * 100})
     first = FolderShelf().collect(run, box)

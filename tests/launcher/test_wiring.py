@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import HeldError, UsageError
+from launcher.errors import HeldError, StorageError, UsageError
 from launcher.model import Driver, Phase, Run
 from launcher.wiring import Wiring, wire
 
@@ -84,11 +84,19 @@ def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
         other.communicate()
     assert who.split(":")[1] == str(other.pid)
     wiring.ledger().hold(RUN.id, mine)
+    assert len(list((tmp_path / "vastrun" / "launchers").iterdir())) == 1
+
+
+def test_a_launcher_that_cannot_say_that_it_lives_says_so(tmp_path: Path) -> None:
+    (tmp_path / "vastrun").mkdir()
+    (tmp_path / "vastrun" / "launchers").touch()
+    with pytest.raises(StorageError, match=r"cannot write .*launchers"):
+        wire({"XDG_STATE_HOME": str(tmp_path)}).who()
 
 
 def test_a_process_that_has_the_number_of_a_dead_driver_is_not_that_driver(wiring: Wiring) -> None:
-    host, pid, started = wiring.who().rsplit(":", 2)
-    wiring.ledger().hold(RUN.id, Driver(who=f"{host}:{pid}:{float(started) - 1000}", until=FAR))
+    host, pid, _ = wiring.who().rsplit(":", 2)
+    wiring.ledger().hold(RUN.id, Driver(who=f"{host}:{pid}:0123abcd", until=FAR))
     wiring.ledger().hold(RUN.id, Driver(who=wiring.who(), until=FAR))
 
 

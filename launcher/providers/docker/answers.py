@@ -84,7 +84,10 @@ def _refusal(said: str) -> ProviderError:
 
 def _silent(why: str) -> UnreachableError:
     """The daemon cannot be asked: what it would have said is not known."""
-    hint = "start the Docker daemon, or say where it is: export DOCKER_HOST=…"
+    hint = (
+        "start Docker; where `docker ps` works: "
+        "export DOCKER_HOST=$(docker context inspect --format '{{.Endpoints.docker.Host}}')"
+    )
     if "permission denied" in why.lower():
         hint = "this user may not use Docker: sudo usermod -aG docker $USER, then log in again"
     error = UnreachableError(f"Docker does not answer: {why}", hint=hint)

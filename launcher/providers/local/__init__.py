@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -18,7 +17,9 @@ from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainErr
 from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order
 from launcher.ports import Clock, Remote
+from launcher.presence import is_locked
 from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, look_around, shortfall
+from launcher.providers.local.needs import lack
 from launcher.providers.local.remote import LocalRemote, box_error
 from launcher.shipped import onstart_dir
 from trainer import layout
@@ -38,7 +39,6 @@ _INHERITED = (
 
 
 _CPU_ONLY = "cpu"
-_TOOLS = ("bash", "setsid", "flock", "tar")
 
 
 class LocalProvider:
@@ -66,9 +66,9 @@ class LocalProvider:
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """One offer: this computer. Raises NoOfferError, which says all that it lacks."""
-        missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-        if missing or platform.system() != "Linux":
-            raise NoOfferError(f"`local` needs Linux with {', '.join(_TOOLS)}", hint="another --provider")
+        wants, hint = lack()
+        if wants:
+            raise NoOfferError(f"`local` {wants}", hint=hint)
         hardware = look_around(self._root, visible=self._visible_gpus)
         lacking = shortfall(hardware, spec.resources)
         if lacking:
@@ -164,7 +164,7 @@ class LocalProvider:
     def _ensure_lease(self, box: Path, record: Mapping[str, Any]) -> None:
         """The lease is at work, as after any start of a machine. Safe to repeat: it arms itself once."""
         try:
-            if _is_locked(box / layout.LEASE_LOG):
+            if is_locked(box / layout.LEASE_LOG):
                 return
             environment = self._environment(box, record)
             done = _bash(layout.LEASE_SCRIPT, cwd=box, env=environment, timeout_s=_LEASE_START_S)
@@ -188,7 +188,7 @@ class LocalProvider:
         return Instance(
             id=box.name,
             label=record["label"],
-            state="running" if _is_locked(box / layout.LEASE_LOG) else "stopped",
+            state="running" if is_locked(box / layout.LEASE_LOG) else "stopped",
             usd_per_hour=record["usd_per_hour"],
             rented_at=record.get("rented_at") or box.stat().st_mtime,
             host=record["host"],
@@ -227,15 +227,3 @@ def _read_record(box: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise box_error(error) from error
     return record
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a process holds the file's lock."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False

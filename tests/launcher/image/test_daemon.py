@@ -49,7 +49,10 @@ def test_a_daemon_that_is_down_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ImageError) as caught:
         connect()
     assert str(caught.value) == "cannot reach Docker: Docker's daemon does not answer: Connection refused"
-    assert caught.value.hint == "sudo systemctl start docker, or check DOCKER_HOST"
+    assert (
+        caught.value.hint
+        == "start Docker (sudo systemctl start docker, or Docker Desktop), or check DOCKER_HOST"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""The launcher on a Mac, as far as Linux can play one: without Linux's own names, without /proc and /sys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.terminal import JOBS, LEAN, Terminal
+from tests.launcher.docker.daemon import INFO, FakeDaemon
+
+JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", "--set", f"env.PYTHONPATH={LEAN}")
+_LOOK = """
+import json, os, pathlib, platform, select, signal, socket, sys, time
+names = {os: "sched_getaffinity", select: "epoll", signal: "sigtimedwait", socket: "TCP_USER_TIMEOUT",
+         time: "CLOCK_BOOTTIME"}
+print(json.dumps([sys.platform, platform.system(), [hasattr(module, name) for module, name in names.items()],
+                  [pathlib.Path(path).exists() for path in ("/proc/self/stat", "/sys", "/tmp")]]))
+open("/proc/uptime")
+"""
+
+
+def test_what_plays_the_mac_has_nothing_of_linux(mac: Terminal) -> None:
+    done = subprocess.run([sys.executable, "-c", _LOOK], env=mac.variables, capture_output=True, text=True)
+    assert json.loads(done.stdout) == ["darwin", "Darwin", [False] * 5, [False, False, True]]
+    assert "FileNotFoundError" in done.stderr
+
+
+def test_the_doctor_says_what_serves_there(renting: Terminal) -> None:
+    done = renting.type("doctor", "--provider", "vast", "--json")
+    findings = {finding["name"]: finding for finding in done.json()["findings"]}
+    assert done.exit_code == 0, done.out
+    assert "Linux" in findings["tools"]["text"] and "--provider docker" in findings["tools"]["fix"]
+    assert findings["vast key"]["health"] == "ok"
+    assert "docker context" in findings["docker"]["fix"]
+    assert "python" not in findings
+
+
+@pytest.mark.parametrize("command", ["plan", "launch", "rehearse"])
+def test_what_runs_a_box_here_says_what_it_needs_before_anything_is_made(command: str, mac: Terminal) -> None:
+    done = mac.type(command, *JOB, *(("--box", "box") if command == "rehearse" else ()))
+    assert done.exit_code == 8
+    assert "needs Linux with bash, setsid, flock, tar; this computer runs macOS" in done.err
+    assert "--provider docker" in done.err
+    assert mac.type("status", "--json").json()["runs"] == []
+    assert {path.name for path in mac.folder.iterdir() if path.is_dir()} <= {"state"}
+    assert not (mac.state / "vastrun" / "boxes").exists()
+
+
+def test_a_job_is_planned_in_docker(mac: Terminal, tmp_path: Path) -> None:
+    pytest.importorskip("docker")
+    answers = {
+        "GET /info": (200, INFO),
+        "GET /images/.*/json": (200, {"Id": "sha256:0"}),
+    }
+    with FakeDaemon(tmp_path, answers) as daemon:
+        done = mac.type(
+            "plan", *JOB, "--provider", "docker", "--set", "image=lab/own:1", DOCKER_HOST=daemon.url
+        )
+    assert done.exit_code == 0, done.err
+
+
+def test_where_docker_does_not_answer_it_is_said_how_to_find_its_socket(mac: Terminal) -> None:
+    done = mac.type("plan", *JOB, "--provider", "docker")
+    assert done.exit_code == 1
+    assert "export DOCKER_HOST=$(docker context inspect" in done.err

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Tries the launcher, without torch, on each Python that it supports and this computer has, besides that of .venv.
+# In: .venv; interpreters on PATH, or of pyenv. Out: a line for each Python; exit 0 when the launcher works on all.
+# The environments stay in .venv/pythons: the second time is quick.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+files=(tests/launcher/test_{bundle,cli_help,cli_plan,config,flow,interrupts,ledger,notify,shelf,verdict,wiring}.py)
+tools=(docker psutil pytest pytest-timeout)
+
+# Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.
+interpreter() {
+	local pyenv_root=/nowhere candidate
+	if command -v pyenv >/dev/null; then pyenv_root=$(pyenv root); fi
+	for candidate in "$(command -v "python$1" || true)" "$pyenv_root"/versions/"$1".*/bin/python; do
+		if [[ -n $candidate ]] && "$candidate" -c 'import venv' 2>/dev/null; then
+			echo "$candidate"
+			return
+		fi
+	done
+}
+
+# Makes the environment $2 of the interpreter $1, unless it is there and as new as what it is made of.
+make_environment() {
+	local made=$2/made
+	if [[ $made -nt pyproject.toml && $made -nt constraints.txt && $made -nt $0 ]]; then return; fi
+	rm -rf "$2"
+	"$1" -m venv --without-pip "$2"
+	.venv/bin/python -m pip --python "$2/bin/python" --quiet --disable-pip-version-check install \
+		--constraint constraints.txt --editable . "${tools[@]}"
+	touch "$made"
+}
+
+# Tries the launcher in the environment $1: all of it compiles and can be imported, and does what its tests say.
+try_launcher() {
+	local python=$1/bin/python
+	"$python" -X pycache_prefix="$1/compiled" -W error -m compileall -q launcher trainer
+	"$python" -W error::DeprecationWarning:launcher - <<-'END'
+		import importlib, pkgutil, launcher
+		for module in pkgutil.walk_packages(launcher.__path__, "launcher."):
+		    importlib.import_module(module.name)
+	END
+	"$python" -m pytest -q -p no:cacheprovider "${files[@]}"
+}
+
+ours=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+for version in 3.11 3.12 3.13 3.14; do
+	if [[ $version == "$ours" ]]; then continue; fi
+	python=$(interpreter "$version")
+	if [[ -z $python ]]; then
+		echo "Python $version: not on this computer"
+		continue
+	fi
+	environment=.venv/pythons/$version
+	make_environment "$python" "$environment"
+	try_launcher "$environment"
+	echo "Python $version: the launcher works"
+done
