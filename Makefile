@@ -1,4 +1,4 @@
-# One word each: quickstart, test, check, pythons, wheel, image, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -7,10 +7,11 @@ STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
 SEEDS  ?= 2
+PYTEST  = $(BIN)/python -m pytest -n auto --dist worksteal $(if $(ORDER),--random-order-seed=$(ORDER))
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test pytest bats check pythons wheel image format bench proof chaos clean
+.PHONY: help quickstart test pytest bats slow lint check pythons wheel image format bench proof chaos clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,17 +19,22 @@ help: ## This list
 quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 	$(BIN)/vastrun launch configs/quickstart.yaml --provider local
 
-test: pytest bats ## Set up, then pass the tests: all but the slow ones, which `make check` has, too
+test: pytest bats ## Set up, then pass the tests: all but the slow ones, in six minutes
 
 pytest: $(STAMPS)/dev
-	$(BIN)/python -m pytest -n auto --dist worksteal $(if $(SLOW),,-m 'not slow')
+	$(PYTEST) -m 'not slow'
+
+slow: $(STAMPS)/dev ## The tests that train or compile for long
+	$(PYTEST) -m slow
 
 bats: $(STAMPS)/dev
 	@if command -v bats >/dev/null; then bats --print-output-on-failure tests/onstart; \
 	elif [ -n "$$CI" ]; then echo "bats is not installed" >&2; exit 1; \
 	else echo "skipped: tests of the shell scripts need bats (apt-get install bats, brew install bats-core)"; fi
 
-check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then every test
+check: lint test slow ## All that a change must pass, but what needs Docker
+
+lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -36,7 +42,6 @@ check: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck, then
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/ssh/scripts/*.sh launcher/providers/docker/*.sh requirements/*.sh tests/pythons.sh tests/wheel.sh tests/docker/*.sh \
 		tests/emulators/*.sh .ci/run
-	$(MAKE) --no-print-directory test SLOW=1
 
 pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports
 	@tests/pythons.sh
