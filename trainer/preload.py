@@ -52,7 +52,7 @@ def _unlike_a_new_process() -> str:
     if torch.cuda.is_initialized():
         return "the import opened a GPU"
     threads = len(list(Path("/proc/self/task").iterdir()))
-    return f"{threads - 1} threads were started by the import" if threads > 1 else ""
+    return "the import started threads, which a copy would lack" if threads > 1 else ""
 
 
 def _train() -> NoReturn:

@@ -1,0 +1,40 @@
+"""Ranks of the onboard trainer: copies of a process that has torch loaded, or processes like any others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import engine
+from tests.waiting import LONGEST_S
+from trainer import layout
+from trainer.outcome import Outcome
+
+pytestmark = pytest.mark.torch
+
+OF_AN_IMAGE_THAT_STARTS_THREADS = """
+import sys, threading
+if "trainer.ranks" in sys.orig_argv:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(("customization", "alone"), [("", False), (OF_AN_IMAGE_THAT_STARTS_THREADS, True)])
+def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_process(
+    tmp_path: Path, customization: str, alone: bool
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(customization)
+    box = engine.prepare(tmp_path / "box")
+    here = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "trainer.supervise"],
+        env=os.environ | {"VASTRUN_BOX": str(box), "PYTHONPATH": f"{here}:{tmp_path}"},
+        timeout=LONGEST_S,
+    )
+    assert done.returncode == 0, (box / layout.LOG).read_text()
+    assert Outcome.from_json((box / layout.OUTCOME).read_text()).reason == "finished"
+    assert ("each rank imports torch by itself" in (box / layout.AGENT_LOG).read_text()) == alone
