@@ -101,7 +101,7 @@ def vast(folder: Path) -> Market:
     emulator.__enter__()
 
     def make() -> Provider:
-        account = Account(key=emulator.account_key, server=emulator.url)
+        account = Account(key=emulator.account_key, server=emulator.url, login=emulator.login)
         return Ready(provider_class("vast")(account, folder / "state", clock=FakeClock(time.time())))
 
     return Market(provider=make(), again=make, close=emulator.close)

@@ -31,6 +31,6 @@ def rented(tmp_path: Path, vast: VastEmulator) -> Iterator[Terminal]:
     """A terminal of somebody with an account on that Vast."""
     folder = tmp_path / "rented"
     folder.mkdir()
-    terminal = Terminal(folder, VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+    terminal = Terminal(folder, **vast.variables)
     yield terminal
     terminal.clean()
