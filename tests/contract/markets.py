@@ -16,13 +16,13 @@ from launcher.providers import provider_class
 from launcher.providers.vast.api import Account
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
-from tests.conftest import BASE_IMAGE
 from tests.contract.over_ssh import OverSsh
 from tests.contract.ready import Ready
 from tests.emulators.machines import Machine
 from tests.emulators.sshd import Sshd
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeProvider, train_job
+from tests.parts import BASE_IMAGE
 
 LEASE = {
     "LEASE_SHIP_S": "600",

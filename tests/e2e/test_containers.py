@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import BASE_IMAGE
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_vast_road import ON_VAST, QUICKSTART, losses, names, told
 from tests.emulators.vast import VastEmulator
+from tests.parts import BASE_IMAGE
 
 docker = pytest.importorskip("docker")
 REPOSITORY = "127.0.0.1:5000/vastrun"

@@ -10,7 +10,6 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.conftest import BASE_IMAGE
 from tests.emulators.asking import rent, row
 from tests.emulators.docker_host import LABEL
 from tests.emulators.test_vast_box import (
@@ -22,6 +21,7 @@ from tests.emulators.test_vast_box import (
     ssh,
 )
 from tests.emulators.vast import VastEmulator
+from tests.parts import BASE_IMAGE
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.docker
