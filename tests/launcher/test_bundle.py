@@ -21,6 +21,7 @@ from launcher.errors import StorageError, UsageError
 from launcher.job import Code, JobSpec, Limits, Secret, Success
 from launcher.model import NOTHING, Origin, Phase, Run
 from launcher.shelf import FolderShelf
+from tests.rights import like_anybody
 from trainer import layout
 from trainer.config import TrainConfig
 from trainer.job import Job
