@@ -46,13 +46,15 @@ def _mounted(folder: Path, size: str) -> Iterator[None]:
 @contextmanager
 def _borrowed(folder: Path, size: str) -> Iterator[None]:
     """A link leads to the disk as the process sees it in whose namespace it is mounted."""
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", _HOLD, "sh", size, str(folder)]
+    place = folder.with_name(f"{folder.name}.disk")
+    place.mkdir()
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", _HOLD, "sh", size, str(place)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         if holder.stdout.readline() != b"mounted\n":
             raise PermissionError("this computer lets nobody mount a disk of their own")
         folder.rmdir()
-        folder.symlink_to(f"/proc/{holder.pid}/root{folder}")
+        folder.symlink_to(f"/proc/{holder.pid}/root{place}")
         try:
             yield
         finally:

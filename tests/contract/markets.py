@@ -49,8 +49,6 @@ class Market:
 
     provider: Provider
     again: Callable[[], Provider]
-    real: bool = True
-    """Its boxes run any command and keep any file."""
     close: Callable[[], None] = lambda: None
 
     def order(self, label: str, *, env: Mapping[str, str] = LEASE) -> Order:
@@ -75,7 +73,7 @@ def small_job() -> JobSpec:
 
 def fake(folder: Path) -> Market:
     market = FakeProvider(FakeClock())
-    return Market(provider=market, again=lambda: market, real=False)
+    return Market(provider=market, again=lambda: market)
 
 
 def local(folder: Path) -> Market:
@@ -122,5 +120,5 @@ MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "docker": docker,
     "vast": vast,
 }
-MARKED = ("docker",)
-"""Those that not every computer can try: they carry a marker of their name."""
+PRETENDED = ("fake",)
+"""It sells whatever is asked for, and its boxes know the launcher's own commands only."""
