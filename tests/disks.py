@@ -31,6 +31,11 @@ def may_be_made() -> bool:
     return True
 
 
+def may_be_mounted() -> bool:
+    """Whether they are where their folder is: elsewhere, who follows all links ends up beside the disk."""
+    return os.geteuid() == 0 and may_be_made()
+
+
 @contextmanager
 def _mounted(folder: Path, size: str) -> Iterator[None]:
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]

@@ -102,7 +102,8 @@ PARTS: Mapping[str, Part] = {
         is_here=networks.may_be_made,
         debian=_AS_ROOT if shutil.which("ip") else "sudo apt-get install iproute2",
     ),
-    "disks": Part(what="the right to mount a small disk", is_here=disks.may_be_made, debian=_AS_ROOT),
+    "disks": Part(what="a right to mount small disks", is_here=disks.may_be_made, debian=_AS_ROOT),
+    "mounts": Part(what="root's right to mount small disks", is_here=disks.may_be_mounted, debian=_AS_ROOT),
 }
 
 

@@ -16,12 +16,14 @@ from launcher.providers import provider_class
 from launcher.providers.vast.api import Account
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
+from tests import parts
 from tests.contract.over_ssh import OverSsh
 from tests.contract.ready import Ready
 from tests.emulators.machines import Machine
 from tests.emulators.sshd import Sshd
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeProvider, train_job
+from tests.launcher.docker.boxes import BoxDaemon
 from tests.parts import BASE_IMAGE
 
 LEASE = {
@@ -106,6 +108,26 @@ def vast(folder: Path) -> Market:
 
 
 def docker(folder: Path) -> Market:
+    """Of a real daemon, where there is one."""
+    if os.environ.get("CI"):
+        parts.require("docker")
+    return real_docker(folder) if parts.is_here("docker") else emulated_docker(folder)
+
+
+def emulated_docker(folder: Path) -> Market:
+    daemon = BoxDaemon()
+    daemon.__enter__()
+
+    def make() -> Provider:
+        environ = {**os.environ, "DOCKER_HOST": daemon.url}
+        provider = provider_class("docker")(folder / "state", environ, clock=RealClock())
+        provider.login = daemon.login
+        return Ready(provider, image=BASE_IMAGE)
+
+    return Market(provider=make(), again=make, close=lambda: daemon.__exit__(None, None, None))
+
+
+def real_docker(folder: Path) -> Market:
     def make() -> Provider:
         provider = provider_class("docker")(folder / "state", os.environ, clock=RealClock())
         return Ready(provider, image=BASE_IMAGE)

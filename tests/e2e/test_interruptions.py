@@ -98,7 +98,7 @@ def test_an_outputs_folder_that_takes_no_writes_is_one_clear_error_and_nothing_i
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 80 MB, mounted for this test alone."""
-    parts.require("disks")
+    parts.require("mounts")
     with disks.small_disk(tmp_path / "small", "80m") as disk:
         yield disk
 
