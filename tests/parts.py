@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.emulators import ssh_servers
 from tests.trainer import networks
 
 BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
-_SHELL_TESTS = Path(__file__).parent / "onstart"
 _PREFIX = "this computer lacks "
 _AS_ROOT = "sudo make test" if os.geteuid() else "docker run --privileged …, or a computer of your own"
 """Root in a container may lack the right, too."""
@@ -74,12 +72,6 @@ PARTS: Mapping[str, Part] = {
         what="a Docker daemon with the base image",
         is_here=_docker_is_ready,
         debian="sudo tests/docker/daemon.sh start && sudo tests/docker/base.sh",
-    ),
-    "bats": Part(
-        what="bats",
-        is_here=_has("bats"),
-        debian="sudo apt-get install bats",
-        macos="brew install bats-core",
     ),
     "g++": Part(
         what="a C++ compiler",
@@ -139,15 +131,3 @@ def _line(part: Part, count: int) -> str:
 
 def _tests(count: int) -> str:
     return "1 test" if count == 1 else f"{count} tests"
-
-
-def bats() -> int:
-    """What `make bats` says, and its exit code, where there is no bats."""
-    part = PARTS["bats"]
-    count = sum(path.read_text().count("\n@test ") for path in _SHELL_TESTS.glob("*.bats"))
-    print(_line(part, count), file=sys.stderr)
-    return 1 if os.environ.get("CI") else 0
-
-
-if __name__ == "__main__":
-    sys.exit(bats())

@@ -92,11 +92,41 @@ def test_every_part_has_words_and_a_command() -> None:
     assert all(part.what and part.brings for part in parts.PARTS.values())
 
 
-def test_the_tests_of_the_shell_scripts_are_counted_without_bats(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CI", raising=False)
-    assert parts.bats() == 0
-    assert "tests skipped without bats; to run them: " in capsys.readouterr().err
-    monkeypatch.setenv("CI", "true")
-    assert parts.bats() == 1
+SHELL_TESTS = """
+setup() { echo >>"$LEFT"; }
+teardown() { echo over >>"$LEFT"; }
+@test "good" {
+  run sh -c 'echo said; exit 3'
+  [[ $output == said && $status == 3 ]]
+  run ! false
+  [[ -d $BATS_TEST_TMPDIR ]]
+}
+@test "bad in the middle" {
+  echo seen
+  [[ a == b ]]
+  true
+}
+@test "no failure" {
+  run ! true
+}
+"""
+
+
+def test_where_there_is_no_bats_its_tests_pass_and_fail_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "some.bats").write_text(SHELL_TESTS)
+    script = Path(__file__).parent / "onstart" / "without_bats.sh"
+    done = subprocess.run(
+        [script, tmp_path / "some.bats"],
+        env=os.environ | {"LEFT": str(tmp_path / "left")},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+    )
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "ok 1 good",
+        "not ok 2 bad in the middle",
+        "seen",
+        "not ok 3 no failure",
+    ]
+    assert (tmp_path / "left").read_text().split() == ["over"] * 3
