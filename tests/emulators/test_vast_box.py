@@ -1,4 +1,4 @@
-"""Boxes: the real onstart text, a real sshd, and nothing left of them."""
+"""Boxes: the real onstart text, an SSH server, and nothing left of them."""
 
 from __future__ import annotations
 
