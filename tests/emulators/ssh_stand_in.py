@@ -1,6 +1,6 @@
 """A small SSH server, for where OpenSSH's is not installed: it runs commands for who holds an authorized key.
 
-In: argv. Out: a line on stderr for each login that runs something, if asked for. It does what the tests need
+In: argv. Out: on stderr, if asked for, who came, was let in or not, and left. It does what the tests need
 of `sshd`: one user, keys, `exec` with both outputs, the end of input, exit codes and signals; no terminals.
 """
 
@@ -53,8 +53,8 @@ class Server(paramiko.ServerInterface):
             "SSH_CLIENT": f"{client[0]} {client[1]} {server[1]}",
             "SSH_CONNECTION": f"{client[0]} {client[1]} {server[0]} {server[1]}",
         }
-        self._login = f"for {settings.account.pw_name} from {client[0]} port {client[1]} ssh2"
-        self._logged = False
+        self._from = f"{client[0]} port {client[1]}"
+        self._last_said = ""
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -64,15 +64,18 @@ class Server(paramiko.ServerInterface):
         with contextlib.suppress(OSError):
             known = [line.split()[:2] for line in self._settings.authorized_keys.read_text().splitlines()]
             if username == self._settings.account.pw_name and [key.get_name(), key.get_base64()] in known:
+                self._log("Accepted publickey")
                 return AUTH_SUCCESSFUL
+        self._log("Failed publickey")
         return AUTH_FAILED
+
+    def closed(self) -> None:
+        """Nobody is there any more."""
+        self._log("Connection closed")
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         if kind != "session":
             return paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
-        if self._settings.log_logins and not self._logged:
-            print(f"Accepted publickey {self._login}", file=sys.stderr, flush=True)
-            self._logged = True
         return OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
@@ -83,6 +86,12 @@ class Server(paramiko.ServerInterface):
             return False
         threading.Thread(target=_serve, args=(channel, process), daemon=True).start()
         return True
+
+    def _log(self, event: str) -> None:
+        """Once: a client may ask whether a key would do before it shows that it has it."""
+        if self._settings.log_logins and event != self._last_said:
+            print(f"{event} from {self._from}", file=sys.stderr, flush=True)
+            self._last_said = event
 
     def _start(self, command: str) -> subprocess.Popen[bytes]:
         account = self._settings.account
@@ -181,6 +190,8 @@ def _connect(connection: socket.socket, host_key: paramiko.PKey, settings: Setti
         transport = paramiko.Transport(connection)
         transport.add_server_key(host_key)
         transport.start_server(event=threading.Event(), server=server)
+        transport.join()
+        server.closed()
 
 
 def main() -> None:
@@ -200,7 +211,8 @@ def main() -> None:
         listener = socket.create_server(("127.0.0.1", options.port), backlog=128)
     while True:
         with contextlib.suppress(OSError):
-            _connect(listener.accept()[0], host_key, settings)
+            connection = listener.accept()[0]
+            threading.Thread(target=_connect, args=(connection, host_key, settings), daemon=True).start()
 
 
 def _parser() -> argparse.ArgumentParser:
