@@ -299,7 +299,7 @@ def open_ledger():
     return SqliteLedger(folder / "ledger.db", now=time.time, alive=lambda who: True)
 
 def remount(options):
-    subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+    subprocess.run(["mount", "-o", f"remount,bind,{options}", str(folder)], check=True)
 
 run = Run(id="a", job="j", spec_json="{}", provider="local", phase=Phase.PLAN, out_dir="/o", created_at=1.0,
           phase_at=1.0)
