@@ -36,7 +36,7 @@ _PRINTED = re.compile(r"printed at ([\d.]+)\n")
 def run() -> None:
     """Prints one line."""
     with tempfile.TemporaryDirectory() as folder, VastEmulator([Machine(id=41000)]) as vast:
-        terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+        terminal = Terminal(Path(folder), **vast.variables)
         lags = _lags(terminal)
     hundredths = statistics.quantiles(lags, n=100)
     print(

@@ -35,7 +35,7 @@ print("the last line")
 def run() -> None:
     """Prints one line."""
     with tempfile.TemporaryDirectory() as folder, VastEmulator([Machine(id=41000)]) as vast:
-        terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+        terminal = Terminal(Path(folder), **vast.variables)
         (terminal.folder / "code").mkdir()
         (terminal.folder / "code" / "talker.py").write_text(_TALKER)
         (terminal.folder / "job.yaml").write_text(_JOB)

@@ -33,7 +33,7 @@ def run() -> None:
 
 def _seconds() -> float:
     with tempfile.TemporaryDirectory() as folder, VastEmulator([Machine(id=41000)]) as vast:
-        terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+        terminal = Terminal(Path(folder), **vast.variables)
         (terminal.folder / "job.yaml").write_text(_JOB)
         launch = terminal.start("launch", "job.yaml", "--provider", "vast", "-y")
         collected = asked = 0.0

@@ -226,7 +226,11 @@ def _vast_account(environ: Mapping[str, str]) -> object:
         raise AuthError(
             f"no API key for Vast: VAST_API_KEY is not set, nor is there one in {file}", hint=hint
         )
-    return Account(key=key, server=environ.get("VAST_URL", "").rstrip("/") or SERVER)
+    return Account(
+        key=key,
+        server=environ.get("VAST_URL", "").rstrip("/") or SERVER,
+        login=environ.get("VAST_LOGIN", "") or "root",
+    )
 
 
 def _interrupts(first: Wish, wish: Wish, until: float | None) -> Interrupts:

@@ -1,20 +1,15 @@
-"""Tests at once; what a computer cannot run: skipped with a line, in CI nothing is. A bucket."""
+"""Tests at once; what a computer cannot run: skipped with a line at the end, in CI nothing is. A bucket."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
-SSHD = Path("/usr/sbin/sshd")
-EMULATED = ("tests/emulators/", "tests/launcher/vast/", "tests/launcher/ssh/", "tests/e2e/test_vast_")
-EMULATED_TOO = ("tests/e2e/test_secrets.py", "tests/e2e/test_continuing.py", "[vast", "[ssh")
-BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
+from tests import parts
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -23,38 +18,24 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 + (os.cpu_count() or 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Emulated machines are reached as root, through a real sshd; containers need a daemon and an image."""
-    if os.environ.get("CI"):
-        return
-    in_docker = [item for item in items if item.get_closest_marker("docker")]
-    if in_docker and not _docker_is_ready():
-        _skip(
-            in_docker, "no Docker with the base image: tests/docker/daemon.sh start && tests/docker/base.sh"
-        )
-    if os.geteuid() != 0 or not SSHD.exists():
-        _skip(filter(_is_emulated, items), f"emulated machines need root and {SSHD} (package openssh-server)")
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test needs is looked for before anything is made for it."""
+    for mark in item.iter_markers("needs"):
+        for part in mark.args:
+            parts.require(part)
+    if item.get_closest_marker("docker"):
+        parts.require("docker")
 
 
-def _skip(items: Iterable[pytest.Item], reason: str) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _is_emulated(item: pytest.Item) -> bool:
-    return item.nodeid.startswith(EMULATED) or any(part in item.nodeid for part in EMULATED_TOO)
-
-
-def _docker_is_ready() -> bool:
-    if find_spec("docker") is None:
-        return False
-    import docker
-
-    try:
-        docker.from_env(timeout=5).images.get(BASE_IMAGE)
-    except docker.errors.DockerException:
-        return False
-    return True
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What is missing here, once, after all that was seen."""
+    reports = terminalreporter.stats.get("skipped", [])
+    said = parts.lines(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    if said:
+        terminalreporter.section("skipped")
+        for line in said:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture

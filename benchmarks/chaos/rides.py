@@ -29,7 +29,7 @@ def ride(plan: Plan, image: str | None = None) -> Aftermath:
     vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING, image=image)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
         clock = WallClock(Path(folder) / "wallclock")
-        terminal = Terminal(Path(folder), VAST_URL=vast.url, VAST_API_KEY=vast.account_key, **clock.variables)
+        terminal = Terminal(Path(folder), **vast.variables, **clock.variables)
         try:
             codes = _ride(plan, terminal, vast, clock)
             return look_back(plan, terminal, vast, codes)

@@ -16,13 +16,15 @@ from launcher.providers import provider_class
 from launcher.providers.vast.api import Account
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
-from tests.conftest import BASE_IMAGE
+from tests import parts
 from tests.contract.over_ssh import OverSsh
 from tests.contract.ready import Ready
 from tests.emulators.machines import Machine
 from tests.emulators.sshd import Sshd
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeProvider, train_job
+from tests.launcher.docker.boxes import BoxDaemon
+from tests.parts import BASE_IMAGE
 
 LEASE = {
     "LEASE_SHIP_S": "600",
@@ -49,8 +51,6 @@ class Market:
 
     provider: Provider
     again: Callable[[], Provider]
-    real: bool = True
-    """Its boxes run any command and keep any file."""
     close: Callable[[], None] = lambda: None
 
     def order(self, label: str, *, env: Mapping[str, str] = LEASE) -> Order:
@@ -75,7 +75,7 @@ def small_job() -> JobSpec:
 
 def fake(folder: Path) -> Market:
     market = FakeProvider(FakeClock())
-    return Market(provider=market, again=lambda: market, real=False)
+    return Market(provider=market, again=lambda: market)
 
 
 def local(folder: Path) -> Market:
@@ -101,13 +101,33 @@ def vast(folder: Path) -> Market:
     emulator.__enter__()
 
     def make() -> Provider:
-        account = Account(key=emulator.account_key, server=emulator.url)
+        account = Account(key=emulator.account_key, server=emulator.url, login=emulator.login)
         return Ready(provider_class("vast")(account, folder / "state", clock=FakeClock(time.time())))
 
     return Market(provider=make(), again=make, close=emulator.close)
 
 
 def docker(folder: Path) -> Market:
+    """Of a real daemon, where there is one."""
+    if os.environ.get("CI"):
+        parts.require("docker")
+    return real_docker(folder) if parts.is_here("docker") else emulated_docker(folder)
+
+
+def emulated_docker(folder: Path) -> Market:
+    daemon = BoxDaemon()
+    daemon.__enter__()
+
+    def make() -> Provider:
+        environ = {**os.environ, "DOCKER_HOST": daemon.url}
+        provider = provider_class("docker")(folder / "state", environ, clock=RealClock())
+        provider.login = daemon.login
+        return Ready(provider, image=BASE_IMAGE)
+
+    return Market(provider=make(), again=make, close=lambda: daemon.__exit__(None, None, None))
+
+
+def real_docker(folder: Path) -> Market:
     def make() -> Provider:
         provider = provider_class("docker")(folder / "state", os.environ, clock=RealClock())
         return Ready(provider, image=BASE_IMAGE)
@@ -122,5 +142,5 @@ MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "docker": docker,
     "vast": vast,
 }
-MARKED = ("docker",)
-"""Those that not every computer can try: they carry a marker of their name."""
+PRETENDED = ("fake",)
+"""It sells whatever is asked for, and its boxes know the launcher's own commands only."""

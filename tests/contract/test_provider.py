@@ -30,9 +30,8 @@ def test_a_job_that_fits_gets_an_offer_with_a_price_and_a_host(market: Market) -
     assert offer.description
 
 
+@pytest.mark.real
 def test_a_job_that_fits_nowhere_gets_no_offer(market: Market) -> None:
-    if not market.real:
-        pytest.skip("it sells whatever is asked for")
     impossible = replace(small_job(), resources=Resources(gpus=64, gpu_memory_gb=10_000))
     try:
         assert not market.provider.search(impossible)

@@ -31,7 +31,7 @@ def rented(tmp_path: Path, vast: VastEmulator) -> Iterator[Terminal]:
     """A terminal of somebody with an account on that Vast."""
     folder = tmp_path / "rented"
     folder.mkdir()
-    terminal = Terminal(folder, VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+    terminal = Terminal(folder, **vast.variables)
     yield terminal
     terminal.clean()
 
@@ -52,5 +52,5 @@ def mac(tmp_path: Path) -> Iterator[Terminal]:
 @pytest.fixture
 def renting(mac: Terminal, vast: VastEmulator) -> Terminal:
     """The same, with an account on that Vast."""
-    mac.variables |= {"VAST_URL": vast.url, "VAST_API_KEY": vast.account_key}
+    mac.variables |= vast.variables
     return mac

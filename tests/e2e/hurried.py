@@ -139,7 +139,7 @@ class Hurried:
 
     def _tools(self, provider: str, origin: Origin) -> Tools:
         assert provider == VastProvider.name
-        account = Account(key=self.vast.account_key, server=self.vast.url)
+        account = Account(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
         return Tools(
             provider=VastProvider(account, self._folder / "state", clock=self._clock),
             ledger=self.ledger,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import BASE_IMAGE
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_vast_road import ON_VAST, QUICKSTART, losses, names, told
 from tests.emulators.vast import VastEmulator
+from tests.parts import BASE_IMAGE
 
 docker = pytest.importorskip("docker")
 REPOSITORY = "127.0.0.1:5000/vastrun"
@@ -43,7 +43,7 @@ def test_the_quickstart_in_containers_ends_as_it_does_on_this_computer(
         in_docker, on_vast = tmp_path / "docker", tmp_path / "vast"
         for folder, account, options in (
             (in_docker, {}, ("--provider", "docker", "--set", f"image={image}")),
-            (on_vast, {"VAST_URL": vast.url, "VAST_API_KEY": vast.account_key}, ON_VAST),
+            (on_vast, vast.variables, ON_VAST),
         ):
             folder.mkdir()
             there = Terminal(folder, **account)

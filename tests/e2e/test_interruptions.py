@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import disks, parts
 from tests.e2e.terminal import JOBS, LEAN, Terminal
 from tests.waiting import eventually
 
@@ -100,16 +98,9 @@ def test_an_outputs_folder_that_takes_no_writes_is_one_clear_error_and_nothing_i
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 80 MB, mounted for this test alone."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = shutil.which("mount") and os.geteuid() == 0
-    if mounted:
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(folder)], check=False)
-        mounted = done.returncode == 0
-    if not mounted:
-        pytest.skip("a small disk can only be mounted by root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    parts.require("mounts")
+    with disks.small_disk(tmp_path / "small", "80m") as disk:
+        yield disk
 
 
 def fill(path: Path) -> None:

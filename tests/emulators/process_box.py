@@ -1,4 +1,4 @@
-"""A box as processes of this computer: a folder, a first process, a real sshd, onstart at each start."""
+"""A box as processes of this computer: a folder, a first process, an SSH server, onstart at each start."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.emulators import ssh_servers
 from tests.emulators.box import Graphics, Program
 from tests.emulators.nvidia_smi import nvidia_smi
 
@@ -162,7 +163,6 @@ class ProcessBox:
         return {"HOME": str(root), "DATA_DIRECTORY": str(self.root / "workspace"), **program.env}
 
     def _plan(self, program: Program, sshd_fd: int) -> dict[str, object]:
-        sshd = [_sshd(), "-i", "-e", "-f", str(self.root / "etc/ssh/sshd_config")]
         command = list(program.entrypoint)
         if not command and program.onstart:
             command = self._onstart(program)
@@ -172,9 +172,23 @@ class ProcessBox:
             "cwd": str(self.root / "root"),
             "command": command,
             "ends_with_command": bool(program.entrypoint),
-            "sshd": sshd if program.ssh else [],
+            "ssh_server": self._ssh_server(sshd_fd) if program.ssh else [],
+            "serves_one": ssh_servers.sshd() is not None,
             "sshd_fd": sshd_fd,
         }
+
+    def _ssh_server(self, sshd_fd: int) -> list[str]:
+        sshd = ssh_servers.sshd()
+        if sshd:
+            _allow_privilege_separation()
+            return [sshd, "-i", "-e", "-f", str(self.root / "etc/ssh/sshd_config")]
+        return ssh_servers.stand_in(
+            f"--listening-fd={sshd_fd}",
+            host_key=self.root / "etc/ssh/ssh_host_ed25519_key",
+            authorized_keys=self.root / "root/.ssh/authorized_keys",
+            home=self.root / "root",
+            force_command=str(self.root / "bin/session"),
+        )
 
     def _onstart(self, program: Program) -> list[str]:
         """As an init does: the kernel reads the first line; without one, a shell takes the text."""
@@ -218,15 +232,11 @@ class ProcessBox:
 _privilege_separation = threading.Lock()
 
 
-def _sshd() -> str:
-    """The server's path; OpenSSH insists on an absolute one, and on its empty folder when started by root."""
-    found = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
-    if not found:
-        raise RuntimeError("the emulator needs OpenSSH's sshd: apt-get install openssh-server")
+def _allow_privilege_separation() -> None:
+    """OpenSSH insists on an empty folder of its own when started by root."""
     if os.geteuid() == 0:
         with _privilege_separation:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    return found
 
 
 def _sftp_server() -> str:

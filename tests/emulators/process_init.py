@@ -39,10 +39,29 @@ def main() -> int:
     signal.set_wakeup_fd(wake_writer)
     log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     program = _start(plan["command"], log, plan["cwd"])
-    listener = socket.socket(fileno=plan["sshd_fd"]) if plan["sshd"] else None
+    listener = _listener(plan, log)
     code = _serve(plan, program, listener, wake, log)
     _kill_everything()
     return code
+
+
+def _listener(plan: Mapping[str, Any], log: int) -> socket.socket | None:
+    """Whose connections get a server each; none where one server takes them all."""
+    if not plan["ssh_server"]:
+        return None
+    listener = socket.socket(fileno=plan["sshd_fd"])
+    if plan["serves_one"]:
+        return listener
+    with listener:
+        subprocess.Popen(
+            plan["ssh_server"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={"PATH": os.environ["PATH"]},
+            pass_fds=[listener.fileno()],
+        )
+    return None
 
 
 def _seclude(libc: ctypes.CDLL, root: str) -> None:
@@ -66,7 +85,7 @@ def _serve(
     while True:
         ready = select.select(sources, [], [])[0]
         if listener and listener in ready:
-            _serve_ssh(plan["sshd"], listener, log)
+            _serve_ssh(plan["ssh_server"], listener, log)
         if wake in ready:
             os.read(wake, 4096)
             code = _reap(program)

@@ -1,15 +1,16 @@
-"""A real OpenSSH server on a loopback port, all of it in one folder. Use it in a `with`."""
+"""An SSH server on a loopback port, all of it in one folder. Use it in a `with`."""
 
 from __future__ import annotations
 
-import getpass
 import os
-import shutil
+import pwd
 import socket
 import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
+
+from tests.emulators import ssh_servers
 
 _CONFIG = """\
 ListenAddress 127.0.0.1
@@ -26,6 +27,8 @@ MaxStartups 100
 SetEnv HOME={folder}/home
 Subsystem sftp internal-sftp
 """
+_BY_BASH = 'ForceCommand exec bash -c "$SSH_ORIGINAL_COMMAND"\n'
+"""Of a user whose own shell is another one, and does not read `.bashrc`."""
 _LENIENT = ("-o", "PerSourcePenalties=no")
 """Known to OpenSSH from 9.8 on, which otherwise shuts out who fails to log in a few times."""
 _START_S = 10.0
@@ -34,9 +37,11 @@ _START_S = 10.0
 class Sshd:
     """Lets in whoever holds one of its authorized keys, as the user who runs the tests."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, real: bool = True) -> None:
+        """`real`: it is OpenSSH's, where that is installed; else the stand-in for it."""
         self._folder = folder
-        self.user = getpass.getuser()
+        self._sshd = ssh_servers.sshd() if real else None
+        self.user = ssh_servers.user()
         self.home = folder / "home"
         """Of those who log in: its `.bashrc` is read before every command."""
         self.address = ("127.0.0.1", 0)
@@ -85,17 +90,9 @@ class Sshd:
     def start(self) -> None:
         """The server listens, at the same address as before."""
         port = self.address[1] or _free_port()
-        config = self._folder / "sshd_config"
-        config.write_text(_CONFIG.format(port=port, folder=self._folder), encoding="ascii")
-        if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(exist_ok=True)  # it refuses to start without
-        server = [shutil.which("sshd") or "/usr/sbin/sshd", "-f", str(config)]
+        command = self._openssh(self._sshd, port) if self._sshd else self._stand_in(port)
         with (self._folder / "sshd.log").open("ab") as log:
-            if not subprocess.run([*server, *_LENIENT, "-t"], capture_output=True).returncode:
-                server += _LENIENT
-            self._process = subprocess.Popen(
-                [*server, "-D", "-e"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.address = ("127.0.0.1", port)
         self._await_listening()
 
@@ -107,6 +104,27 @@ class Sshd:
             _kill(pid)
         self._process.wait()
         self._process = None
+
+    def _openssh(self, sshd: str, port: int) -> list[str]:
+        config = self._folder / "sshd_config"
+        shell = Path(pwd.getpwuid(os.geteuid()).pw_shell).name
+        text = _CONFIG.format(port=port, folder=self._folder) + (_BY_BASH if shell != "bash" else "")
+        config.write_text(text, encoding="ascii")
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)  # it refuses to start without
+        server = [sshd, "-f", str(config)]
+        if not subprocess.run([*server, *_LENIENT, "-t"], capture_output=True).returncode:
+            server += _LENIENT
+        return [*server, "-D", "-e"]
+
+    def _stand_in(self, port: int) -> list[str]:
+        return ssh_servers.stand_in(
+            f"--port={port}",
+            host_key=self._folder / "host_key",
+            authorized_keys=self._folder / "authorized_keys",
+            home=self.home,
+            log_logins=True,
+        )
 
     def _await_listening(self) -> None:
         deadline = time.monotonic() + _START_S

@@ -1,4 +1,4 @@
-"""Boxes: the real onstart text, a real sshd, and nothing left of them."""
+"""Boxes: the real onstart text, an SSH server, and nothing left of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.emulators import ssh_servers
 from tests.emulators.asking import Api, ask, rent, row
 from tests.emulators.vast import VastEmulator
 from tests.waiting import LONGEST_S, eventually
@@ -33,11 +34,11 @@ def running(vast: Api, ssh_key: Path | None = None, **body: object) -> int:
     return instance_id
 
 
-def ssh(port: int, key: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """The command's result, as any client gets it."""
+def ssh(port: int, key: Path, command: str, login: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The command's result, as any client gets it. `login`: who runs the emulator, if not said."""
     options = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oBatchMode=yes"]
     options += ["-oLogLevel=ERROR", "-oConnectTimeout=10", "-oIdentitiesOnly=yes"]
-    where = ["-i", str(key), "-p", str(port), "root@127.0.0.1"]
+    where = ["-i", str(key), "-p", str(port), f"{login or ssh_servers.user()}@127.0.0.1"]
     return subprocess.run(
         ["ssh", *options, *where, command],
         capture_output=True,

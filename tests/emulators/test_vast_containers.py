@@ -10,7 +10,6 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.conftest import BASE_IMAGE
 from tests.emulators.asking import rent, row
 from tests.emulators.docker_host import LABEL
 from tests.emulators.test_vast_box import (
@@ -22,6 +21,7 @@ from tests.emulators.test_vast_box import (
     ssh,
 )
 from tests.emulators.vast import VastEmulator
+from tests.parts import BASE_IMAGE
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.docker
@@ -43,7 +43,7 @@ def test_a_container_is_reached_as_on_vast_and_can_end_itself_with_its_own_key(
     instance_id = running(vast, ssh_key, env={"WHO": "me"}, onstart=f'{text}{_CURL}$CONTAINER_ID/"')
     eventually(lambda: f"I am {instance_id} of me\n" in container_log(vast, instance_id))
     look = 'hostname; pwd; echo "${CONTAINER_API_KEY-no key}"; nvidia-smi -L | wc -l; cat /etc/ssh/*.pub'
-    seen = [ssh(port, ssh_key, look) for port in addresses(vast, instance_id)]
+    seen = [ssh(port, ssh_key, look, "root") for port in addresses(vast, instance_id)]
 
     (container,) = vast.containers()
     host, folder, key, gpus, host_key = seen[0].stdout.splitlines()
@@ -51,7 +51,7 @@ def test_a_container_is_reached_as_on_vast_and_can_end_itself_with_its_own_key(
     assert (host, folder, key) == (container.id[:12], "/root", "no key")
     assert gpus == str(row(vast, instance_id)["num_gpus"])
     assert host_key.startswith("ssh-ed25519 ")
-    ssh(addresses(vast, instance_id)[0], ssh_key, "touch go")
+    ssh(addresses(vast, instance_id)[0], ssh_key, "touch go", "root")
     eventually(lambda: len(vast.instances) == 0)
     eventually(lambda: not vast.containers())
 

@@ -10,10 +10,11 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.emulators import ssh_servers
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.api import Request, answer
@@ -97,6 +98,16 @@ class VastEmulator:
     def impostor(self) -> Sshd:
         """Who answers in the place of a box to which `ssh_impostor` happened."""
         return self._world.containers.impostor
+
+    @property
+    def login(self) -> str:
+        """Who logs in to its boxes: root in containers, and the user who runs it in processes."""
+        return "root" if self._docker else ssh_servers.user()
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """With these in its environment, `vastrun` takes it for Vast."""
+        return {"VAST_URL": self.url, "VAST_API_KEY": self.account_key, "VAST_LOGIN": self.login}
 
     @property
     def account_key(self) -> str:
@@ -211,7 +222,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stop.set())
     with emulator:
-        print(f"export VAST_URL={emulator.url} VAST_API_KEY={emulator.account_key}", flush=True)
+        pairs = (f"{name}={value}" for name, value in emulator.variables.items())
+        print("export", *pairs, flush=True)
         stop.wait()
     return 0
 

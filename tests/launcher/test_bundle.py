@@ -21,6 +21,7 @@ from launcher.errors import StorageError, UsageError
 from launcher.job import Code, JobSpec, Limits, Secret, Success
 from launcher.model import NOTHING, Origin, Phase, Run
 from launcher.shelf import FolderShelf
+from tests.rights import like_anybody
 from trainer import layout
 from trainer.config import TrainConfig
 from trainer.job import Job
@@ -265,10 +266,9 @@ def test_too_much_code_names_its_largest_part(code: Path) -> None:
     assert "exclude: [data]" in caught.value.hint
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_cannot_be_read_is_named(code: Path) -> None:
     (code / "train.py").chmod(0)
-    with pytest.raises(UsageError, match=r"cannot read .*/train.py: Permission denied"):
+    with like_anybody(), pytest.raises(UsageError, match=r"cannot read .*/train.py: Permission denied"):
         packed(job_with(code))
 
 

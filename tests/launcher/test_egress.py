@@ -16,6 +16,7 @@ import pytest
 from launcher import egress
 from launcher.job import Checkpoints, JobSpec, Resources
 from launcher.model import Cause
+from tests import parts
 from tests.fakes import train_job
 from tests.launcher.terminal import Terminal
 
@@ -53,7 +54,7 @@ def machine_with(folder: Path, *tools: str) -> str:
     for tool in tools:
         found = sys.executable if tool == "python3" else shutil.which(tool)
         if found is None:
-            pytest.skip(f"{tool} is not installed here")
+            parts.require(tool)
         (folder / tool).write_text(f'#!/bin/sh\nexec {found} "$@"\n')
         (folder / tool).chmod(0o755)
     return str(folder)

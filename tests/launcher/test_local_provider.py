@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +17,7 @@ from launcher.job import Resources
 from launcher.model import Instance, Order
 from launcher.ports import Provider
 from launcher.providers import provider_class
+from tests import disks, parts
 from tests.contract.markets import LEASE, Market, RealClock, local, small_job
 from tests.waiting import eventually
 
@@ -150,15 +149,11 @@ def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market
 @pytest.fixture
 def small_disk(tmp_path: Path, market: Market) -> Iterator[Path]:
     """The market's boxes lie on a disk of 256 kB."""
-    boxes = tmp_path / "boxes"
-    boxes.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(boxes)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("no right to mount a small disk here")
-    yield boxes
-    for instance in market.provider.instances():
-        market.provider.destroy(instance.id)
-    subprocess.run(["umount", str(boxes)], check=True)
+    parts.require("disks")
+    with disks.small_disk(tmp_path / "boxes", "256k") as boxes:
+        yield boxes
+        for instance in market.provider.instances():
+            market.provider.destroy(instance.id)
 
 
 @pytest.fixture

@@ -7,9 +7,7 @@ import json
 import multiprocessing
 import os
 import resource
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import pytest
 from launcher.errors import StorageError, UnreachableError
 from launcher.model import Completed, Phase, Run
 from launcher.shelf import FolderShelf
+from tests import disks, parts
 from trainer import layout
 
 LINES = "1.000 rank0 step 1\n1.500 rank0 gemäß\n"
@@ -305,14 +304,9 @@ def test_a_folder_with_files_of_the_user_stays_as_it_is(run: Run) -> None:
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    command = [str(mount), "-t", "tmpfs", "-o", "size=56m", "tmpfs", str(folder)]
-    if mount is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("no right to mount a small disk here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    parts.require("disks")
+    with disks.small_disk(tmp_path / "disk", "56m") as disk:
+        yield disk
 
 
 def test_a_disk_that_is_nearly_full_is_told_before_anything_is_rented(tiny_disk: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
     pytest.mark.timeout(900),  # without its cache, a C++ compiler runs some forty times
-    pytest.mark.skipif(
-        shutil.which("g++") is None and "CI" not in os.environ, reason="torch.compile needs g++ on a CPU"
-    ),
+    pytest.mark.needs("g++"),
 ]
 
 TINY: dict[str, Any] = {"unroll": 1, "model": {"dim": 32, "depth": 1, "heads": 2}}

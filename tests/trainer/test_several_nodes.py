@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import Box, RunningRanks
-from tests.trainer.networks import Machine, two_machines, why_not
+from tests.trainer.networks import Machine, two_machines
 from tests.waiting import LONGEST_S, eventually
 from trainer import data, layout
 from trainer.outcome import Outcome
 from trainer.rank import read_job
 
-REASON = why_not()
-pytestmark = [pytest.mark.torch, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
+pytestmark = [pytest.mark.torch, pytest.mark.needs("networks")]
 
 
 class Cluster:

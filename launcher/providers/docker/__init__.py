@@ -40,6 +40,8 @@ class DockerProvider:
     name = "docker"
     free = True
     most_nodes = 1
+    login = "root"
+    """Who logs in to a container."""
 
     def __init__(
         self,
@@ -145,6 +147,7 @@ class DockerProvider:
             addresses=[(self._engine.host or HERE, port)],
             key=self._keys.pair(run_id),
             hosts=KnownHosts(known, vouch=lambda: self._logged.of(container.name)),
+            user=self.login,
         )
         return SshRemote(
             login,

@@ -62,6 +62,7 @@ class VastProvider:
         self._keys = KeyRing(state / "keys")
         self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
+        self._login = account.login
         self._opened: set[str] = set()
         self._noise: defaultdict[str, Noise] = defaultdict(Noise)
         """Of each run, however often it was connected to."""
@@ -139,7 +140,7 @@ class VastProvider:
         self._let_in(row.id, key.public)
         known = KnownHosts(self._keys.known_hosts(run_id, row.id), vouch=lambda: self._logged.of(row.id))
         return SshRemote(
-            Login(addresses=addresses, key=key, hosts=known),
+            Login(addresses=addresses, key=key, hosts=known, user=self._login),
             root=BOX,
             env={},
             is_gone=lambda: self._row(row.id) is None,

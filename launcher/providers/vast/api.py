@@ -45,6 +45,8 @@ class Account:
 
     key: str = field(repr=False)
     server: str = SERVER
+    login: str = "root"
+    """Who logs in to its machines: root, but for an emulator that runs without root's rights."""
 
     def __repr__(self) -> str:
         return f"Account(key=<secret>, server={self.server!r})"

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 INFO = {
     "Name": "workstation",
@@ -67,7 +67,7 @@ class FakeDaemon:
         (body,) = [body for asked, body in self.asked if re.fullmatch(request, asked)]
         return body
 
-    def answer(self, request: str, body: Any) -> tuple[int, Any]:
+    def answer(self, request: str, body: Any, query: Mapping[str, str]) -> tuple[int, Any]:
         self.asked.append((request, body))
         fitting = (answer for pattern, answer in self.answers.items() if re.fullmatch(pattern, request))
         return next(fitting, (404, {"message": f"nothing to say to {request}"}))
@@ -85,9 +85,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(size)) if size else None
-        path = re.sub(r"^/v[\d.]+", "", urlsplit(self.path).path)
+        target = urlsplit(self.path)
+        path, query = re.sub(r"^/v[\d.]+", "", target.path), dict(parse_qsl(target.query))
         daemon: FakeDaemon = self.server.daemon_of_tests  # type: ignore[attr-defined]
-        status, said = _VERSION if path == "/version" else daemon.answer(f"{self.command} {path}", body)
+        status, said = (
+            _VERSION if path == "/version" else daemon.answer(f"{self.command} {path}", body, query)
+        )
         if status == HANG_UP:
             self.close_connection = True
             return

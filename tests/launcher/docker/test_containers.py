@@ -13,7 +13,7 @@ from launcher.errors import GoneError, ProviderError, UnreachableError
 from launcher.model import Cause, Instance
 from launcher.ports import Remote
 from launcher.providers.docker import DockerProvider
-from tests.contract.markets import LEASE, Market, RealClock, docker
+from tests.contract.markets import LEASE, Market, RealClock, real_docker
 from tests.waiting import eventually
 
 sdk = pytest.importorskip("docker")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture
 def market(tmp_path: Path) -> Iterator[Market]:
-    market = docker(tmp_path)
+    market = real_docker(tmp_path)
     yield market
     for instance in market.provider.instances():
         market.provider.destroy(instance.id)

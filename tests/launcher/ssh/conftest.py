@@ -1,4 +1,4 @@
-"""A machine with a real sshd, and a cable to it."""
+"""A machine with an SSH server, and a cable to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine to log in to: a real sshd, a box's folder, and a key that it accepts."""
+"""A machine to log in to: an SSH server, a box's folder, and a key that it accepts."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import hashlib
 import os
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from launcher.errors import ProviderError, UnreachableError
 from launcher.ssh.remote import SshRemote
+from tests import disks, parts
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
 from tests.waiting import eventually
@@ -35,11 +35,9 @@ def big(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_disk(machine: Machine) -> Iterator[Path]:
     """The box lies on a disk of 1 MB."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(machine.box)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("no right to mount a small disk here")
-    yield machine.box
-    subprocess.run(["umount", "--lazy", str(machine.box)], check=True)
+    parts.require("disks")
+    with disks.small_disk(machine.box, "1m") as disk:
+        yield disk
 
 
 def hidden_in(folder: Path) -> list[str]:

@@ -32,7 +32,7 @@ class Desk:
     def __init__(self, vast: VastEmulator, folder: Path) -> None:
         self.vast = vast
         clock = FakeClock(time.time())
-        account = Account(key=vast.account_key, server=vast.url)
+        account = Account(key=vast.account_key, server=vast.url, login=vast.login)
         self.provider = VastProvider(account, folder, clock=clock)
         self.ledger = SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True)
         self.screen = FakeScreen()

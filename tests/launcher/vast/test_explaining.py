@@ -43,7 +43,7 @@ def trained_before(terminal: Terminal, vast: VastEmulator) -> None:
 def test_the_speed_of_an_earlier_run_of_the_job_is_what_the_next_is_planned_by(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
-    terminal = Terminal(tmp_path, VAST_URL=vast.url, VAST_API_KEY=vast.account_key)
+    terminal = Terminal(tmp_path, **vast.variables)
     (tmp_path / "job.yaml").write_text(JOB)
     explain = ("plan", "job.yaml", "--explain", "--provider", "vast")
     assert " h at dlperf " in terminal.type(*explain).out

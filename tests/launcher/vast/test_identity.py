@@ -47,7 +47,7 @@ def test_a_man_in_the_middle_is_told_nothing(vast: VastEmulator, provider: VastP
     vast.faults.add("ssh_impostor")
     with pytest.raises(HostKeyError, match="log does not name"):
         first_answer(provider)
-    assert "Connection closed" in vast.impostor.log
+    assert eventually(lambda: "Connection closed" in vast.impostor.log)
     assert "Accepted" not in vast.impostor.log
     assert "Failed publickey" not in vast.impostor.log
 

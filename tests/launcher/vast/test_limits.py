@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path, clock:
 
 def test_two_launchers_together_never_call_too_often(tmp_path: Path) -> None:
     with VastEmulator() as vast, ThreadPoolExecutor() as pool:
-        account = Account(key=vast.account_key, server=vast.url)
+        account = Account(key=vast.account_key, server=vast.url, login=vast.login)
         launchers = [VastProvider(account, tmp_path, clock=RealClock()) for _ in range(2)]
         for _ in range(2):
             list(pool.map(lambda launcher: launcher.instances(), launchers))

@@ -22,7 +22,7 @@ LABEL = "vastrun-calm-heron-3f1a"
 
 def open_market(vast: VastEmulator, state: Path, clock: FakeClock | None = None) -> VastProvider:
     """The provider, with a clock that passes every pause at once."""
-    account = Account(key=vast.account_key, server=vast.url)
+    account = Account(key=vast.account_key, server=vast.url, login=vast.login)
     return VastProvider(account, state, clock=clock or FakeClock(time.time()))
 
 

@@ -1,0 +1,45 @@
+"""What serves SSH on this computer: OpenSSH's `sshd`, or the stand-in where that is not installed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import sys
+from pathlib import Path
+
+_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
+_STAND_IN = Path(__file__).with_name("ssh_stand_in.py")
+
+
+def user() -> str:
+    """Who logs in: without root's rights, a server lets in nobody but the user who runs it."""
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def sshd() -> str | None:
+    """The path of OpenSSH's server, absolute as it insists on."""
+    found = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS]))
+    return str(Path(found).absolute()) if found else None
+
+
+def stand_in(
+    *listening: str,
+    host_key: Path,
+    authorized_keys: Path,
+    home: Path,
+    force_command: str | None = None,
+    log_logins: bool = False,
+) -> list[str]:
+    """Its command. `listening`: where it does, in the words of its command line."""
+    return [
+        sys.executable,
+        "-I",
+        str(_STAND_IN),
+        *listening,
+        f"--host-key={host_key}",
+        f"--authorized-keys={authorized_keys}",
+        f"--set-env=HOME={home}",
+        *([f"--force-command={force_command}"] if force_command is not None else []),
+        *(["--log-logins"] if log_logins else []),
+    ]

@@ -1,0 +1,133 @@
+"""Parts of a computer that some tests need and not every computer has: how each is found, and what brings it.
+
+A test names its parts: `@pytest.mark.needs("sshd")`; a fixture calls `require`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+
+import pytest
+
+from tests import disks
+from tests.emulators import ssh_servers
+from tests.trainer import networks
+
+BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
+_PREFIX = "this computer lacks "
+_AS_ROOT = "sudo make test" if os.geteuid() else "docker run --privileged …, or a computer of your own"
+"""Root in a container may lack the right, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """`brings`: the command, on Debian and on macOS; None: this system cannot have it."""
+
+    what: str
+    is_here: Callable[[], bool]
+    debian: str
+    macos: str | None = None
+
+    @property
+    def brings(self) -> str:
+        """The command for this computer."""
+        return self.macos or "needs Linux" if sys.platform == "darwin" else self.debian
+
+    @property
+    def reason(self) -> str:
+        """Why a test was skipped; `lines` knows it again."""
+        return f"{_PREFIX}{self.what}"
+
+
+def _has(tool: str) -> Callable[[], bool]:
+    return lambda: shutil.which(tool) is not None
+
+
+def _docker_is_ready() -> bool:
+    if find_spec("docker") is None:
+        return False
+    import docker
+
+    try:
+        docker.from_env(timeout=5).images.get(BASE_IMAGE)
+    except docker.errors.DockerException:
+        return False
+    return True
+
+
+PARTS: Mapping[str, Part] = {
+    "sshd": Part(
+        what="OpenSSH's server",
+        is_here=lambda: ssh_servers.sshd() is not None,
+        debian="sudo apt-get install openssh-server",
+    ),
+    "docker": Part(
+        what="a Docker daemon with the base image",
+        is_here=_docker_is_ready,
+        debian="sudo tests/docker/daemon.sh start && sudo tests/docker/base.sh",
+    ),
+    "g++": Part(
+        what="a C++ compiler",
+        is_here=_has("g++"),
+        debian="sudo apt-get install g++",
+        macos="xcode-select --install",
+    ),
+    "timeout": Part(
+        what="timeout, of GNU's coreutils",
+        is_here=_has("timeout"),
+        debian="sudo apt-get install coreutils",
+        macos="brew install coreutils",
+    ),
+    "curl": Part(what="curl", is_here=_has("curl"), debian="sudo apt-get install curl"),
+    "wget": Part(
+        what="wget", is_here=_has("wget"), debian="sudo apt-get install wget", macos="brew install wget"
+    ),
+    "networks": Part(
+        what="network namespaces, which are root's",
+        is_here=networks.may_be_made,
+        debian=_AS_ROOT if shutil.which("ip") else "sudo apt-get install iproute2",
+    ),
+    "disks": Part(what="a right to mount small disks", is_here=disks.may_be_made, debian=_AS_ROOT),
+    "mounts": Part(what="root's right to mount small disks", is_here=disks.may_be_mounted, debian=_AS_ROOT),
+}
+
+
+@cache
+def is_here(name: str) -> bool:
+    """Looked for once."""
+    return PARTS[name].is_here()
+
+
+def require(name: str) -> None:
+    """Skip the test that runs when the part is missing; in CI, fail it."""
+    if is_here(name):
+        return
+    part = PARTS[name]
+    if os.environ.get("CI"):
+        pytest.fail(f"{part.reason}: {part.brings}", pytrace=False)
+    pytest.skip(part.reason)
+
+
+def lines(reasons: Iterable[str]) -> Sequence[str]:
+    """Given why each test was skipped, one line for each part that is missing, and for each other reason."""
+    parts = {part.reason: part for part in PARTS.values()}
+    counts = Counter(reason.removeprefix("Skipped: ") for reason in reasons)
+    return [
+        _line(parts[reason], count) if reason in parts else f"{_tests(count)} skipped: {reason}"
+        for reason, count in counts.most_common()
+    ]
+
+
+def _line(part: Part, count: int) -> str:
+    return f"{_tests(count)} skipped without {part.what}; to run them: {part.brings}"
+
+
+def _tests(count: int) -> str:
+    return "1 test" if count == 1 else f"{count} tests"
