@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import chain, groupby
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -11,11 +13,25 @@ import pytest
 
 from tests import parts
 
+_WHERE_THEY_WAIT = Path(__file__).parent / "e2e"
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: many tests wait, for a box, a server or a rank."""
-    return 2 + (os.cpu_count() or 1)
+    """Four more than there are cores: many tests wait, for a box, a server or a rank."""
+    return 4 + (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread those that wait most between the files of the others, which keep the cores busy meanwhile."""
+    waiting = [item for item in items if item.path.parent == _WHERE_THEY_WAIT]
+    others = [item for item in items if item.path.parent != _WHERE_THEY_WAIT]
+    files = [list(file) for _, file in groupby(others, key=lambda item: item.path)]
+    share = len(waiting) / max(1, len(files))
+    for number, file in enumerate(files):
+        file[:0] = waiting[round(number * share) : round((number + 1) * share)]
+    items[:] = chain.from_iterable(files) if files else waiting
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from launcher.bundle import Bundler
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec, Limits, Resources, Success
 from launcher.ledger import SqliteLedger
-from launcher.model import Event, Origin, Run
+from launcher.model import Event, Instance, Origin, Run
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.shelf import FolderShelf
@@ -72,10 +73,11 @@ class CueScreen(FakeScreen):
 
 
 class Lateness:
-    """How late threads of this process wake up at worst: what a busy computer adds to every answer."""
+    """How late threads of this process wake up, and Vast answers, at worst: a busy computer adds to both."""
 
     def __init__(self) -> None:
         self.worst_s = 0.0
+        self.answer_s = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -86,11 +88,36 @@ class Lateness:
         self._over.set()
         self._thread.join()
 
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Around a question to Vast."""
+        began = time.monotonic()
+        yield
+        self.answer_s = max(self.answer_s, time.monotonic() - began)
+
     def _watch(self) -> None:
         began = time.monotonic()
         while not self._over.wait(_WAKE_S):
             self.worst_s = max(self.worst_s, time.monotonic() - began - _WAKE_S)
             began = time.monotonic()
+
+
+class TimedVast(VastProvider):
+    """Whose answers are timed: those that say when a machine began to cost, and when it ended."""
+
+    lateness: Lateness
+
+    def rent(self, *arguments: Any) -> Instance:
+        with self.lateness.answering():
+            return super().rent(*arguments)
+
+    def instances(self) -> Sequence[Instance]:
+        with self.lateness.answering():
+            return super().instances()
+
+    def destroy(self, instance_id: str) -> None:
+        with self.lateness.answering():
+            super().destroy(instance_id)
 
 
 class Hurried:
@@ -140,8 +167,10 @@ class Hurried:
     def _tools(self, provider: str, origin: Origin) -> Tools:
         assert provider == VastProvider.name
         account = Account(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
+        vast = TimedVast(account, self._folder / "state", clock=self._clock)
+        vast.lateness = self.lateness
         return Tools(
-            provider=VastProvider(account, self._folder / "state", clock=self._clock),
+            provider=vast,
             ledger=self.ledger,
             clock=self._clock,
             packer=Bundler({}, origin=origin),

@@ -21,6 +21,8 @@ from tests.waiting import LONGEST_S, eventually
 JOBS = Path(__file__).parent / "jobs"
 LEAN = Path(__file__).parent / "lean"
 """A stand-in for torch, whose import would be most of the work of a run that does not train."""
+ON_LEAN = ("--set", f"env.PYTHONPATH={LEAN}")
+"""A job's program runs without torch."""
 VASTRUN = str(Path(sys.executable).with_name("vastrun"))
 
 _T = TypeVar("_T")

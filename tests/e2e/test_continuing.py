@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.terminal import JOBS, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
+from tests.slow import slow
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
@@ -30,7 +31,7 @@ def outbid(vast: VastEmulator) -> None:
     vast.faults.add("outbid")
 
 
-@pytest.mark.parametrize(("taken_away", "cause"), [(vanish, "lost"), (outbid, "preempted")])
+@pytest.mark.parametrize(("taken_away", "cause"), [(vanish, "lost"), *slow((outbid, "preempted"))])
 def test_a_training_continues_on_another_machine_after_the_saved_step(
     taken_away: Callable[[VastEmulator], None], cause: str, rented: Terminal, vast: VastEmulator
 ) -> None:

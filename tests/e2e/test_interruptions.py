@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests import disks, parts
-from tests.e2e.terminal import JOBS, LEAN, Terminal
+from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
 from tests.waiting import eventually
 
-PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", "--set", f"env.PYTHONPATH={LEAN}")
+PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *ON_LEAN)
 WAITS = (*PASSES, "--set", "command=python script.py waits")
 
 

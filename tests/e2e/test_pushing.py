@@ -29,6 +29,7 @@ def test_the_last_checkpoint_is_at_the_url_when_the_run_is_over(terminal: Termin
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_url_that_does_not_work_hurts_nothing(terminal: Terminal) -> None:
     nowhere = ("--set", "checkpoints.push=nowhere://x", "--set", "ranks=1")
     done = terminal.type("launch", str(JOBS / "learn.yaml"), *nowhere)
@@ -43,6 +44,7 @@ SECRETS = "secrets=[{name: AWS_ACCESS_KEY_ID}, {name: AWS_SECRET_ACCESS_KEY}]"
 def test_a_training_continues_from_a_bucket_when_nothing_came_home(terminal: Terminal, bucket: Any) -> None:
     terminal.variables |= {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
     launch = ("launch", str(JOBS / "learn.yaml"), "--set", "checkpoints.push=s3://models/demo")
+    launch += ("--set", "ranks=1", "--set", "train.wandb.mode=off")
     launch += ("--set", SECRETS, "--set", f"env={{AWS_ENDPOINT_URL: '{bucket.meta.endpoint_url}'}}")
     first = terminal.type(*launch)
     assert first.exit_code == 0, first.err

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal
+from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
@@ -88,6 +88,7 @@ def test_an_own_program_that_fails_is_a_failure_that_says_why(
     behaviour: str, ranks: int, said: str, terminal: Terminal
 ) -> None:
     command = ("--set", f"command=python script.py {behaviour}", "--set", f"ranks={ranks}")
+    command += ON_LEAN if ranks == 1 else ()
     done = terminal.type("launch", str(JOBS / "script.yaml"), *command)
 
     assert done.exit_code == 5, done.out
@@ -108,13 +109,14 @@ def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal:
     assert terminal.leftovers() == []
 
     steps = f"train.steps={stopped_at + 10}"
-    done = terminal.type("launch", str(JOBS / "endless.yaml"), "--from", "last", "--set", steps)
+    alone = ("--set", steps, "--set", "ranks=1")
+    done = terminal.type("launch", str(JOBS / "endless.yaml"), "--from", "last", *alone)
     assert done.exit_code == 0, done.err
     assert f"resumes after step {stopped_at}" in done.err
 
 
 def test_ctrl_c_twice_ends_the_machine_at_once(terminal: Terminal) -> None:
-    waits = ("--set", "command=python script.py waits", "--set", "ranks=1")
+    waits = ("--set", "command=python script.py waits", "--set", "ranks=1", *ON_LEAN)
     launch = terminal.start("launch", str(JOBS / "script.yaml"), *waits)
     launch.shows("step 3")
     launch.send(signal.SIGINT)

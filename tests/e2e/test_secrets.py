@@ -9,13 +9,16 @@ from collections.abc import Iterator, Mapping
 import psutil
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal
+from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
 from tests.emulators.vast import VastEmulator
 
 pytestmark = pytest.mark.torch
 
 GIVEN = {"WANDB_API_KEY": "wandb" + "5" * 35, "USER_TOKEN": "token" + "7" * 35}
-LAUNCH = ("launch", str(JOBS / "secretive.yaml"), "--provider", "vast", "--set", "limits.usd=1", "-y")
+LAUNCH = (
+    *("launch", str(JOBS / "secretive.yaml"), "--provider", "vast", "-y"),
+    *("--set", "limits.usd=1", *ON_LEAN),
+)
 
 
 class Witness:

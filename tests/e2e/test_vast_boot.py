@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal
+from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
 from tests.emulators.vast import VastEmulator
 
 pytestmark = pytest.mark.torch
@@ -15,7 +15,7 @@ def test_the_job_is_trained_on_the_next_machine(rented: Terminal, vast: VastEmul
     vast.faults.add(fault)
     done = rented.type(
         *("launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y"),
-        *("--set", "limits.usd=1", "--set", "ranks=1", "--json"),
+        *("--set", "limits.usd=1", "--set", "ranks=1", "--json", *ON_LEAN),
     )
 
     assert done.exit_code == 0, done.err

@@ -35,10 +35,12 @@ TRAINS = "50-train"
 """What is shown when the program begins."""
 MISTRUSTED: Paid = (40, 600)
 """A box may make its host keys late: who shows another is asked again for a while."""
-ANSWER_S = 0.1
-"""How long an answer may take while time passes faster for everybody else."""
+ANSWERS = 3
+"""How many of Vast's answers tell when a machine begins to cost, and when it ends."""
 HANDOVERS = 6
 """How often threads wake each other up between what Vast does and what the launcher writes down."""
+NEVER_LESS = 0.9999
+"""But for what is lost in rounding."""
 TWICE = (FREE, TRAINED)
 """A machine that costs its disk for seconds, and the one after it."""
 
@@ -167,7 +169,7 @@ def test_fault(case: Case, tmp_path: Path) -> None:
         assert len(hurried.vast.instances) == 0, story
         meters = list(hurried.vast.billing.meters.values())
     check_paid_time(case, meters, story)
-    late_s = ANSWER_S + HANDOVERS * hurried.lateness.worst_s
+    late_s = ANSWERS * hurried.lateness.answer_s + HANDOVERS * hurried.lateness.worst_s
     if UNTIL_STRUCK in case.paid:
         assert hurried.struck_at is not None
         assert meters[0].gpu_seconds <= hurried.struck_at - runs[0].rented_at + late_s * case.factor
@@ -186,12 +188,12 @@ def check_paid_time(case: Case, meters: Sequence[Meter], story: str) -> None:
 
 
 def check_ledger(case: Case, runs: Sequence[Run], meters: Sequence[Meter], *, late_s: float) -> None:
-    """It is the bill, within 1 %; more only where the launcher could not know in time."""
+    """Never less than the bill, and more than 1 % above it only where the launcher could not know in time."""
     bill_usd = sum(meter.total_usd for meter in meters)
     usd_per_s = max((meter.rates.gpu_usd_per_hour for meter in meters), default=0.0) / 3600
     unseen_usd = (case.unseen_s + late_s * case.factor) * usd_per_s
     ledger_usd = sum(cost_usd(run, 0.0) for run in runs)
-    assert bill_usd * 0.99 <= ledger_usd <= bill_usd * 1.01 + unseen_usd
+    assert bill_usd * NEVER_LESS <= ledger_usd <= bill_usd * 1.01 + unseen_usd
 
 
 def test_every_fault_has_its_case() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal
+from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
 
@@ -24,7 +24,10 @@ QUICKSTART = (  # in seconds instead of a minute
     *("--set", "train.model.dim=16", "--set", "train.model.depth=1"),
     *("--set", "train.plots=false"),
 )
-SCRIPT = ("launch", str(JOBS / "script.yaml"), *ON_VAST, "--set", "ranks=1", "--set", "resources.gpus=1")
+SCRIPT = (
+    *("launch", str(JOBS / "script.yaml"), *ON_VAST),
+    *("--set", "ranks=1", "--set", "resources.gpus=1", *ON_LEAN),
+)
 
 
 def losses(outputs: Path) -> list[tuple[int, float]]:

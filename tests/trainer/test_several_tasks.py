@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.engine import Curve
@@ -24,24 +25,30 @@ ONE: dict[str, dict[str, Any]] = {"single": TASKS, "single halves": {**TASKS, "m
 TWO: dict[str, dict[str, Any]] = {
     "ddp": {**TASKS, "strategy": "ddp"},
     "fsdp2": {**TASKS, "strategy": "fsdp2"},
+}
+MORE: dict[str, dict[str, Any]] = {
     "fsdp2 halves": {**TASKS, "strategy": "fsdp2", "micro_batch": 2},
     "fsdp2 bf16": {**TASKS, "strategy": "fsdp2", "precision": "bf16"},
     "ddp by size": {**TASKS, "strategy": "ddp", "mixing": "proportional", "turns": 2},
 }
 
 
-def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, *slow((MORE,))], ids=["some", "all"])
+def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(
+    more: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
     box = engine.prepare(tmp_path / "box", **TASKS)
     curves: dict[str, Curve] = together(engine.curves, 1, box, ONE, within_s=200)[0]
-    first, second = together(engine.curves, 2, box, TWO, within_s=200)
-    assert all(first[name].losses == second[name].losses for name in TWO)
+    first, second = together(engine.curves, 2, box, TWO | more, within_s=200)
+    assert all(first[name].losses == second[name].losses for name in first)
     curves |= first
     assert curves["fsdp2"].losses == curves["ddp"].losses
     assert curves["fsdp2"].norms == curves["ddp"].norms
-    for name in ("ddp", "single halves", "fsdp2 halves"):
+    for name in curves.keys() & {"ddp", "single halves", "fsdp2 halves"}:
         assert curves[name].losses == pytest.approx(curves["single"].losses, abs=1e-5), name
         assert curves[name].losses[-1] < 0.9 * curves[name].losses[0], name
-    assert curves["fsdp2 bf16"].losses == pytest.approx(curves["single"].losses, abs=0.02)
+    if "fsdp2 bf16" in more:
+        assert curves["fsdp2 bf16"].losses == pytest.approx(curves["single"].losses, abs=0.02)
     gradients = curves["ddp"].gradients
     for name, gradient in curves["single"].gradients.items():
         assert gradient.allclose(gradients[name], rtol=1e-4, atol=1e-6), name
