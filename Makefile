@@ -7,7 +7,9 @@ STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
 SEEDS  ?= 2
-PYTEST  = $(BIN)/python -m pytest -n auto --dist worksteal $(if $(ORDER),--random-order-seed=$(ORDER))
+# What a user forbids Python to write down, thousands of processes would compile again.
+PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal \
+	$(if $(ORDER),--random-order-seed=$(ORDER))
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
