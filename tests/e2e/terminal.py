@@ -125,7 +125,10 @@ class Terminal:
 
     def leftovers(self) -> list[str]:
         """Processes of any box of this terminal that are still alive, and boxes that are still there."""
-        found = [f"{process.pid} {' '.join(process.cmdline())}" for process in self._processes()]
+        found = []
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+                found.append(f"{process.pid} {' '.join(process.cmdline())}")
         boxes = self.state / "vastrun" / "boxes"
         return found + [str(path) for path in boxes.glob("*/run")]
 

@@ -39,8 +39,8 @@ ANSWERS = 3
 """How many of Vast's answers tell when a machine begins to cost, and when it ends."""
 HANDOVERS = 6
 """How often threads wake each other up between what Vast does and what the launcher writes down."""
-NEVER_LESS = 0.9999
-"""But for what is lost in rounding."""
+NEVER_LESS = 0.998
+"""But for some milliseconds, which are more while time passes faster."""
 TWICE = (FREE, TRAINED)
 """A machine that costs its disk for seconds, and the one after it."""
 

@@ -17,13 +17,20 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import paramiko
-from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED, cMSG_CHANNEL_REQUEST
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_SUCCESSFUL,
+    OPEN_SUCCEEDED,
+    cMSG_CHANNEL_REQUEST,
+    cMSG_CHANNEL_SUCCESS,
+)
 
 _CHUNK = 1 << 15
 _LOOK_EVERY_MS = 100
@@ -41,6 +48,21 @@ class Settings:
     """Run in the place of what was asked for, which stands in SSH_ORIGINAL_COMMAND."""
     log_logins: bool
     account: pwd.struct_passwd = field(default_factory=lambda: pwd.getpwuid(os.geteuid()))
+
+
+class Transport(paramiko.Transport):
+    """Tells which requests were answered: what a quick command has to say must come after that."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        self.answered: defaultdict[int, threading.Event] = defaultdict(threading.Event)
+        """By the channel's number at the other end."""
+
+    def _send_user_message(self, data: paramiko.Message) -> None:
+        super()._send_user_message(data)
+        message = data.asbytes()
+        if message[:1] == cMSG_CHANNEL_SUCCESS:
+            self.answered[int.from_bytes(message[1:5], "big")].set()
 
 
 class Server(paramiko.ServerInterface):
@@ -125,6 +147,7 @@ def _serve(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
     Then the command goes on, as under `sshd`, with nobody who writes to it or reads from it.
     """
     assert process.stdin and process.stdout and process.stderr
+    channel.transport.answered[channel.remote_chanid].wait()
     threading.Thread(target=_feed, args=(channel, process.stdin), daemon=True).start()
     outputs = [
         threading.Thread(target=_pump, args=(process.stdout, channel, channel.sendall), daemon=True),
@@ -187,7 +210,7 @@ def _connect(connection: socket.socket, host_key: paramiko.PKey, settings: Setti
     with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = Server(settings, connection)
-        transport = paramiko.Transport(connection)
+        transport = Transport(connection)
         transport.add_server_key(host_key)
         transport.start_server(event=threading.Event(), server=server)
         transport.join()

@@ -14,6 +14,7 @@ import pytest
 
 from tests.waiting import LONGEST_S, eventually
 from trainer import layout
+from trainer.bucket import Bucket
 
 RUN_ID = "calm-heron-3f1a"
 
@@ -124,8 +125,8 @@ def test_new_checkpoints_are_pushed_while_the_training_goes_on(box: PushingBox, 
 
 
 def eventually_latest(there: Path, step: int) -> None:
-    newest = there / RUN_ID / "latest.json"
-    eventually(lambda: newest.exists() and latest(there)["step"] == step, what=f"a push of step {step}")
+    pushed = Bucket.at(f"file://{there}/{RUN_ID}")
+    eventually(lambda: pushed.latest() == f"step-{step:06d}", what=f"a push of step {step}")
 
 
 def test_a_bucket_gets_the_last_two_and_the_name_of_the_newest(bucket: Any, tmp_path: Path) -> None:
