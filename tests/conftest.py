@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from itertools import chain, groupby
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 
 from tests import parts
 
+_MEMORY = Path("/dev/shm")
+_ROOM = 12 << 30
+"""Jobs of the tests ask for 8 GB; passed tests leave nothing."""
 _WHERE_THEY_WAIT = Path(__file__).parent / "e2e"
 
 
@@ -20,6 +24,16 @@ _WHERE_THEY_WAIT = Path(__file__).parent / "e2e"
 def pytest_xdist_auto_num_workers() -> int:
     """Four more than there are cores: many tests wait, for a box, a server or a rank."""
     return 4 + (os.cpu_count() or 1)
+
+
+def pytest_configure() -> None:
+    """Tests write where no disk is waited for, if there is room; in CI to a disk, as users do."""
+    if "CI" not in os.environ and _has_room(_MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def _has_room(folder: Path) -> bool:
+    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM
 
 
 @pytest.hookimpl(trylast=True)
