@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.emulators import ssh_servers
+from tests.waiting import LONGEST_S
 
 _CONFIG = """\
 ListenAddress 127.0.0.1
@@ -31,7 +32,6 @@ _BY_BASH = 'ForceCommand exec bash -c "$SSH_ORIGINAL_COMMAND"\n'
 """Of a user whose own shell is another one, and does not read `.bashrc`."""
 _LENIENT = ("-o", "PerSourcePenalties=no")
 """Known to OpenSSH from 9.8 on, which otherwise shuts out who fails to log in a few times."""
-_START_S = 10.0
 
 
 class Sshd:
@@ -45,6 +45,8 @@ class Sshd:
         self.home = folder / "home"
         """Of those who log in: its `.bashrc` is read before every command."""
         self.address = ("127.0.0.1", 0)
+        self._place = socket.socket()
+        """Keeps the port, also while no server listens there: nobody else comes to answer."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Sshd:
@@ -53,11 +55,15 @@ class Sshd:
         (self._folder / "authorized_keys").touch(mode=0o600)
         if not (self._folder / "host_key").exists():
             self.new_host_key()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(self.address)
+        self.address = self._place.getsockname()
         self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self.stop()
+        self._place.close()
 
     @property
     def fingerprint(self) -> str:
@@ -89,11 +95,10 @@ class Sshd:
 
     def start(self) -> None:
         """The server listens, at the same address as before."""
-        port = self.address[1] or _free_port()
+        port = self.address[1]
         command = self._openssh(self._sshd, port) if self._sshd else self._stand_in(port)
         with (self._folder / "sshd.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.address = ("127.0.0.1", port)
         self._await_listening()
 
     def stop(self) -> None:
@@ -127,7 +132,7 @@ class Sshd:
         )
 
     def _await_listening(self) -> None:
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + LONGEST_S
         while self._process is not None and self._process.poll() is None:
             with socket.socket() as plug:
                 if plug.connect_ex(self.address) == 0:
@@ -136,13 +141,6 @@ class Sshd:
                 break
             time.sleep(0.01)
         raise RuntimeError(f"sshd did not start: {self.log}")
-
-
-def _free_port() -> int:
-    with socket.socket() as plug:
-        plug.bind(("127.0.0.1", 0))
-        port: int = plug.getsockname()[1]
-        return port
 
 
 def _below(pid: int) -> list[int]:

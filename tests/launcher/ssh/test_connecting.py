@@ -26,11 +26,11 @@ def silent() -> Iterator[tuple[str, int]]:
 
 
 @pytest.fixture
-def closed() -> tuple[str, int]:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address: tuple[str, int] = server.getsockname()
-    return address
+def closed() -> Iterator[tuple[str, int]]:
+    """An address where nobody listens, nor ever will."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        yield place.getsockname()
 
 
 def says_hello(shell: SshRemote) -> bool:
