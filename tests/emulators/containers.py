@@ -104,7 +104,7 @@ class Containers:
         for box in self._ending:
             box.wipe()
         self._gateway.close()
-        self.impostor.stop()
+        self.impostor.__exit__(None, None, None)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _mislead(self, instance: Instance) -> None:

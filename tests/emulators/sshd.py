@@ -55,9 +55,10 @@ class Sshd:
         (self._folder / "authorized_keys").touch(mode=0o600)
         if not (self._folder / "host_key").exists():
             self.new_host_key()
-        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._place.bind(self.address)
-        self.address = self._place.getsockname()
+        if not self.address[1]:
+            self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._place.bind(self.address)
+            self.address = self._place.getsockname()
         self.start()
         return self
 
