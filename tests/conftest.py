@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from itertools import chain, groupby
 from pathlib import Path
@@ -27,7 +28,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure() -> None:
-    """Tests write where no disk is waited for, if there is room; in CI to a disk, as users do."""
+    """Tests write where no disk is waited for, if there is room; in CI to a disk, as users do.
+
+    What a shell starts beside itself ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     if "CI" not in os.environ and _has_room(_MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
