@@ -13,7 +13,7 @@ PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist 
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test pytest bats slow lint check pythons wheel image format bench proof chaos clean
+.PHONY: help quickstart test slow lint check pythons wheel image format bench proof chaos clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,18 +21,11 @@ help: ## This list
 quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 	$(BIN)/vastrun launch configs/quickstart.yaml --provider local
 
-test: pytest bats ## Set up, then pass the tests: all but the slow ones, in six minutes
-
-pytest: $(STAMPS)/dev
+test: $(STAMPS)/dev ## Set up, then pass the tests: all but the slow ones
 	$(PYTEST) -m 'not slow'
 
 slow: $(STAMPS)/dev ## The tests that train or compile for long
 	$(PYTEST) -m slow
-
-bats: $(STAMPS)/dev
-	@if command -v bats >/dev/null; then bats --print-output-on-failure tests/onstart; \
-	elif [ -n "$$CI" ]; then echo "bats is not installed" >&2; exit 1; \
-	else tests/onstart/without_bats.sh tests/onstart/*.bats; fi
 
 check: lint test slow ## All that a change must pass, but what needs Docker
 

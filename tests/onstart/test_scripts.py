@@ -1,0 +1,27 @@
+"""The shell tests of the box's scripts, by file: bats runs them, or a script of ours where it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import LONGEST_S
+
+HERE = Path(__file__).parent
+
+
+def runner() -> list[str]:
+    """In CI it has to be bats."""
+    if shutil.which("bats") or "CI" in os.environ:
+        return ["bats", "--print-output-on-failure"]
+    return [str(HERE / "without_bats.sh")]
+
+
+@pytest.mark.parametrize("file", sorted(HERE.glob("*.bats")), ids=lambda path: path.stem)
+def test_script(file: Path) -> None:
+    done = subprocess.run([*runner(), file], capture_output=True, text=True, timeout=2 * LONGEST_S)
+    assert done.returncode == 0, done.stdout + done.stderr
