@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import JOBS, Terminal
+from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
 from tests.slow import slow
@@ -50,7 +50,7 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
 
 
 UNWATCHED = (
-    *("launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y", "--detach"),
+    *("launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y", "--detach", *ON_LEAN),
     *("--set", "command=python script.py continues", "--set", "ranks=1"),
     *("--set", "limits.usd=1", "--set", "retry.lost=1"),
 )

@@ -16,6 +16,7 @@ from tests.e2e.terminal import JOBS, Terminal
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.slow
 def test_the_last_checkpoint_is_at_the_url_when_the_run_is_over(terminal: Terminal, tmp_path: Path) -> None:
     there = tmp_path / "there"
     done = terminal.type("launch", str(JOBS / "learn.yaml"), "--set", f"checkpoints.push=file://{there}")
@@ -41,6 +42,12 @@ def test_a_url_that_does_not_work_hurts_nothing(terminal: Terminal) -> None:
 SECRETS = "secrets=[{name: AWS_ACCESS_KEY_ID}, {name: AWS_SECRET_ACCESS_KEY}]"
 
 
+def pushed(bucket: Any, name: str) -> bytes:
+    """What the bucket holds below the URL of the job."""
+    content: bytes = bucket.get_object(Bucket="models", Key=f"demo/{name}")["Body"].read()
+    return content
+
+
 def test_a_training_continues_from_a_bucket_when_nothing_came_home(terminal: Terminal, bucket: Any) -> None:
     terminal.variables |= {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
     launch = ("launch", str(JOBS / "learn.yaml"), "--set", "checkpoints.push=s3://models/demo")
@@ -49,6 +56,9 @@ def test_a_training_continues_from_a_bucket_when_nothing_came_home(terminal: Ter
     first = terminal.type(*launch)
     assert first.exit_code == 0, first.err
     run_id = terminal.status()["run"]["id"]
+    assert json.loads(pushed(bucket, f"{run_id}/latest.json"))["step"] == 30
+    state = "step-000030/__0_0.distcp"
+    assert pushed(bucket, f"{run_id}/{state}") == (terminal.outputs() / "checkpoints" / state).read_bytes()
     shutil.rmtree(terminal.outputs() / "checkpoints")
     half = {"Bucket": "models", "Key": f"demo/{run_id}/step-000090/manifest.json"}
     bucket.copy_object(CopySource=f"models/demo/{run_id}/step-000030/manifest.json", **half)

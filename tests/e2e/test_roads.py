@@ -26,6 +26,7 @@ def test_a_training_succeeds_and_leaves_its_outputs_and_nothing_else(terminal: T
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_segfaults_is_named_with_its_signal(terminal: Terminal) -> None:
     launch = terminal.start("launch", str(JOBS / "endless.yaml"), "--set", "restarts={}")
     launch.shows("checkpoint step-000020 saved")
@@ -80,6 +81,7 @@ def test_an_own_program_that_meets_its_conditions_succeeds_and_stdout_is_json_wh
     ("behaviour", "ranks", "said"),
     [
         ("raises", 2, "ValueError: the grid has no points"),
+        ("crashes", 1, "rank 0 was ended by SIGSEGV"),
         ("exits_3", 1, "exit code 3"),
         ("says_nothing", 1, "result.txt"),
     ],

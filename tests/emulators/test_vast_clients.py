@@ -50,6 +50,7 @@ def cli(market: VastEmulator, tmp_path: Path) -> Cli:
     return run
 
 
+@pytest.mark.slow
 def test_the_command_line_rents_watches_and_gives_back(market: VastEmulator, cli: Cli, ssh_key: Path) -> None:
     assert "ssh-key created" in cli("create", "ssh-key", ssh_key.with_suffix(".pub").read_text())
     assert "RTX_4090" in cli("search", "offers", "gpu_name=RTX_4090 num_gpus=1 geolocation=US")

@@ -40,14 +40,7 @@ SMALL: dict[str, Any] = {
 }
 
 # Imported once, in the server that ranks are forked from: a rank then starts in milliseconds.
-PRELOADED = [
-    "torch",
-    "torch.distributed.fsdp",
-    "torch.distributed.checkpoint.state_dict",
-    "torch._dynamo",
-    "numpy",
-    "h5py",
-]
+PRELOADED = ["tests.trainer.preloaded"]
 
 # Tests that train in this process share the cores with others; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -48,6 +48,7 @@ def share_of_floor(scores: dict[str, float]) -> float:
     return scores["rollout_nrmse"] / floor.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [60], indirect=True)
 def test_sixty_steps_have_begun_to_learn_and_their_checkpoint_scores_the_same_to_the_last_bit(
     box: Box,

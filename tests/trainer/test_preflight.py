@@ -195,6 +195,12 @@ def test_two_ranks_all_reduce_and_what_was_found_is_kept(tmp_path: Path) -> None
     assert [trial["fault"] for trial in kept["trials"]] == [None]
 
 
+@pytest.mark.torch
+def test_one_rank_without_a_gpu_has_nobody_to_talk_to(tmp_path: Path) -> None:
+    finished = preflight(tmp_path, "comm", VASTRUN_RANKS="1")
+    assert (finished.returncode, finished.stdout) == (0, "one rank: nobody to talk to\n")
+
+
 def test_a_torch_without_cuda_is_the_image_s_fault_and_never_falls_back_to_the_cpu(tmp_path: Path) -> None:
     finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2")
     assert (finished.returncode, finished.stdout) == (78, "")

@@ -6,9 +6,11 @@ comm        a timed all-reduce over the ranks; the way that works is kept in run
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from trainer.preflight.machine import Needs, description, look_at_machine, refusals, warnings
 from trainer.preflight.torch_build import torch_fault
@@ -56,10 +58,23 @@ def _check_communication(box: Path) -> int:
     if fault:
         print(fault, file=sys.stderr)
         return _EXIT_UNFIT_IMAGE
-    from trainer.preflight.comm import check_communication  # imports torch, which takes seconds
+    if ranks == 1 and not gpus:
+        print("one rank: nobody to talk to")
+        return 0
+    # Imports torch, which takes seconds; what is imported stays: to look through it for garbage takes more.
+    gc.disable()
+    from trainer.preflight.comm import check_communication
 
     return check_communication(box, ranks, "nccl" if gpus else "gloo")
 
 
+def run(arguments: list[str]) -> NoReturn:
+    """As `main`, and the process ends at once: taking torch down again would cost half a second."""
+    exit_code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(sys.argv[1:])

@@ -57,6 +57,7 @@ def one(root: Path) -> dict[str, Learned]:
     return learned
 
 
+@pytest.mark.slow
 def test_a_stage_is_the_same_however_it_is_spread(root: Path, one: dict[str, Learned]) -> None:
     two, other = together(walk, 2, root, TWO, within_s=200)
     assert all(two[leg.name].losses == other[leg.name].losses for leg in TWO)

@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.terminal import LEAN
 from tests.waiting import LONGEST_S, eventually
 from trainer import layout
 from trainer.outcome import Outcome
@@ -27,15 +28,23 @@ _BEATING = """
 
 
 class Launched:
-    """One supervised run of a program; all its processes carry a mark of their own."""
+    """One supervised run of a program; all its processes carry a mark of their own.
 
-    def __init__(self, path: Path, program: str, *, beating: bool = True, **job: Any) -> None:
+    Its ranks are started by torch's launcher, or by a stand-in that is there at once.
+    """
+
+    def __init__(
+        self, path: Path, program: str, *, beating: bool = True, torch: bool = False, **job: Any
+    ) -> None:
         self.box = path
         self._mark = f"VASTRUN_INSTANCE={uuid.uuid4()}"
         (path / layout.CODE).mkdir(parents=True)
         text = textwrap.dedent(_BEATING if beating else "") + textwrap.dedent(program)
         (path / layout.CODE / "program.py").write_text(text)
-        (path / layout.JOB).write_text(json.dumps(job_of(**job)))
+        job = job_of(**job)
+        if not torch:
+            job["env"] = {"PYTHONPATH": str(LEAN), **job["env"]}
+        (path / layout.JOB).write_text(json.dumps(job))
         self._process = self._start()
 
     def send(self, number: signal.Signals) -> None:

@@ -9,8 +9,6 @@ import pytest
 
 from tests.trainer.supervision.launches import Launched
 
-pytestmark = pytest.mark.torch
-
 PRINTS_FOR_FIVE_SECONDS_AND_FALLS_SILENT = """
 import time
 

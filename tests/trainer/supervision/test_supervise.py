@@ -19,12 +19,13 @@ Launcher = Callable[..., Launched]
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launcher]:
-    """Starts a supervisor; what it left running at the end is killed."""
+def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]:
+    """Starts a supervisor, over torch where a test is marked so; what is left at the end is killed."""
     launched: list[Launched] = []
+    torch = request.node.get_closest_marker("torch") is not None
 
     def start(program: str, **job: Any) -> Launched:
-        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, **job))
+        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, torch=torch, **job))
         return launched[-1]
 
     yield start
@@ -55,7 +56,6 @@ def test_a_program_that_works_is_finished_with_all_its_conditions(launch: Launch
     assert {"rank0 loss at step 3", "rank1 loss at step 3"} <= set(run.log())
 
 
-@pytest.mark.torch
 def test_a_program_that_leaves_with_3_fails_with_3(launch: Launcher) -> None:
     run = launch("sys.exit(3 if rank == 1 else 0)")
     outcome = run.outcome()
@@ -64,7 +64,6 @@ def test_a_program_that_leaves_with_3_fails_with_3(launch: Launcher) -> None:
     assert (outcome.first_failure.rank, outcome.first_failure.exit_code) == (1, 3)
 
 
-@pytest.mark.torch
 def test_an_exception_is_named_with_its_rank_and_the_others_are_not_blamed(launch: Launcher) -> None:
     run = launch(
         """
@@ -100,7 +99,6 @@ def test_a_crash_is_told_though_the_other_rank_ignores_sigterm_and_goes_on(launc
     assert outcome.ended_at - float((run.box / "run/outputs/crashed_at").read_text()) < LONGEST_S
 
 
-@pytest.mark.torch
 def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(launch: Launcher) -> None:
     run = launch(
         """
@@ -127,7 +125,6 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
     assert outcome.ended_at - float((run.box / "run/outputs/still_since").read_text()) < 2 + 10
 
 
-@pytest.mark.torch
 def test_a_program_that_beats_and_prints_nothing_hangs_by_its_start_limit(launch: Launcher) -> None:
     run = launch("import time; time.sleep(600)", beating=False, ranks=1, start_s=2, stall_s=1)
     outcome = run.outcome()
@@ -167,7 +164,6 @@ def test_a_rank_that_saves_slowly_is_not_ended_because_another_left_at_once(laun
     ]
 
 
-@pytest.mark.torch
 def test_sigterm_to_the_supervisor_stops_the_ranks_before_it_leaves(launch: Launcher) -> None:
     run = launch("while True: heart.beat(1); time.sleep(0.01)")
     run.until_steps(1)
@@ -218,7 +214,6 @@ def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_s
     assert run.processes() == []
 
 
-@pytest.mark.torch
 def test_a_daemon_with_a_session_of_its_own_does_not_outlive_the_run(launch: Launcher) -> None:
     run = launch(
         """
@@ -234,7 +229,6 @@ def test_a_daemon_with_a_session_of_its_own_does_not_outlive_the_run(launch: Lau
     assert run.processes() == []
 
 
-@pytest.mark.torch
 def test_leaving_with_0_before_the_first_step_proves_nothing(launch: Launcher) -> None:
     run = launch("sys.exit(0)", success={"steps": 10})
     outcome = run.outcome()
@@ -242,7 +236,6 @@ def test_leaving_with_0_before_the_first_step_proves_nothing(launch: Launcher) -
     assert [check.holds for check in outcome.checks] == [False]
 
 
-@pytest.mark.torch
 def test_a_program_that_does_not_exist_is_told_in_the_log(launch: Launcher) -> None:
     run = launch("", command=["no-such-program"], ranks=1)
     assert run.outcome().detail == "rank 0 exited with code 127"

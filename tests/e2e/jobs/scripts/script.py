@@ -1,8 +1,9 @@
-"""Passes, raises, exits 3, says nothing of success, waits, continues or hangs: whatever its argument says."""
+"""Passes, raises, crashes, exits 3, says nothing of success, waits, continues, hangs: as its argument says."""
 
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,10 @@ def raises():
     if os.environ["RANK"] == "1":
         raise ValueError("the grid has no points")
     time.sleep(60)
+
+
+def crashes():
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def exits_3():

@@ -1,0 +1,7 @@
+"""All that ranks import, loaded by importing this: in the server that tests fork them from."""
+
+from __future__ import annotations
+
+from trainer.preload import load
+
+load()
