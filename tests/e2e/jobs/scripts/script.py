@@ -1,4 +1,4 @@
-"""Passes, raises, crashes, exits 3, says nothing of success, waits, continues, hangs: as its argument says."""
+"""Passes, raises, crashes, exits 3, says nothing of success, waits, continues, hangs: its argument says."""
 
 import hashlib
 import json
