@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import signal
 import socket
 import subprocess
 import time
@@ -11,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.emulators import ssh_servers
-from tests.waiting import LONGEST_S
+from tests.waiting import LONGEST_S, eventually
 
 _CONFIG = """\
 ListenAddress 127.0.0.1
@@ -106,8 +108,14 @@ class Sshd:
         """The server and the connections that it holds are gone; what runs on the machine goes on."""
         if self._process is None:
             return
-        for pid in (*_below(self._process.pid), self._process.pid):
+        # Held first: a process that it made in the last moment would listen on for a while.
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
+        below = _below(self._process.pid)
+        for pid in below:
             _kill(pid)
+        eventually(lambda: all(_has_ended(pid) for pid in below), what="the end of the server's processes")
+        self._process.kill()
         self._process.wait()
         self._process = None
 
@@ -168,7 +176,12 @@ def _name(pid: int) -> str:
 
 
 def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _has_ended(pid: int) -> bool:
     try:
-        os.kill(pid, 9)
-    except ProcessLookupError:
-        return
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
