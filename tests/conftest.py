@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, groupby
 from pathlib import Path
@@ -46,8 +47,16 @@ def _has_room(folder: Path) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread those that wait most between the files of the others, which keep the cores busy meanwhile."""
+    """Spread those that wait most between the files of the others, which keep the cores busy meanwhile.
+
+    Each worker begins with an equal share of all, and should not end with what takes longest: files of few
+    tests have the longest ones.
+    """
     waiting = [item for item in items if item.path.parent == _WHERE_THEY_WAIT]
+    tests_in = Counter(item.path for item in waiting)
+    waiting.sort(key=lambda item: tests_in[item.path])
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    waiting = list(chain.from_iterable(waiting[worker::workers] for worker in range(workers)))
     others = [item for item in items if item.path.parent != _WHERE_THEY_WAIT]
     files = [list(file) for _, file in groupby(others, key=lambda item: item.path)]
     share = len(waiting) / max(1, len(files))

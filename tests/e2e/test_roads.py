@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -11,19 +12,6 @@ from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
-
-
-def test_a_training_succeeds_and_leaves_its_outputs_and_nothing_else(terminal: Terminal) -> None:
-    done = terminal.type("launch", str(JOBS / "learn.yaml"))
-
-    assert done.exit_code == 0, done.err
-    assert "SUCCEEDED" in done.out
-    assert "better than the mean over space" in done.out
-    assert "outputs" in done.out
-    assert (terminal.outputs() / "checkpoints" / "step-000030" / "state.json").exists()
-    assert terminal.outcome()["wandb"]["mode"] == "offline"
-    assert terminal.outcome()["wandb"]["state"] == "finished"
-    assert terminal.leftovers() == []
 
 
 @pytest.mark.slow
@@ -44,6 +32,7 @@ def test_a_rank_that_segfaults_is_named_with_its_signal(terminal: Terminal) -> N
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_named_with_its_top_frame_and_all_stacks_come_home(terminal: Terminal) -> None:
     launch = terminal.start("launch", str(JOBS / "hangs.yaml"))
     launch.shows("checkpoint step-000005 saved")
@@ -95,6 +84,22 @@ def test_an_own_program_that_fails_is_a_failure_that_says_why(
 
     assert done.exit_code == 5, done.out
     assert said in terminal.type("why", "last").out
+    assert terminal.leftovers() == []
+
+
+def test_an_own_program_that_hangs_is_named_with_its_top_frame_and_its_stack_comes_home(
+    terminal: Terminal,
+) -> None:
+    hangs = ("--set", "command=python script.py hangs", "--set", "limits.stall_s=4", "--set", "ranks=1")
+    done = terminal.type("launch", str(JOBS / "script.yaml"), *hangs, *ON_LEAN)
+
+    assert done.exit_code == 6, done.err
+    why = terminal.type("why", "last").out
+    assert "rank 0 stood still" in why
+    assert re.search(r"at code/script\.py:\d+ hangs", why)
+    assert re.search(
+        r"script\.py\", line \d+ in hangs", (terminal.outputs() / "stacks/rank-0.txt").read_text()
+    )
     assert terminal.leftovers() == []
 
 

@@ -60,7 +60,14 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     here = terminal.type("launch", *QUICKSTART)
     there = rented.type("launch", *QUICKSTART, *ON_VAST)
 
-    assert there.exit_code == here.exit_code == 0, there.err
+    assert there.exit_code == here.exit_code == 0, here.err + there.err
+    assert "SUCCEEDED" in here.out
+    assert "better than the mean over space" in here.out
+    assert "outputs" in here.out
+    assert (terminal.outputs() / "checkpoints" / "step-000020" / "state.json").exists()
+    assert terminal.outcome()["wandb"]["mode"] == "offline"
+    assert terminal.outcome()["wandb"]["state"] == "finished"
+    assert terminal.leftovers() == []
     assert terminal.status()["run"]["verdict"] == rented.status()["run"]["verdict"] == "SUCCEEDED"
     assert losses(rented.outputs()) == losses(terminal.outputs())
     assert told(rented.outputs()) == told(terminal.outputs())

@@ -85,6 +85,7 @@ def make_data(box: Box) -> None:
     data.generate(train.data[0], box.path / layout.DATA)
 
 
+@pytest.mark.slow
 def test_two_nodes_of_one_rank_learn_as_one_node_of_two(
     cluster: Callable[..., Cluster], box: Box, start_ranks: Callable[[Box, int], RunningRanks]
 ) -> None:

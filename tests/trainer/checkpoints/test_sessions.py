@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from trainer.dist import Ranks
@@ -44,7 +45,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize(("strategy", "last"), [("ddp", 1), ("fsdp2", 4)])
+@pytest.mark.parametrize(("strategy", "last"), [("fsdp2", 1), *slow(("ddp", 1), ("fsdp2", 4))])
 def test_a_killed_session_goes_on_along_the_same_curve(
     tmp_path: Path, undisturbed: list[float], strategy: str, last: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,8 @@ def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_p
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(customization)
     box = engine.prepare(tmp_path / "box")
+    job = json.loads((box / layout.JOB).read_text())
+    (box / layout.JOB).write_text(json.dumps({**job, "ranks": 1}))
     here = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "trainer.supervise"],
