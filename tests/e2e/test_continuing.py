@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     launch = rented.start("launch", *job, *ON_VAST)
     launch.shows(f"checkpoint {checkpoint} came home")
     taken_away(vast)
+    unseen_since = time.time()
     done = launch.end()
 
     assert done.exit_code == 0, done.err
@@ -62,8 +64,10 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     assert (first["cause"], second["verdict"]) == (cause, "SUCCEEDED")
     assert said in done.err
     assert len(vast.instances) == 0
-    spent_usd = first["usd"] + second["usd"]
-    assert spent_usd == pytest.approx(vast.billing.total_usd(), rel=0.25)
+    spent_usd, bill_usd = first["usd"] + second["usd"], vast.billing.total_usd()
+    meter = next(iter(vast.billing.meters.values()))
+    unseen_usd = (time.time() - unseen_since) / 3600 * meter.rates.gpu_usd_per_hour
+    assert bill_usd * 0.99 <= spent_usd <= bill_usd * 1.01 + unseen_usd
 
 
 def test_a_training_that_nobody_watched_continues_from_what_its_machine_pushed(
