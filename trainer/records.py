@@ -7,6 +7,7 @@ import os
 import types
 import typing
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ def read_as(kind: Any, value: Any) -> Any:
     stand for a list of one.
     """
     if is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        known = {f.name for f in fields(kind)}
-        return kind(**{name: read_as(hints[name], v) for name, v in value.items() if name in known})  # type: ignore[operator]
+        known = _types_of(kind)  # type: ignore[arg-type]
+        return kind(**{name: read_as(known[name], v) for name, v in value.items() if name in known})  # type: ignore[operator]
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return read_as(args[0], value)
@@ -29,6 +29,13 @@ def read_as(kind: Any, value: Any) -> Any:
     if origin is tuple:
         return tuple(read_as(args[0], v) for v in ([value] if isinstance(value, dict) else value))
     return value
+
+
+@cache
+def _types_of(kind: Any) -> dict[str, Any]:
+    """Field -> type; a supervisor reads records many times a second."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:

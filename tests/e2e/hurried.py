@@ -126,7 +126,7 @@ class Hurried:
     def __init__(self, folder: Path, *, factor: float = 5.0) -> None:
         self._folder = folder
         self._clock = HurriedClock(factor)
-        pace = Pace(created_s=1.0, loading_s=6.0)
+        pace = Pace(created_s=1.0, loading_s=2.0)
         self.vast = VastEmulator(machines(5), clock=self._clock.emulated, pace=pace)
         self.lateness = Lateness()
         self.screen = CueScreen()
