@@ -8,6 +8,7 @@ supervisor, which knows no torch, reads `run/ranks/agent.json`.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -86,7 +87,11 @@ def _load(*, for_ranks: bool) -> None:
         from trainer.preload import load
 
         load()
+    gc.disable()  # what is imported stays
     import torch.distributed.launcher.api  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
 
 
 def _serve_ranks() -> None:
