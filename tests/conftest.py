@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import shutil
 import signal
-from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -20,7 +20,9 @@ from tests import parts
 _MEMORY = Path("/dev/shm")
 _ROOM = 12 << 30
 """Jobs of the tests ask for 8 GB; passed tests leave nothing."""
-_WHERE_THEY_WAIT = Path(__file__).parent / "e2e"
+_WHERE_THEY_WAIT = (Path(__file__).parent / "e2e", Path(__file__).parent / "onstart")
+_WAITING_ENDS = 0.9
+"""Of a worker's tests: the last one of all should not be one that waits, while the others have ended."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -47,22 +49,24 @@ def _has_room(folder: Path) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread those that wait most between the files of the others, which keep the cores busy meanwhile.
+    """Spread those that wait most between the files of the others, which keep the cores busy meanwhile."""
+    waiting = [item for item in items if item.path.parent in _WHERE_THEY_WAIT]
+    random.Random(0).shuffle(waiting)  # long ones and short ones; the same for every worker
+    others = (item for item in items if item.path.parent not in _WHERE_THEY_WAIT)
+    spread: list[pytest.Item] = []
+    begun = 0
+    for _, file in groupby(others, key=lambda item: item.path):
+        due = round(len(waiting) * _share_begun(len(spread) / len(items)))
+        spread += [*waiting[begun:due], *file]
+        begun = due
+    items[:] = [*spread, *waiting[begun:]]
 
-    Each worker begins with an equal share of all, and should not end with what takes longest: files of few
-    tests have the longest ones.
-    """
-    waiting = [item for item in items if item.path.parent == _WHERE_THEY_WAIT]
-    tests_in = Counter(item.path for item in waiting)
-    waiting.sort(key=lambda item: tests_in[item.path])
+
+def _share_begun(done: float) -> float:
+    """Of the tests that wait, once `done` of all were begun: each worker's share ends with others."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    waiting = list(chain.from_iterable(waiting[worker::workers] for worker in range(workers)))
-    others = [item for item in items if item.path.parent != _WHERE_THEY_WAIT]
-    files = [list(file) for _, file in groupby(others, key=lambda item: item.path)]
-    share = len(waiting) / max(1, len(files))
-    for number, file in enumerate(files):
-        file[:0] = waiting[round(number * share) : round((number + 1) * share)]
-    items[:] = chain.from_iterable(files) if files else waiting
+    whole, part = divmod(done * workers, 1)
+    return (whole + min(1.0, part / _WAITING_ENDS)) / workers
 
 
 def pytest_collection_finish() -> None:
