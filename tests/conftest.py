@@ -27,15 +27,16 @@ _WAITING_ENDS = 0.9
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Four more than there are cores: many tests wait, for a box, a server or a rank."""
-    return 4 + (os.cpu_count() or 1)
+    """Three more than there are cores: many tests wait, for a box, a server or a rank."""
+    return 3 + (os.cpu_count() or 1)
 
 
 def pytest_configure() -> None:
     """Tests write where no disk is waited for, if there is room; in CI to a disk, as users do.
 
-    What a shell starts beside itself ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
+    What is imported is no garbage: none is looked for until all is. What a shell starts beside itself ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
     """
+    gc.disable()
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -70,8 +71,9 @@ def _share_begun(done: float) -> float:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: to look through it for garbage takes half a second each time."""
+    """Look for garbage again, but not in what was imported, which takes half a second each time."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,6 +35,7 @@ def train(ranks: Ranks, folder: Path, strategy: str, until: int) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_every_strategy_goes_on_where_another_one_left(tmp_path: Path) -> None:
     uninterrupted = together(train, 1, tmp_path / "whole", "single", 9)[0]
     losses: list[float] = []

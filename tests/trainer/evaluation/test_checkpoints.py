@@ -121,6 +121,7 @@ def test_the_best_checkpoint_is_that_of_the_lowest_error_on_what_is_kept_back(fi
     assert (finished.path / layout.CHECKPOINTS / best["path"]).is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_one_process_evaluates_what_two_have_trained(finished: Box, tmp_path: Path) -> None:
     checkpoints, made, out = (

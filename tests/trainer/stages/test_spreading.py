@@ -91,6 +91,7 @@ def what_does_not_learn_is_the_average_of_the_stage_before(one: dict[str, Learne
             assert torch.equal(value, teacher), name
 
 
+@pytest.mark.slow
 def test_the_final_record_sets_a_stage_beside_the_operator_alone(
     root: Path, one: dict[str, Learned], start_ranks: Callable[[Box, int], RunningRanks]
 ) -> None:

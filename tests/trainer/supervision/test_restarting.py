@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.forked import Supervised, Train, starting
+from tests.slow import slow
 from tests.waiting import eventually
 from trainer import layout
 from trainer.supervision.gpus import healthy_gpus
@@ -56,10 +57,9 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
 @pytest.mark.parametrize(
     ("strategy", "where", "step", "rank"),
     [
-        ("ddp", "forward", 0, 1),
         ("ddp", "backward", 13, 0),
         ("fsdp2", "backward", 0, 1),
-        ("fsdp2", "optimizer", 13, 0),
+        *slow(("ddp", "forward", 0, 1), ("fsdp2", "optimizer", 13, 0)),
     ],
 )
 def test_ranks_out_of_memory_begin_again_with_half_the_micro_batch_on_the_same_curve(
