@@ -34,7 +34,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure() -> None:
     """Tests write where no disk is waited for, if there is room; in CI to a disk, as users do.
 
-    What is imported is no garbage: none is looked for until all is. What a shell starts beside itself ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
+    What is imported is no garbage: until all is, none is looked for. What a shell starts beside itself
+    ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
     """
     gc.disable()
     for number in (signal.SIGINT, signal.SIGHUP):

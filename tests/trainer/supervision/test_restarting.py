@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.supervision.forked import Supervised, Train, starting
 from tests.slow import slow
+from tests.trainer.supervision.forked import Supervised, Train, starting
 from tests.waiting import eventually
 from trainer import layout
 from trainer.supervision.gpus import healthy_gpus
