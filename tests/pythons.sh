@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Tries the launcher, without torch, on each Python that it supports and this computer has, besides that of .venv.
-# In: .venv; interpreters on PATH, or of pyenv. Out: a line for each Python; exit 0 when the launcher works on all.
+# Tries the launcher, without torch, on each Python that it supports and this computer has, besides that of .venv: the
+# system's own too, which may be of the same series, but older.
+# In: .venv; interpreters of the system, on PATH, or of pyenv. Out: a line for each Python; exit 0 when the launcher works on all.
 # The environments stay in .venv/pythons: the second time is quick.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 files=(tests/launcher/test_{bundle,cli_help,cli_plan,config,flow,interrupts,ledger,notify,shelf,verdict,wiring}.py)
+files+=(tests/launcher/test_cli_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
 tools=(docker psutil pytest pytest-timeout)
 
 # Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.
 interpreter() {
 	local pyenv_root=/nowhere candidate
 	if command -v pyenv >/dev/null; then pyenv_root=$(pyenv root); fi
-	for candidate in "$(command -v "python$1" || true)" "$pyenv_root"/versions/"$1".*/bin/python; do
-		if [[ -n $candidate ]] && "$candidate" -c 'import venv' 2>/dev/null; then
+	for candidate in "/usr/bin/python$1" "$(command -v "python$1" || true)" "$pyenv_root"/versions/"$1".*/bin/python; do
+		if [[ -x $candidate ]] && "$candidate" -c 'import venv' 2>/dev/null; then
 			echo "$candidate"
 			return
 		fi
@@ -42,14 +44,18 @@ try_launcher() {
 	"$python" -m pytest -q -p no:cacheprovider "${files[@]}"
 }
 
-ours=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+exactly() {
+	"$1" -c 'import platform; print(platform.python_version())'
+}
+
 for version in 3.11 3.12 3.13 3.14; do
-	if [[ $version == "$ours" ]]; then continue; fi
 	python=$(interpreter "$version")
 	if [[ -z $python ]]; then
 		echo "Python $version: not on this computer"
 		continue
 	fi
+	version=$(exactly "$python")
+	if [[ $version == "$(exactly .venv/bin/python)" ]]; then continue; fi
 	environment=.venv/pythons/$version
 	make_environment "$python" "$environment"
 	try_launcher "$environment"
