@@ -71,8 +71,10 @@ class Launched:
         return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if self._has_mark(p)]
 
     def agent(self) -> int:
-        """Pid of the launch agent."""
-        return next(pid for pid in self.processes() if b"trainer.ranks" in _words(pid))
+        """Pid of the launch agent that has started ranks; the kernel may have given its copy a lower one."""
+        agents = {pid for pid in self.processes() if b"trainer.ranks" in _words(pid)}
+        (agent,) = agents - {int((self.box / layout.SPARE_AGENT).read_text())}
+        return agent
 
     def end(self) -> None:
         for pid in self.processes():
