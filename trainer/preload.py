@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 from trainer.supervision.fork_server import ADDRESS, start_server
+from trainer.telemetry.garbage import importing
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def load() -> None:
     """Import all that a rank needs before its first step, and start no thread."""
-    # What is imported stays: to look through it for garbage takes half a second each time, and would give
-    # each rank a copy of its own of all of it.
-    gc.disable()
     # numpy's algebra, which ranks do not use, starts a thread for each core when it is imported.
     limit = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = limit or "1"
-    import torch._dynamo  # noqa: F401 - else DDP's constructor does
+    with importing():
+        import torch._dynamo  # noqa: F401 - else DDP's constructor does
 
-    import trainer.loop  # noqa: F401
+        import trainer.loop  # noqa: F401
 
     if limit is None:
         del os.environ[_BLAS_THREADS]
-    gc.freeze()
-    gc.enable()
 
 
 def serve_ranks() -> None:

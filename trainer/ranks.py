@@ -8,7 +8,6 @@ supervisor, which knows no torch, reads `run/ranks/agent.json`.
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ from trainer.job import Job
 from trainer.nodes import Place, place_of
 from trainer.records import read_as, write_atomically, write_json
 from trainer.supervision.processes import die_with_parent
+from trainer.telemetry.garbage import importing
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
@@ -87,11 +87,8 @@ def _load(*, for_ranks: bool) -> None:
         from trainer.preload import load
 
         load()
-    gc.disable()  # what is imported stays
-    import torch.distributed.launcher.api  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
+    with importing():
+        import torch.distributed.launcher.api  # noqa: F401
 
 
 def _serve_ranks() -> None:

@@ -66,7 +66,7 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     assert len(vast.instances) == 0
     spent_usd, bill_usd = first["usd"] + second["usd"], vast.billing.total_usd()
     meter = next(iter(vast.billing.meters.values()))
-    unseen_usd = (time.time() - unseen_since) / 3600 * meter.rates.gpu_usd_per_hour
+    unseen_usd = (first["ended_at"] - unseen_since) / 3600 * meter.rates.gpu_usd_per_hour
     assert bill_usd * 0.99 <= spent_usd <= bill_usd * 1.01 + unseen_usd
 
 

@@ -6,7 +6,6 @@ comm        a timed all-reduce over the ranks; the way that works is kept in run
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import NoReturn
 
 from trainer.preflight.machine import Needs, description, look_at_machine, refusals, warnings
 from trainer.preflight.torch_build import torch_fault
+from trainer.telemetry.garbage import importing
 
 _EXIT_UNFIT_IMAGE = 78
 
@@ -61,9 +61,8 @@ def _check_communication(box: Path) -> int:
     if ranks == 1 and not gpus:
         print("one rank: nobody to talk to")
         return 0
-    # Imports torch, which takes seconds; what is imported stays: to look through it for garbage takes more.
-    gc.disable()
-    from trainer.preflight.comm import check_communication
+    with importing():  # torch, which takes seconds
+        from trainer.preflight.comm import check_communication
 
     return check_communication(box, ranks, "nccl" if gpus else "gloo")
 

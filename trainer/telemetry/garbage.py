@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _EVERY_STEPS = 500
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Look for no garbage while modules are imported, nor in them later: they stay.
+
+    To look through torch takes half a second each time, and would give each copy of this process a copy of
+    its own of all of it.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def collect_by_the_step(step: int, start: int) -> None:
