@@ -13,7 +13,6 @@ from typing import NoReturn
 
 from trainer.preflight.machine import Needs, description, look_at_machine, refusals, warnings
 from trainer.preflight.torch_build import torch_fault
-from trainer.telemetry.garbage import importing
 
 _EXIT_UNFIT_IMAGE = 78
 
@@ -61,6 +60,8 @@ def _check_communication(box: Path) -> int:
     if ranks == 1 and not gpus:
         print("one rank: nobody to talk to")
         return 0
+    from trainer.telemetry.garbage import importing
+
     with importing():  # torch, which takes seconds
         from trainer.preflight.comm import check_communication
 

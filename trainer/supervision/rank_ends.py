@@ -123,7 +123,11 @@ def first_failure(ends: Sequence[DatedEnd], killed: Collection[int]) -> DatedEnd
 
 
 def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[int]) -> tuple[RankEnd, ...]:
-    """The ends as the outcome tells them: marked are those that others brought about."""
+    """The ends as the outcome tells them: marked are those that others brought about.
+
+    A rank that was never seen to end had not begun, or hardly, when the `first` one took all down.
+    """
+    killed = {*killed, *(d.end.rank for d in ends if first is not None and d.end.exit_code is None)}
     return tuple(replace(d.end, ended_by_us=d is not first and _brought_down(d.end, killed)) for d in ends)
 
 

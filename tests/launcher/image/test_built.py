@@ -47,7 +47,8 @@ def repository(client: Any) -> Iterator[str]:
     """A name that is this test's own. Nothing by that name is left."""
     name = f"127.0.0.1:5000/tests/image-{os.getpid()}-{next(_numbers)}"
     yield name
-    for image in client.images.list(name):
+    # Those without a tag come last: an image cannot be removed before those that were made of it.
+    for image in sorted(client.images.list(name), key=lambda image: not image.tags):
         for tag in [tag for tag in image.tags if tag.startswith(name)] or [image.id]:
             client.images.remove(tag, force=True)
 

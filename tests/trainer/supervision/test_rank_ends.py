@@ -64,6 +64,12 @@ def test_those_that_others_brought_down_are_marked() -> None:
     assert [end.ended_by_us for end in told(ends, ends[1], NOBODY)] == [True, False, False]
 
 
+def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() -> None:
+    ends = ended(0, None), ended(1, 1)
+    assert [end.ended_by_us for end in told(ends, ends[1], NOBODY)] == [True, False]
+    assert [end.ended_by_us for end in told(ends, None, NOBODY)] == [False, False]
+
+
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
