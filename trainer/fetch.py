@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from trainer import layout
 from trainer.bucket import LATEST, Bucket, faults, in_one_line, step_of
 from trainer.job import Job
-from trainer.outcome import FileSum
-from trainer.records import read_as, write_json
+from trainer.outcome import FileList, FileSum
+from trainer.records import read_json, write_json
 
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
@@ -105,15 +105,14 @@ def _download(bucket: Bucket, name: str, part: Path) -> int:
 
 def _listed(manifest: Path) -> tuple[FileSum, ...]:
     try:
-        listed = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-        files: tuple[FileSum, ...] = tuple(read_as(FileSum, file) for file in listed)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedError("its manifest cannot be read") from error
-    for file in files:
+        listed: FileList = read_json(FileList, manifest.read_bytes())
+    except ValueError as error:
+        raise DamagedError(f"its manifest cannot be read: {error}") from error
+    for file in listed.files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts:
             raise DamagedError(f"its manifest leads elsewhere: {file.path}")
-    return files
+    return listed.files
 
 
 def _check(path: Path, file: FileSum) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer import layout
-from trainer.records import read_as
+from trainer.records import RecordError, read_json
 
 USUAL_RESTARTS: Mapping[str, int] = {
     "out_of_memory": 10,
@@ -81,8 +80,8 @@ class Job:
     def read(cls, box: Path) -> Job:
         """The job of this box. Raises OSError, ValueError."""
         try:
-            job = read_as(cls, json.loads((box / layout.JOB).read_text(encoding="utf-8")))
-        except (KeyError, TypeError, AttributeError) as error:
+            job = read_json(cls, (box / layout.JOB).read_text(encoding="utf-8"))
+        except RecordError as error:
             raise ValueError(f"{layout.JOB} is not a job: {error}") from error
         assert isinstance(job, cls)
         return job

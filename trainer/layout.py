@@ -3,6 +3,9 @@
 Standard library only: the launcher, the supervisor and the ranks all read it.
 """
 
+import re
+import unicodedata
+
 LEASE_SCRIPT = "lease.sh"
 LEASE_STATE = "lease.state"
 LEASE_LOG = "lease.log"
@@ -52,3 +55,21 @@ CHECKPOINTS = "run/checkpoints"
 OUTPUTS = "run/outputs"
 EVALUATION = "run/outputs/evaluation"
 MANIFEST = "run/manifest.json"
+
+_COMMANDING = frozenset({".bzr", ".git", ".gitattributes", ".gitignore", ".gitmodules", ".hg", ".jj", ".svn"})
+"""Names by which a program of the user's computer is told what to do: git runs what its folder names."""
+_SHORT = ("git~", "gitatt~", "gitign~", "gitmod~")
+"""Other names of the same on Windows."""
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that steer a terminal which shows a name."""
+
+
+def comes_home(name: str) -> bool:
+    """Tell whether a file or folder of this name may lie among the outputs on the user's computer.
+
+    Some disks take other spellings for the same name: other case, dots and spaces at the end, characters that
+    have no width.
+    """
+    bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
+    bare = bare.casefold().rstrip(". ")
+    return not (bare in _COMMANDING or bare.startswith(_SHORT) or _STEERING.search(name))

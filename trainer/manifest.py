@@ -30,7 +30,7 @@ def main() -> int:
 def file_sums(box: Path) -> list[FileSum]:
     """Everything under `run/` that is written no more, and the job's outputs; in order, each once."""
     paths = {*_files_of_run(box), *_outputs(box)}
-    found = (file_sum(path, box) for path in sorted(paths) if _is_ours(path, box))
+    found = (file_sum(path, box) for path in sorted(paths) if _is_ours(path, box) and _comes_home(path, box))
     return [file for file in found if file is not None]
 
 
@@ -66,6 +66,11 @@ def _is_unused(path: Path) -> bool:
 def _is_ours(path: Path, box: Path) -> bool:
     """True for a file in the box; a link that leads out of it is no output."""
     return path.is_file() and path.resolve().is_relative_to(box)
+
+
+def _comes_home(path: Path, box: Path) -> bool:
+    """False for the settings of git and its like, which the user's computer would obey."""
+    return all(map(layout.comes_home, path.relative_to(box).parts))
 
 
 if __name__ == "__main__":

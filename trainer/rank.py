@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from trainer import layout
 from trainer.config import TrainConfig
-from trainer.records import read_as
+from trainer.records import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +63,6 @@ class Rank:
 
 def read_job(box: Path) -> TrainJob:
     """The job of the box."""
-    job = read_as(TrainJob, json.loads((box / layout.JOB).read_text(encoding="utf-8")))
+    job = read_json(TrainJob, (box / layout.JOB).read_text(encoding="utf-8"))
     assert isinstance(job, TrainJob)
     return job

@@ -8,7 +8,6 @@ supervisor, which knows no torch, reads `run/ranks/agent.json`.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from trainer import layout
 from trainer.job import Job
 from trainer.nodes import Place, place_of
-from trainer.records import read_as, write_atomically, write_json
+from trainer.records import read_json, write_atomically, write_json
 from trainer.supervision.processes import die_with_parent
 from trainer.telemetry.garbage import importing
 
@@ -105,7 +104,7 @@ def _next_order() -> Order:
         if not more:
             os._exit(0)
         line += more
-    return cast(Order, read_as(Order, json.loads(line)))
+    return cast(Order, read_json(Order, line))
 
 
 def _begin(order: Order, copy: int) -> None:

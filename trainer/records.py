@@ -1,41 +1,292 @@
-"""JSON records become nouns here. Standard library only."""
+"""JSON records become nouns here: each value has the type, the range and the encoding of its field.
+
+A record may come from a stranger's computer, or from a checkpoint that lay on one. Standard library only.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import types
 import typing
-from dataclasses import fields, is_dataclass
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn
+
+_LARGEST = 2**53
+"""Whole numbers up to this are the same for every reader of JSON, and fit into any database."""
+_MOST_VALUES = 500_000
+"""Of one text: an empty list takes two bytes there and 64 in memory."""
+_SHOWN = 40
+
+Reader = Callable[[Any], Any]
+_Limit = tuple[str, Callable[[Any, Any], bool], str]
+
+
+class RecordError(ValueError):
+    """A value that is not what its field says: `ranks[3].exit_code: expected a whole number, not "x"`."""
+
+    def __init__(self, fault: str, at: str = "") -> None:
+        super().__init__(f"{at}: {fault}" if at else fault)
+        self.fault, self.at = fault, at
+
+    def below(self, key: str) -> RecordError:
+        """The same fault, seen from the record or the list that holds the value at `key`."""
+        joint = "" if not self.at or self.at.startswith("[") else "."
+        return RecordError(self.fault, f"{key}{joint}{self.at}")
+
+
+@dataclass(frozen=True)
+class Between:
+    """In `Annotated`: the least and the greatest value of a number."""
+
+    ge: float
+    le: float
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """In `Annotated`: how many members a list or a mapping has at most, or characters a string."""
+
+    max_length: int
+
+
+@dataclass(frozen=True)
+class Like:
+    """In `Annotated[str, ...]`: the regular expression that all of a string matches."""
+
+    pattern: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """In `Annotated[str, ...]`: words for people. What is no Unicode is replaced.
+
+    Of more than `most` characters the middle is left out: a traceback says at its end what happened.
+    """
+
+    most: int
+    lines: bool = False
+    """More than one line."""
+
+
+@dataclass(frozen=True)
+class FileName:
+    """In `Annotated[str, ...]`: may hold bytes that are not UTF-8, as `os.fsdecode` writes them."""
+
+
+def read_json(kind: Any, text: str | bytes) -> Any:
+    """Read the one JSON value of `text` as `kind`. Raises RecordError."""
+    return read_as(kind, parse_json(text))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Read JSON of any origin: no NaN, no bottomless nesting, no more values than fit into memory.
+
+    Raises RecordError. Bound the length of `text` before: see `launcher/gate/caps.py`.
+    """
+    marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
+    if sum(map(text.count, marks)) > _MOST_VALUES:
+        raise RecordError(f"more than {_MOST_VALUES} values")
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecordError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not JSON ({type(error).__name__}: {str(error)[:80]})") from error
 
 
 def read_as(kind: Any, value: Any) -> Any:
-    """`value`, as parsed from JSON, as an instance of `kind`: a dataclass, a tuple of one, or a plain type.
+    """Read `value`, as parsed from JSON, as an instance of `kind`: a dataclass or the type of a field.
 
     Keys that `kind` does not know are ignored, so that an older reader accepts a newer file. An object may
-    stand for a list of one.
+    stand for a list of one. Raises RecordError.
     """
-    if is_dataclass(kind):
-        known = _types_of(kind)  # type: ignore[arg-type]
-        return kind(**{name: read_as(known[name], v) for name, v in value.items() if name in known})  # type: ignore[operator]
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated:
-        return read_as(args[0], value)
-    if origin in (typing.Union, types.UnionType):
-        return None if value is None else read_as(args[0], value)
-    if origin is tuple:
-        return tuple(read_as(args[0], v) for v in ([value] if isinstance(value, dict) else value))
-    return value
+    return _reader_of(kind)(value)
 
 
 @cache
-def _types_of(kind: Any) -> dict[str, Any]:
-    """Field -> type; a supervisor reads records many times a second."""
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+def _reader_of(kind: Any) -> Reader:
+    """A supervisor reads records many times a second: each type is looked at once."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if is_dataclass(kind):
+        return _record_reader(kind)
+    if origin is typing.Annotated:
+        return _annotated_reader(args[0], kind.__metadata__)
+    if origin in (typing.Union, types.UnionType):
+        return partial(_optional, _reader_of(args[0]))
+    if origin is Literal:
+        return partial(_one_of, args)
+    if origin is tuple:
+        return partial(_list, _reader_of(args[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return partial(_mapping, _reader_of(args[0]), _reader_of(args[1]))
+    return _PLAIN[kind]
+
+
+def _record_reader(kind: Any) -> Reader:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    readers = {field.name: _reader_of(hints[field.name]) for field in fields(kind)}
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _expected("an object", value)
+        for name in needed:
+            if name not in value:
+                raise RecordError("is missing", name)
+        return kind(**{name: _below(name, readers[name], v) for name, v in value.items() if name in readers})
+
+    return read
+
+
+def _annotated_reader(kind: Any, limits: tuple[Any, ...]) -> Reader:
+    for limit in limits:
+        if isinstance(limit, Text):
+            return partial(_text, limit)
+        if isinstance(limit, FileName):
+            return _file_name
+    read = _reader_of(kind)
+    checks = [
+        (says.format(getattr(limit, name)), partial(holds, getattr(limit, name)))
+        for limit in limits
+        for name, holds, says in _LIMITS
+        if getattr(limit, name, None) is not None
+    ]
+
+    def within(value: Any) -> Any:
+        found = read(value)
+        for says, holds in checks:
+            if not holds(found):
+                raise _expected(says, value)
+        return found
+
+    return within
+
+
+_LIMITS: tuple[_Limit, ...] = (
+    ("ge", lambda limit, value: value >= limit, "at least {}"),
+    ("gt", lambda limit, value: value > limit, "more than {}"),
+    ("le", lambda limit, value: value <= limit, "at most {}"),
+    ("lt", lambda limit, value: value < limit, "less than {}"),
+    ("min_length", lambda limit, value: len(value) >= limit, "a length of at least {}"),
+    ("max_length", lambda limit, value: len(value) <= limit, "a length of at most {}"),
+    ("pattern", lambda limit, value: re.fullmatch(limit, value, re.ASCII) is not None, "a text like {}"),
+)
+"""What the members of an `Annotated` may say of a value: ours, and those of annotated_types."""
+
+
+def _below(key: str, read: Reader, value: Any) -> Any:
+    try:
+        return read(value)
+    except RecordError as error:
+        raise error.below(key) from None
+
+
+def _optional(read: Reader, value: Any) -> Any:
+    return None if value is None else read(value)
+
+
+def _one_of(known: tuple[Any, ...], value: Any) -> Any:
+    # 0 and False are equal, and not the same.
+    if not any(type(value) is type(one) and value == one for one in known):
+        raise _expected("one of " + ", ".join(map(str, known)), value)
+    return value
+
+
+def _list(read: Reader, value: Any) -> tuple[Any, ...]:
+    values = [value] if isinstance(value, dict) else value
+    if not isinstance(values, list):
+        raise _expected("a list", value)
+    return tuple(_below(f"[{number}]", read, v) for number, v in enumerate(values))
+
+
+def _mapping(read_key: Reader, read: Reader, value: Any) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise _expected("an object", value)
+    return {read_key(key): _below(key[:_SHOWN], read, v) for key, v in value.items()}
+
+
+def _whole_number(value: Any) -> int:
+    if type(value) is not int or abs(value) > _LARGEST:
+        raise _expected("a whole number", value)
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise _expected("a number", value)
+    return float(value)
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _expected("true or false", value)
+    return value
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str) or _is_no_unicode(value):
+        raise _expected("a string", value)
+    return value
+
+
+def _text(limit: Text, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _expected("a string", value)
+    half = limit.most // 2
+    text = whole_unicode(value if len(value) <= limit.most else f"{value[:half]}…{value[-half:]}")
+    return text if limit.lines else text.replace("\n", " ")
+
+
+def _file_name(value: Any) -> str:
+    try:
+        if isinstance(value, str) and os.fsencode(value):
+            return value
+    except UnicodeEncodeError:
+        pass
+    raise _expected("the name of a file", value)
+
+
+_PLAIN: Mapping[Any, Reader] = {
+    int: _whole_number,
+    float: _number,
+    bool: _boolean,
+    str: _string,
+    Any: lambda value: value,
+}
+
+
+def whole_unicode(text: str) -> str:
+    """The text, with a question mark for each lone surrogate: those can be neither stored nor printed."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _is_no_unicode(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _expected(what: str, value: Any) -> RecordError:
+    return RecordError(f"expected {what}, not {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    """A value in an error, short and in ASCII: nobody has checked it."""
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "an object"
+    try:
+        text = json.dumps(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = "a very large number"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise RecordError(f"{name} is no number of JSON")
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -20,7 +19,7 @@ from trainer import layout
 from trainer.config import TrainConfig, WandbConfig
 from trainer.outcome import WandbRun
 from trainer.rank import TrainJob, read_job
-from trainer.records import read_as, write_json
+from trainer.records import read_json, write_json
 
 Mode = Literal["online", "offline", "off"]
 
@@ -170,7 +169,7 @@ def _state_of(exit_code: int) -> Literal["finished", "failed"]:
 def known_run(box: Path) -> WandbRun | None:
     """What an earlier start of the ranks left of its W&B run."""
     try:
-        run: WandbRun = read_as(WandbRun, json.loads((box / layout.WANDB).read_text(encoding="utf-8")))
+        run: WandbRun = read_json(WandbRun, (box / layout.WANDB).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return run

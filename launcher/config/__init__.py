@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from launcher.job import JobSpec
-from trainer.records import read_as
+from trainer.records import read_json
 
 
 def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".") -> JobSpec:
@@ -27,6 +27,6 @@ def dump_job(spec: JobSpec) -> str:
 
 def read_job(text: str) -> JobSpec:
     """The job that `dump_job` wrote."""
-    spec = read_as(JobSpec, json.loads(text))
+    spec = read_json(JobSpec, text)
     assert isinstance(spec, JobSpec)
     return spec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from trainer.checkpoints.contents import EMA, METADATA, MODEL, STATE, Record
 from trainer.checkpoints.disk import Disk
 from trainer.checkpoints.folder import DamagedError, newest_first, verify
 from trainer.errors import ConfigError
-from trainer.records import read_as
+from trainer.records import read_json
 
 _KNOWN = {
     "torch": ("Size",),
@@ -173,5 +172,5 @@ def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
 
 
 def _record(checkpoint: Path) -> Record:
-    record: Record = read_as(Record, json.loads((checkpoint / STATE).read_text(encoding="utf-8")))
+    record: Record = read_json(Record, (checkpoint / STATE).read_text(encoding="utf-8"))
     return record

@@ -51,10 +51,10 @@ def _scores(found: Any) -> dict[str, float] | None:
 
 def read_wandb(box: Path) -> WandbRun | None:
     """The W&B run. All ranks have ended: one that was never finished has crashed."""
-    found = _json(box / layout.WANDB)
-    if not isinstance(found, dict) or not {"id", "mode", "state"} <= set(found):
+    try:
+        run: WandbRun = read_as(WandbRun, _json(box / layout.WANDB))
+    except ValueError:
         return None
-    run: WandbRun = read_as(WandbRun, found)
     return replace(run, state="crashed") if run.state == "running" else run
 
 
@@ -74,7 +74,7 @@ def read_checkpoint(box: Path) -> CheckpointEnd | None:
 def _sums(named: Sequence[Any]) -> list[FileSum]:
     try:
         return [read_as(FileSum, file) for file in named]
-    except (TypeError, AttributeError):
+    except ValueError:
         return []
 
 

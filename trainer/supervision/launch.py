@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import time
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Protocol, cast
 
 from trainer import layout
 from trainer.ranks import AgentRecord
-from trainer.records import read_as
+from trainer.records import read_json
 from trainer.supervision.flight_recorder import dump_recorders
 from trainer.supervision.processes import kill_descendants, send
 from trainer.supervision.progress import pid_of
@@ -125,6 +124,6 @@ def spare_of(box: Path) -> int | None:
 def _agent_record(box: Path) -> AgentRecord | None:
     try:
         text = (box / layout.AGENT).read_text(encoding="utf-8")
-        return cast(AgentRecord, read_as(AgentRecord, json.loads(text)))
+        return cast(AgentRecord, read_json(AgentRecord, text))
     except (OSError, ValueError):
         return None

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 
 from trainer.nodes import Place
 from trainer.outcome import Hang
-from trainer.records import read_as
+from trainer.records import read_json
 from trainer.supervision.rank_ends import DatedEnd
 from trainer.supervision.stall import Standing
 
@@ -81,7 +81,7 @@ class _Line:
             self.heard_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")
             for line in whole:
-                yield _word_of(json.loads(line))
+                yield cast(Word, read_json(Word, line))
 
     def send(self, words: list[Word]) -> None:
         self.socket.sendall(b"".join(json.dumps(asdict(word)).encode() + b"\n" for word in words))
@@ -244,10 +244,3 @@ class Link:
 
     def _has_ended(self, node: int) -> bool:
         return node in self.others and self.others[node].ends is not None
-
-
-def _word_of(value: Any) -> Word:
-    try:
-        return cast(Word, read_as(Word, value))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a word: {error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +9,9 @@ from pathlib import Path
 from typing import cast, get_args
 
 from trainer import layout
-from trainer.outcome import RankEnd, Reason
+from trainer.outcome import Line, Lines, RankEnd, Reason, Step
 from trainer.ranks import AgentRecord
-from trainer.records import read_as
+from trainer.records import read_json
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.tracebacks import Raised, last_raised, reason_of
@@ -44,10 +43,10 @@ class DatedEnd:
 class OwnRecord:
     """What a rank wrote about itself before it left: `run/ranks/rank-N.json`."""
 
-    reason: str | None = None
-    step: int = 0
-    exception: str | None = None
-    traceback: str | None = None
+    reason: Line | None = None
+    step: Step = 0
+    exception: Line | None = None
+    traceback: Lines | None = None
 
 
 def read_ends(
@@ -107,8 +106,8 @@ def _exit_of(rank: int, process: RankProcess | None, agent: AgentRecord | None) 
 def _own_record(box: Path, rank: int) -> OwnRecord:
     try:
         text = (box / layout.RANKS / f"rank-{rank}.json").read_text(encoding="utf-8")
-        return cast(OwnRecord, read_as(OwnRecord, json.loads(text)))
-    except (OSError, ValueError, AttributeError):
+        return cast(OwnRecord, read_json(OwnRecord, text))
+    except (OSError, ValueError):
         return OwnRecord()
 
 

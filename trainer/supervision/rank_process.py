@@ -23,7 +23,7 @@ from typing import NoReturn, Protocol
 
 from trainer import layout
 from trainer.job import Job, working_folder
-from trainer.records import read_as, write_atomically
+from trainer.records import read_json, write_atomically
 from trainer.supervision.fork_server import ADDRESS, Copy
 from trainer.supervision.processes import die_with_parent, send
 
@@ -48,7 +48,7 @@ class RankProcess:
 def read_processes(box: Path) -> tuple[RankProcess, ...]:
     """The ranks that were started so far, in order."""
     paths = (box / layout.RANKS).glob("rank-*.process.json")
-    records = (read_as(RankProcess, json.loads(path.read_text(encoding="utf-8"))) for path in paths)
+    records = (read_json(RankProcess, path.read_text(encoding="utf-8")) for path in paths)
     return tuple(sorted(records, key=lambda record: record.rank))
 
 
