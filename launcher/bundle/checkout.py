@@ -15,6 +15,9 @@ from launcher.errors import UsageError
 LIMIT_BYTES = 500 * 10**6
 
 _GIT_TIMEOUT_S = 120
+_GIT_RUNS_NOTHING = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""What the settings of a repository, which somebody else may have written, would have it run."""
+_GIT_SEES = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "XDG_CONFIG_HOME"})
 
 _LEFT_OUT = {
     ".git",
@@ -72,7 +75,7 @@ def commit_of(root: Path) -> tuple[str | None, bool]:
     if not _in_git(root):
         return None, False
     commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None
-    return commit, bool(_git(root, "status", "--porcelain", "--", "."))
+    return commit, bool(_git(root, "status", "--porcelain", "--ignore-submodules=dirty", "--", "."))
 
 
 def inner_target(root: Path, path: str) -> str | None:
@@ -122,9 +125,12 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _ask_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What git says. It runs nothing that somebody else's settings name, and sees no key of the user's."""
+    environment = {name: value for name, value in os.environ.items() if name in _GIT_SEES}
     try:
         return subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(root), *words],
+            ["git", "--no-optional-locks", *_GIT_RUNS_NOTHING, "-C", str(root), *words],
+            env=environment,
             capture_output=True,
             text=True,
             encoding="utf-8",
