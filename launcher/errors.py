@@ -13,6 +13,7 @@ VastrunError
     ├── UncertainError  no clear answer: it may or may not have happened
     ├── UnreachableError  the box cannot be reached now: silent, not lost
     │   └── HostKeyError  something else answers in its place
+    ├── BoxError        the box says what no honest box says, or too much of it
     └── GoneError       the provider says that there is no such machine
 """
 
@@ -99,6 +100,12 @@ class NoBoxError(UnreachableError):
 
 class HostKeyError(UnreachableError):
     """Who answers shows another SSH host key than the box's. Nothing was sent there."""
+
+
+class BoxError(ProviderError):
+    """The box says what no honest box says, or more than is taken from it: its host is to blame."""
+
+    cause = Cause.HOST
 
 
 class GoneError(ProviderError):

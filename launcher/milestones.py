@@ -45,9 +45,6 @@ BUDGET_SHARES: Mapping[Milestone, float] = {
 }
 """The share of `limits.usd` at which each is reached, in rising order."""
 
-_MEMO = "notified: "
-"""Begins a line of the diary that says what was told."""
-
 ENDING_OF: Mapping[Verdict, Milestone] = {
     Verdict.SUCCEEDED: Milestone.END,
     Verdict.STOPPED: Milestone.END,
@@ -73,20 +70,17 @@ def milestones_due(
     return [milestone for milestone in due if milestone not in told]
 
 
-def memo_of(milestone: Milestone) -> str:
+def memo_of(notice: Notice) -> Event:
     """The line of the diary that says that it was told."""
-    return _MEMO + milestone
-
-
-def is_memo(event: Event) -> bool:
-    """True for such a line, whichever milestone it is of."""
-    return event.text.startswith(_MEMO)
+    run, milestone = notice.run, notice.milestone
+    text = f"notified: {milestone}"
+    return Event(run_id=run.id, at=notice.at, phase=run.phase, text=text, usd=notice.usd, told=milestone)
 
 
 def told_in(events: Iterable[Event]) -> set[Milestone]:
-    """The milestones that a diary says were told."""
-    lines = {event.text for event in events}
-    return {milestone for milestone in Milestone if memo_of(milestone) in lines}
+    """The milestones that a diary says were told. What a line reads like says nothing: a box words some."""
+    told = {event.told for event in events}
+    return {milestone for milestone in Milestone if milestone in told}
 
 
 def _budget_due(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from launcher.model import Run, StepEnd, step_ends
+from launcher.gate import caps
+from launcher.gate.evidence import outcome_of, step_ends_of
+from launcher.model import Run, StepEnd
 from trainer import layout
 from trainer.outcome import Outcome
 
@@ -35,16 +37,21 @@ class Outputs:
     def outcome(self) -> Outcome | None:
         """The box's own evidence; None when it has not come home or cannot be read."""
         try:
-            return Outcome.from_json(self.path(layout.OUTCOME).read_text(encoding="utf-8"))
+            return outcome_of(self._content(layout.OUTCOME))
         except (OSError, ValueError):
             return None
 
     def steps(self) -> tuple[StepEnd, ...]:
         """How the steps on the box ended; none when that has not come home."""
         try:
-            return step_ends(self.path(layout.STEPS).read_text(encoding="utf-8"))
+            return step_ends_of(self._content(layout.STEPS))
         except OSError:
             return ()
+
+    def _content(self, box_path: str) -> bytes:
+        """Of a small file, as much as a box may write."""
+        with self.path(box_path).open("rb") as file:
+            return file.read(caps.SMALL_FILES[box_path])
 
 
 class GrowingFile:
@@ -81,5 +88,7 @@ def _start_of_last(path: Path, lines: int) -> int:
             end = file.read()
     except OSError:
         return 0
-    kept = end.splitlines(keepends=True)[-lines:] if lines else []
-    return size - sum(map(len, kept))
+    if not lines:
+        return size
+    parts = end.removesuffix(b"\n").rsplit(b"\n", lines)
+    return size - len(end) + (len(parts[0]) + 1 if len(parts) > lines else 0)

@@ -24,10 +24,14 @@ LEASE_PROOF_S = 60.0
 """Longest wait for the lease of a box that answers already."""
 STOP_S = 150.0
 """Longest wait for a training that was asked to stop: the supervisor's own limits are below this."""
+NONSENSE_S = 60.0
+"""A box of which every look makes no sense for so long is given up."""
 DEAD_S = 30.0
 """A box whose run died gets this long for its lease to say so."""
 LIMIT_SLACK_S = 120.0
 """How long after its lease's end a box may still be seen before the launcher acts itself."""
+LATE_S = 300.0
+"""A launcher that finds a run past its limits brings home for so long what is there."""
 HOLD_S = 600.0
 """How long a driver may be silent before another may take its run."""
 WATCHED_S = 60.0
@@ -145,6 +149,22 @@ def lease_env(lease: Lease) -> dict[str, str]:
         "LEASE_GRACE_S": f"{lease.grace_s:.0f}",
         "LEASE_COLLECT_S": f"{lease.collect_s:.0f}",
     }
+
+
+def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
+    """Which limit of the job the run has passed, with the slack, by our own clock and the provider's price.
+
+    None: neither. Nothing that the box says counts here.
+    """
+    if run.offer is None or run.rented_at is None or run.released_at is not None:
+        return None
+    lease = lease_of(spec, run.offer)
+    if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
+        return lease.life_cause
+    slack_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour
+    if spec.limits.usd is not None and cost_usd(run, now) > spec.limits.usd + slack_usd:
+        return Cause.MONEY_LIMIT
+    return None
 
 
 def affordable(spec: JobSpec, offers: Iterable[Offer]) -> list[Offer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from launcher.job import JobSpec
@@ -39,11 +39,15 @@ class Clock(Protocol):
 class Remote(Protocol):
     """A shell on an instance. Paths are relative to the box's folder.
 
-    Every verb raises UnreachableError when the box cannot be reached, GoneError when it is no more.
+    Every verb raises UnreachableError when the box cannot be reached, GoneError when it is no more, BoxError
+    when it answers as no honest box does.
     """
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """The finished shell command, whatever its exit code. Raises UnreachableError after `timeout_s`."""
+        """The finished shell command, whatever its exit code.
+
+        Raises UnreachableError after `timeout_s`, BoxError when it prints more than `caps` allows.
+        """
         ...
 
     def put(self, local_path: str, path: str) -> None:
@@ -55,7 +59,10 @@ class Remote(Protocol):
         ...
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Up to `limit` bytes from `offset`; empty at the end of the file or when there is no such file."""
+        """Up to `limit` bytes from `offset`; empty at the end of the file or when there is no such file.
+
+        Fewer than there are when they come slowly: it returns within `caps.READ_S`.
+        """
         ...
 
     def close(self) -> None:
@@ -70,6 +77,15 @@ class Identified(Protocol):
     @property
     def identity(self) -> str:
         """In words, once the machine was reached."""
+        ...
+
+
+@runtime_checkable
+class Heedful(Protocol):
+    """A remote that can be interrupted while it waits."""
+
+    def heed(self, check: Callable[[], None]) -> None:
+        """`check` is called every second while a verb waits for the machine; what it raises ends the verb."""
         ...
 
 
@@ -225,8 +241,12 @@ class Packer(Protocol):
 class Shelf(Protocol):
     """Where a run's outputs come to lie on this computer. Raises StorageError when it cannot write."""
 
+    def must_be_free(self, run: Run) -> None:
+        """The run's folder holds nothing of others, if it exists. Raises UsageError."""
+        ...
+
     def check(self, run: Run) -> None:
-        """The run's folder exists and takes writes."""
+        """The run's folder exists, takes writes and is the run's own. Raises UsageError."""
         ...
 
     def pump(self, run: Run, remote: Remote) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from launcher.gate.caps import LINE_CHARACTERS
+from launcher.gate.text import one_line
 from launcher.model import Event, Run
 from launcher.render.amounts import duration, usd
-from launcher.render.loglines import parse_line, printable
+from launcher.render.loglines import parse_line, shown
 from launcher.render.table import WIDTH, short
 
 _CLEAR = "\r\x1b[K"
@@ -47,27 +49,28 @@ class StreamScreen:
         """A step of the road."""
         elapsed = duration(event.at - self._began)
         phase = self._styled(_BOLD, f"{event.phase.value:<8}")
-        self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {printable(event.text)}")
+        self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {one_line(event.text)}")
 
     def step(self, name: str, text: str) -> None:
         """A step of something that is no run."""
         self._progress = ""
         styled = self._styled(_BOLD, f"{name:<8}")
-        self._line(f"{_CLEAR if self._look.live else ''}{self._elapsed():>8}  {styled} {printable(text)}")
+        self._line(f"{_CLEAR if self._look.live else ''}{self._elapsed():>8}  {styled} {one_line(text)}")
 
     def gauge(self, text: str) -> None:
         """How far such a step is: overwritten on a terminal, now and then a line elsewhere."""
-        self._overwrite(f"{self._elapsed():>8}  {short(printable(text), WIDTH - 10)}")
+        self._overwrite(f"{self._elapsed():>8}  {short(one_line(text), WIDTH - 10)}")
 
     def log(self, text: str) -> None:
         """New lines of the training's log; the last may come in parts."""
-        *lines, self._rest = (self._rest + text).split("\n")
+        *lines, rest = (self._rest + text).split("\n")
+        self._rest = rest[:LINE_CHARACTERS]
         for raw in lines:
             line = parse_line(raw)
             if line is None:
-                self._line(printable(raw))
+                self._line(shown(raw))
             else:
-                self._line(f"{self._styled(_DIM, line.source)} {printable(line.text)}")
+                self._line(f"{self._styled(_DIM, shown(line.source))} {shown(line.text)}")
 
     def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
         """Where the training stands: overwritten on a terminal, now and then a line elsewhere."""
@@ -76,7 +79,7 @@ class StreamScreen:
 
     def note(self, text: str) -> None:
         """A line beside the road."""
-        self._line(printable(text))
+        self._line(one_line(text))
 
     def close(self) -> None:
         """Nothing half-written stays on the terminal."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.job import JobSpec
-from launcher.model import Cause, Judgement, Proof, StepEnd, step_ends
+from launcher.model import Cause, Evidence, Judgement, Proof
 from trainer.outcome import Attempt, Outcome, RankEnd
 
 STOP_CAUSES: Mapping[str, Cause] = {
@@ -45,21 +45,9 @@ _UNFIT_IMAGE = 78
 _DIED = 137
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """What is known when a training is over."""
-
-    outcome_json: str | None
-    steps_jsonl: str | None
-    exit_code: int | None
-    """Of the whole run on the box."""
-    damaged: tuple[str, ...] | None = None
-    """Files that did not come home intact; None before they were fetched."""
-
-
 def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
     """The cause and the proofs. No cause means that every proof that can be had by now holds."""
-    outcome = _outcome(evidence.outcome_json)
+    outcome = evidence.outcome
     if outcome is None:
         return _without_outcome(evidence)
     proofs = tuple(_proofs(outcome, evidence, spec))
@@ -71,16 +59,11 @@ def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
     return _of_proofs(proofs)
 
 
-def _outcome(text: str | None) -> Outcome | None:
-    try:
-        return Outcome.from_json(text) if text else None
-    except ValueError:
-        return None
-
-
 def _without_outcome(evidence: Evidence) -> Judgement:
     missing = (Proof(name="outcome", holds=None, text="the box wrote no outcome.json"),)
-    failed = _failed_step(evidence.steps_jsonl)
+    if evidence.nonsense:
+        return Judgement(cause=Cause.HOST, detail=f"no honest box writes {evidence.nonsense}", proofs=missing)
+    failed = next((end for end in evidence.steps if end.exit_code != 0), None)
     if failed is not None:
         return replace(_of_step(failed.step, failed.exit_code), proofs=missing)
     if evidence.exit_code == _DIED:
@@ -96,10 +79,6 @@ def _of_step(name: str, code: int) -> Judgement:
     if cause is None and killed_by:
         return Judgement(cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence")
     return Judgement(cause=cause or Cause.INTERNAL, detail=f"{name} ended with exit code {code}")
-
-
-def _failed_step(steps_jsonl: str | None) -> StepEnd | None:
-    return next((end for end in step_ends(steps_jsonl) if end.exit_code != 0), None)
 
 
 def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:

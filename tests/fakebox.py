@@ -26,6 +26,8 @@ class Training:
     """Changes the outcome of a success into that of another ending."""
     exit_code: int = 0
     writes_outcome: bool = True
+    obeys: bool = True
+    """Stops when it is asked to; a box that does not has no lease that would end it, either."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,8 @@ class FakeBox:
     def lease_end(self) -> float | None:
         """When the lease ended this machine; None while it lives."""
         now, born = self._clock.now(), self.up_at
+        if not self.training.obeys:
+            return None
         ends = [born + float(self._env["LEASE_LIFE_S"])]
         if self.started_at is None:
             ends.append(born + float(self._env["LEASE_SHIP_S"]))
@@ -91,7 +95,7 @@ class FakeBox:
             self.files.setdefault(layout.STOP, self._env["LEASE_LIFE_CAUSE"].encode())
         if self.started_at is None or self.ended_at is not None:
             return
-        if layout.STOP in self.files and self.stop_at is None:
+        if layout.STOP in self.files and self.stop_at is None and self.training.obeys:
             self.stop_at = now
         over_at = self.started_at + self.training.seconds
         if now >= over_at:

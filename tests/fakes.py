@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launcher import inspection
 from launcher.errors import GoneError, NoOfferError, UnreachableError
+from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.job import JobSpec, Limits, Resources, Success
 from launcher.model import (
     CheckpointCopy,
@@ -271,6 +272,9 @@ class FakeShelf:
     home: dict[str, bytes] = field(default_factory=dict)
     log: str = ""
 
+    def must_be_free(self, run: Run) -> None:
+        pass
+
     def check(self, run: Run) -> None:
         pass
 
@@ -292,21 +296,20 @@ class FakeShelf:
 
     def collect(self, run: Run, remote: Remote) -> Collected:
         self.pump(run, remote)
-        damaged = []
+        damaged: list[str] = []
         for entry in json.loads(remote.read(layout.MANIFEST) or b'{"files": []}')["files"]:
             content = remote.read(entry["path"])
             self.home[entry["path"]] = content
             if hashlib.sha256(content).hexdigest() != entry["sha256"]:
                 damaged.append(entry["path"])
-        exit_code = remote.read(layout.EXIT).decode().strip()
-        return Collected(
-            outcome_json=remote.read(layout.OUTCOME).decode() or None,
-            steps_jsonl=remote.read(layout.STEPS).decode() or None,
-            exit_code=int(exit_code) if exit_code else None,
-            files=len(self.home),
-            bytes=sum(map(len, self.home.values())),
+        evidence = evidence_of(
+            remote.read(layout.OUTCOME),
+            remote.read(layout.STEPS),
+            exit_code_of(remote.read(layout.EXIT)),
             damaged=tuple(damaged),
         )
+        size = sum(map(len, self.home.values()))
+        return Collected(evidence=evidence, files=len(self.home), bytes=size)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.errors import ProviderError
-from launcher.flow.sight import look
+from launcher.gate.reading import look
 from launcher.model import Phase, Run
 from launcher.outputs import CHUNK, GrowingFile, Outputs
 from launcher.policy import ours

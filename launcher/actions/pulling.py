@@ -19,7 +19,8 @@ def pull(run: Run, tools: Tools, *, folder: str) -> Collected:
         tools.ledger.hold(run.id, Driver(who=tools.who, until=tools.clock.now() + HOLD_S))
     try:
         target = replace(run, out_dir=folder)
-        tools.shelf.check(target)
+        if folder != run.out_dir:
+            tools.shelf.check(target)
         remote = tools.provider.connect(machines[0])
         try:
             return tools.shelf.collect(target, remote)

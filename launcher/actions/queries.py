@@ -9,10 +9,9 @@ from launcher.config import read_job
 from launcher.errors import ProviderError, UsageError
 from launcher.exits import verdict_of
 from launcher.flow.renting import choose
-from launcher.flow.sight import look
+from launcher.gate.reading import look
 from launcher.hosts import avoided
 from launcher.job import JobSpec
-from launcher.milestones import is_memo
 from launcher.model import (
     Cost,
     Driver,
@@ -164,7 +163,7 @@ def detail_of(ledger: Ledger, provider: Provider, run: Run, now: float) -> RunDe
 def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     """The evidence on a run."""
     outputs = Outputs(run)
-    events = [event for event in ledger.events(run.id) if not is_memo(event)]
+    events = [event for event in ledger.events(run.id) if not event.told]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
     return Explanation(
         row=row_of(ledger, run, now),

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.errors import NoOfferError, StorageError, UsageError
+from launcher.gate.evidence import evidence_of, outcome_of, step_ends_of
 from launcher.job import JobSpec
-from launcher.model import Judgement, Parcel, StepEnd, step_ends
+from launcher.model import Judgement, Parcel, StepEnd
 from launcher.outputs import GrowingFile
 from launcher.providers.local.needs import lack
 from launcher.shipped import onstart_dir
-from launcher.verdict import Evidence, judge
+from launcher.verdict import judge
 from trainer import layout
-from trainer.outcome import Outcome
 
 CONFIG, TRAIN, EVALUATE, REPORT = "config", "train", "evaluate", "report"
 _STEPS = "steps.d"
@@ -101,20 +100,17 @@ class Rehearsal:
     def judgement(self, spec: JobSpec) -> Judgement:
         """What the box's own evidence says of its last training."""
         ends = self._ends()
-        evidence = Evidence(
-            outcome_json=self._text(layout.OUTCOME),
-            steps_jsonl="\n".join(json.dumps(asdict(end)) for end in ends.values()),
-            exit_code=next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None),
-        )
-        return judge(evidence, spec)
+        code = next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None)
+        evidence = evidence_of(self._content(layout.OUTCOME), b"", code)
+        return judge(replace(evidence, steps=tuple(ends.values())), spec)
 
     def scores(self) -> dict[str, float]:
         """Of its last training; none when it left none."""
         try:
-            outcome = Outcome.from_json(self._text(layout.OUTCOME) or "")
+            outcome = outcome_of(self._content(layout.OUTCOME))
         except ValueError:
             return {}
-        return dict(outcome.scores or {})
+        return dict(outcome.scores or {}) if outcome else {}
 
     def _expect_box(self) -> None:
         """What a rehearsal replaces has names that a user's own folders have, too."""
@@ -127,7 +123,7 @@ class Rehearsal:
 
     def _ends(self) -> dict[str, StepEnd]:
         """How each step ended when it was done last."""
-        return {end.step: end for end in step_ends(self._text(layout.STEPS))}
+        return {end.step: end for end in step_ends_of(self._content(layout.STEPS))}
 
     def _hand_over(self, secrets: bytes) -> None:
         """The step finds the secrets where a box does, and deletes them."""
@@ -146,7 +142,7 @@ class Rehearsal:
             start_new_session=True,
         )
 
-    def _text(self, name: str) -> str | None:
+    def _content(self, name: str) -> bytes:
         with suppress(OSError):
-            return (self._box / name).read_text(encoding="utf-8")
-        return None
+            return (self._box / name).read_bytes()
+        return b""

@@ -77,4 +77,6 @@ def main() -> None:
 
 def _crashed(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
     """A fault of ours: one line, no traceback."""
-    click.echo(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows where", err=True)
+    from launcher.cli.output import say
+
+    say(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows where", err=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from launcher.actions.queries import all_rows, row_of, with_bills
-from launcher.cli.options import json_option, maybe_run_argument, show, the_run
+from launcher.cli.options import json_option, maybe_run_argument, the_run
+from launcher.cli.output import show
 from launcher.render.costs import costs_table
 from launcher.render.documents import costs_document
 from launcher.wiring import Wiring

@@ -6,6 +6,7 @@ import click
 
 from launcher.actions.doctor import Health, Patient, examine
 from launcher.cli.options import json_option, provider_option
+from launcher.cli.output import say
 from launcher.providers import provider_class
 from launcher.render.doctor import finding_text, findings_document
 from launcher.render.documents import to_text
@@ -34,8 +35,8 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
     for finding in examine(patient):
         findings.append(finding)
         if not as_json:
-            click.echo(finding_text(finding))
+            say(finding_text(finding))
     if as_json:
-        click.echo(to_text(findings_document(findings)))
+        say(to_text(findings_document(findings)))
     if any(finding.health is Health.FAIL for finding in findings):
         ctx.exit(1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from launcher.actions.attempts import Attempts, chain_of
 from launcher.actions.queries import ending_of
 from launcher.cli.failures import concerns
-from launcher.cli.options import show
+from launcher.cli.output import show
 from launcher.exits import EXIT_TIMED_OUT, exit_code_of
 from launcher.interrupts import Interrupts
 from launcher.model import Phase, Run, Wish

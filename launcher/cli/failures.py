@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import click
 
+from launcher.cli.output import say
 from launcher.errors import JobFileError, StorageError, UsageError, VastrunError
 from launcher.exits import EXIT_INTERRUPTED
 from launcher.model import Phase, Run
@@ -31,10 +32,10 @@ def explained(ctx: click.Context) -> Iterator[None]:
     except VastrunError as error:
         if ctx.params.get("debug"):
             traceback.print_exception(error)
-        click.echo("\n".join(_lines(ctx, error)), err=True)
+        say("\n".join(_lines(ctx, error)), err=True)
         ctx.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("\ninterrupted", err=True)
+        say("\ninterrupted", err=True)
         ctx.exit(EXIT_INTERRUPTED)
 
 

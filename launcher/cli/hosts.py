@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import json_option, show
+from launcher.cli.options import json_option
+from launcher.cli.output import show
 from launcher.hosts import host_records
 from launcher.render.documents import hosts_document
 from launcher.render.hosts import hosts_table

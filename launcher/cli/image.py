@@ -8,7 +8,8 @@ import click
 
 from launcher import __version__
 from launcher.bundle.checkout import commit_of
-from launcher.cli.options import json_option, show
+from launcher.cli.options import json_option
+from launcher.cli.output import say, show
 from launcher.errors import ImageError
 from launcher.image.building import Recipe, build
 from launcher.image.daemon import connect, login_of
@@ -51,7 +52,7 @@ def build_command(wiring: Wiring, variant: str, repository: str, base: str | Non
         revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
     )
     screen = wiring.screen(wiring.now())
-    click.echo(build(connect(), recipe, wiring.cache / "wheels", screen))
+    say(build(connect(), recipe, wiring.cache / "wheels", screen))
 
 
 @command.command("push")
@@ -80,8 +81,8 @@ def lock_command(wiring: Wiring, images: tuple[str, ...]) -> None:
     old, registry = read_lock(wiring.image_lock), Registry(login_of)
     new = lock_anew(old, images, registry) if images else relock(old, registry)
     write_lock(wiring.image_lock, new)
-    click.echo(f"{wiring.image_lock} is written", err=True)
-    click.echo(images_text(new, (), ""))
+    say(f"{wiring.image_lock} is written", err=True)
+    say(images_text(new, (), ""))
 
 
 @command.command("verify")

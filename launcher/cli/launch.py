@@ -19,10 +19,10 @@ from launcher.cli.options import (
     provider_option,
     read_job_file,
     set_option,
-    show,
     the_run,
     yes_option,
 )
+from launcher.cli.output import say, show
 from launcher.job import JobSpec
 from launcher.model import Run, Wish
 from launcher.render.documents import plan_document
@@ -67,7 +67,7 @@ def command(
         if from_name is not None:
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
-    click.echo(f"reading {job_file}", err=True)
+    say(f"reading {job_file}", err=True)
     spec = read_job_file(job_file, sets, name)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
@@ -93,7 +93,7 @@ def _work(
     def work(attempts: Attempts) -> Run:
         run = attempts.start(spec, provider=provider, run_id=run_id, out_dir=folder, parent=parent)
         concerns(run)
-        click.echo(f"run {run.id}, outputs in {folder}", err=True)
+        say(f"run {run.id}, outputs in {folder}", err=True)
         return attempts.attend(run)
 
     return work

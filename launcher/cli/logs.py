@@ -11,10 +11,11 @@ import click
 
 from launcher.actions.logfeed import LogFeed
 from launcher.cli.options import run_argument, the_run
+from launcher.cli.output import say
 from launcher.cli.values import pattern, seconds
 from launcher.ports import Clock
 from launcher.render.amounts import moment
-from launcher.render.loglines import Choice, LogLine, chosen, first_error, printable
+from launcher.render.loglines import Choice, LogLine, chosen, first_error, lines_of, shown
 from launcher.wiring import Wiring
 
 _LOOK_S = 0.5
@@ -50,11 +51,11 @@ def command(
     form = _as_json if as_json else _as_text(timestamps)
     lines = chosen(_all(feed), choice, tail=tail)
     if not _print(first_error(lines) if errors else lines, form) and errors:
-        click.echo("no line looks like an error", err=True)
+        say("no line looks like an error", err=True)
     if follow and not errors:
         _print(chosen(_growing(feed, wiring.clock()), choice), form)
     if feed.note:
-        click.echo(feed.note, err=True)
+        say(feed.note, err=True)
 
 
 def _moment(value: str, now: float) -> float:
@@ -68,27 +69,30 @@ def _moment(value: str, now: float) -> float:
 def _all(feed: LogFeed) -> Iterator[str]:
     """Every line so far."""
     while text := feed.more():
-        yield from text.splitlines()
+        yield from lines_of(text)
 
 
 def _growing(feed: LogFeed, clock: Clock) -> Iterator[str]:
     """Lines as they come, until no more will."""
     while not feed.over:
         clock.sleep(_LOOK_S)
-        yield from feed.more().splitlines()
+        yield from lines_of(feed.more())
 
 
 def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> int:
     """How many lines were printed."""
     printed = 0
     for line in lines:
-        click.echo(form(line))
+        say(form(line))
         printed += 1
     return printed
 
 
 def _as_text(timestamps: bool) -> Callable[[LogLine], str]:
-    return lambda line: f"{moment(line.at) + ' ' if timestamps else ''}{line.source} {printable(line.text)}"
+    def form(line: LogLine) -> str:
+        return f"{moment(line.at) + ' ' if timestamps else ''}{shown(line.source)} {shown(line.text)}"
+
+    return form
 
 
 def _as_json(line: LogLine) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 
 from launcher.cli.failures import concerns
+from launcher.cli.output import say
 from launcher.config import load_job
 from launcher.errors import VastrunError
 from launcher.exits import EXIT_DECLINED
 from launcher.job import JobSpec
 from launcher.model import Run
-from launcher.render.documents import Document, to_text
 from launcher.run_ids import LAST, find_run
 from launcher.shipped import configs_dir
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
@@ -56,7 +56,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpe
     """
     example = configs_dir() / path
     if not path.exists() and example.is_file():
-        click.echo(f"{path} is not here: this is the example that comes with vastrun", err=True)
+        say(f"{path} is not here: this is the example that comes with vastrun", err=True)
         path = example
     try:
         text = path.read_text(encoding="utf-8")
@@ -74,11 +74,6 @@ def the_run(wiring: Wiring, name: str) -> Run:
     return run
 
 
-def show(document: Document, text: str, *, as_json: bool) -> None:
-    """The command's data, on stdout."""
-    click.echo(to_text(document) if as_json else text)
-
-
 def confirm(question: str, *, yes: bool) -> None:
     """Returns when the user agrees. Without a terminal, or with --no-input, only --yes does."""
     if yes:
@@ -88,5 +83,5 @@ def confirm(question: str, *, yes: bool) -> None:
         raise click.UsageError(f"{question}: there is nobody to ask; -y agrees")
     click.echo(f"{question} [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        click.echo("nothing was done", err=True)
+        say("nothing was done", err=True)
         ctx.exit(EXIT_DECLINED)

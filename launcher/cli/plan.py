@@ -14,8 +14,8 @@ from launcher.cli.options import (
     provider_option,
     read_job_file,
     set_option,
-    show,
 )
+from launcher.cli.output import show
 from launcher.errors import NoOfferError
 from launcher.render.documents import plan_document, survey_document
 from launcher.render.plan import plan_text

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from launcher.actions.pulling import pull
-from launcher.cli.options import json_option, run_argument, show, the_run
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.output import show
 from launcher.wiring import Wiring
 
 
@@ -21,8 +22,9 @@ def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> N
     run = the_run(wiring, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
     got = pull(run, wiring.tools_for(run), folder=folder)
-    counts = {"files": got.files, "bytes": got.bytes, "damaged": got.damaged, "renamed": dict(got.renamed)}
-    damaged = f"\nnot intact: {', '.join(got.damaged)}" if got.damaged else ""
+    not_intact = got.evidence.damaged or ()
+    counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": dict(got.renamed)}
+    damaged = f"\nnot intact: {', '.join(not_intact)}" if not_intact else ""
     text = f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}{damaged}"
     text += "".join(f"\n{path} lies at {name}, beside one of that name" for path, name in got.renamed.items())
     show({"run": run.id, "folder": folder, **counts}, text, as_json=as_json)

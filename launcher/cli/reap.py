@@ -6,7 +6,8 @@ import click
 
 from launcher.actions.queries import orphans
 from launcher.actions.reaping import reap
-from launcher.cli.options import confirm, json_option, provider_option, show, yes_option
+from launcher.cli.options import confirm, json_option, provider_option, yes_option
+from launcher.cli.output import say, show
 from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.render.costs import orphans_table
 from launcher.render.documents import orphans_document
@@ -29,12 +30,12 @@ def command(ctx: click.Context, provider: str, yes: bool, dry_run: bool, as_json
     if not found or dry_run:
         show(orphans_document(found, []), table, as_json=as_json)
         return
-    click.echo(table, err=True)
+    say(table, err=True)
     confirm(f"end {len(ids)} of them" if len(ids) > 1 else "end it", yes=yes)
     gone = reap(market, ids, wiring.clock())
     left = [machine_id for machine_id in ids if machine_id not in gone]
     text = "\n".join(f"{machine_id} is gone" for machine_id in gone)
     show(orphans_document(found, gone), text, as_json=as_json)
     if left:
-        click.echo(f"error: still there: {', '.join(left)}\ntry:   vastrun reap", err=True)
+        say(f"error: still there: {', '.join(left)}\ntry:   vastrun reap", err=True)
         ctx.exit(EXIT_TEARDOWN_NOT_CONFIRMED)

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from launcher.actions.rehearsing import CONFIG, REPORT, TRAIN, Rehearsal, chosen
-from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option, show
+from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option
+from launcher.cli.output import show
 from launcher.config import dump_job
 from launcher.errors import UsageError
 from launcher.job import JobSpec

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from launcher.actions.queries import explain
-from launcher.cli.options import json_option, run_argument, show, the_run
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.output import show
 from launcher.render.documents import explanation_document
 from launcher.render.why import explanation_text
 from launcher.wiring import Wiring

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from launcher import egress, inspection, policy
 from launcher.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
 from launcher.flow.trip import End, Trip, lost, stopped
+from launcher.gate.reading import small_file
+from launcher.gate.status import lease_of
 from launcher.model import Cause, Instance
 from launcher.phases import Result
 from launcher.ports import Identified
@@ -183,6 +185,4 @@ def _tell_progress(trip: Trip, patience: Patience) -> None:
 
 def _lease_state(trip: Trip) -> str:
     """As its state file says; the onstart scripts are not there yet."""
-    text = trip.remote().read(layout.LEASE_STATE).decode("utf-8", "replace")
-    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return facts.get("state", "not there")
+    return lease_of(small_file(trip.remote(), layout.LEASE_STATE))

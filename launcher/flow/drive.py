@@ -8,7 +8,7 @@ from dataclasses import replace
 from launcher import policy
 from launcher.errors import GoneError, HeldError, StorageError, VastrunError
 from launcher.flow.steps import STEPS
-from launcher.flow.trip import End, Tools, Trip, lost, stopped
+from launcher.flow.trip import End, OverError, Tools, Trip, lost, stopped
 from launcher.job import JobSpec
 from launcher.model import Cause, Phase, Run
 from launcher.phases import BEFORE_TRAINING, NEXT, Result
@@ -23,7 +23,10 @@ def begin(
     out_dir: str,
     parent: str | None = None,
 ) -> Run:
-    """A new run, with its row, in phase `plan`. Nothing was asked of the provider yet."""
+    """A new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
+
+    Raises UsageError, and no row is written, when `out_dir` holds anything of others.
+    """
     now = tools.clock.now()
     run = Run(
         id=run_id,
@@ -36,6 +39,7 @@ def begin(
         phase_at=now,
         parent=parent,
     )
+    tools.shelf.must_be_free(run)
     tools.ledger.add(run)
     return run
 
@@ -69,6 +73,8 @@ def _take(trip: Trip) -> End | None:
         if phase in BEFORE_TRAINING and trip.is_stopping():
             return stopped(f"before it could {phase.value}")
         return STEPS[phase](trip)
+    except OverError as over:
+        return over.end
     except HeldError:
         raise
     except StorageError as error:

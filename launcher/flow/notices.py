@@ -7,7 +7,7 @@ from contextlib import suppress
 from launcher.errors import StorageError
 from launcher.job import JobSpec
 from launcher.milestones import Milestone, Notice, memo_of, milestones_due, told_in
-from launcher.model import Event, Run
+from launcher.model import Run
 from launcher.policy import cost_usd
 from launcher.ports import Clock, Ledger, Notifier
 
@@ -28,12 +28,10 @@ class Notices:
         for milestone in milestones_due(run, limit_usd, now, told):
             usd = cost_usd(run, now)
             told.add(milestone)
-            self._notifier.send(
-                Notice(milestone=milestone, run=run, at=now, usd=usd, limit_usd=limit_usd), self._spec
-            )
-            event = Event(run_id=run.id, at=now, phase=run.phase, text=memo_of(milestone), usd=usd)
+            notice = Notice(milestone=milestone, run=run, at=now, usd=usd, limit_usd=limit_usd)
+            self._notifier.send(notice, self._spec)
             with suppress(StorageError):
-                self._ledger.tell(event)
+                self._ledger.tell(memo_of(notice))
 
     def _told_before(self, run: Run) -> set[Milestone]:
         if self._told is None:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.model import Sighting
-
 LEAST_S = 20.0
 """What is seen for less says more of the looks than of the training."""
 
 
 @dataclass
 class Pace:
-    """The first step seen and the last; moments on the box's clock."""
+    """The first step seen and the last; moments on our own clock."""
 
     began_at: float = 0.0
-    first: int = 0
+    first: float = 0
     """0: none was seen."""
     moved_at: float = 0.0
-    last: int = 0
+    last: float = 0
 
-    def saw(self, sighting: Sighting) -> None:
+    def saw(self, step: float, now: float) -> None:
         """Counts from the first step that somebody saw: what loads and compiles comes before it."""
-        if self.first == 0 or sighting.step < self.last:
-            self.began_at, self.first = sighting.at, sighting.step
-        if sighting.step != self.last:
-            self.moved_at, self.last = sighting.at, sighting.step
+        if self.first == 0 or step < self.last:
+            self.began_at, self.first = now, step
+        if step != self.last:
+            self.moved_at, self.last = now, step
 
     @property
     def steps_per_s(self) -> float | None:

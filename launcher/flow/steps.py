@@ -16,7 +16,7 @@ from launcher.flow.watch import watch
 from launcher.model import Cause, Meter, Phase, Wish
 from launcher.phases import Result
 from launcher.ports import Noisy
-from launcher.verdict import Evidence, judge
+from launcher.verdict import judge
 from trainer import layout
 
 _PATIENCE_S = 300.0
@@ -92,25 +92,17 @@ def train(trip: Trip) -> End | None:
 
 def collect(trip: Trip) -> End:
     """Logs, checkpoints and outputs are on this computer, checked; the last judgement is made."""
-    if trip.wish() is Wish.DESTROY:
-        return End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed at once, as asked")
     collected = _patiently(trip, lambda: trip.tools.shelf.collect(trip.run, trip.remote()))
     # The box may end itself soon. It need not hear of it: what counts is home.
     with suppress(UnreachableError, GoneError):
         trip.remote().write(layout.COLLECTED, b"")
         _tell_noise(trip)
-    evidence = Evidence(
-        outcome_json=collected.outcome_json,
-        steps_jsonl=collected.steps_jsonl,
-        exit_code=collected.exit_code,
-        damaged=collected.damaged,
-    )
-    judgement = judge(evidence, trip.spec)
+    judgement = judge(collected.evidence, trip.spec)
     trip.save(proofs=judgement.proofs)
     trip.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
     for path, name in collected.renamed.items():
         trip.tell(f"{path} lies at {name}: the disk here takes its name for that of another file")
-    result = Result.FAILED if collected.damaged else Result.OK
+    result = Result.FAILED if collected.evidence.damaged else Result.OK
     return End(result=result, cause=judgement.cause, detail=judgement.detail)
 
 

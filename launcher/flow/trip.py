@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher import policy
 from launcher.errors import GoneError, ProviderError, StorageError
+from launcher.flow.guarded import Guarded
 from launcher.flow.notices import Notices
 from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Event, Instance, Run, Wish
@@ -51,6 +52,14 @@ def lost(when: str) -> End:
     return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine vanished {when}")
 
 
+class OverError(Exception):
+    """Nothing more is done with the box: the user wants its machine ended, or a limit is passed."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end.detail)
+        self.end = end
+
+
 class Trip:
     """The state of one drive. `run` always equals the row in the ledger."""
 
@@ -63,6 +72,8 @@ class Trip:
         self._remote: Remote | None = None
         self._held_at = 0.0
         self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
+        late = policy.over_limit(spec, run, self.now()) is not None
+        self._limits_count_from = self.now() + (policy.LATE_S if late else 0.0)
 
     def save(self, **changes: Any) -> None:
         """The row carries the changes. Raises HeldError when another launcher took over."""
@@ -93,6 +104,29 @@ class Trip:
     def is_stopping(self) -> bool:
         """The user wants the run to end."""
         return self.wish() in (Wish.STOP, Wish.DESTROY)
+
+    @property
+    def has_come_late(self) -> bool:
+        """By our own count a limit was passed before this launcher came: it brings home what is there."""
+        return self.now() < self._limits_count_from
+
+    def over_limit(self) -> Cause | None:
+        """Which limit was passed by our own count; None: neither, or this launcher has only just come."""
+        return None if self.has_come_late else policy.over_limit(self.spec, self.run, self.now())
+
+    def must_go_on(self) -> None:
+        """Raises OverError when the user wants the machine ended at once, or a limit is passed.
+
+        It is called before each request to the box, and while its answer is waited for.
+        """
+        if self.wish() is Wish.DESTROY:
+            raise OverError(
+                End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed at once, as asked")
+            )
+        cause = self.over_limit()
+        if cause is not None:
+            detail = "past its limit, and its lease has not ended it"
+            raise OverError(End(result=Result.FAILED, cause=cause, detail=detail))
 
     def wait(self, seconds: float) -> None:
         """Time passes; the lock is kept."""
@@ -132,7 +166,7 @@ class Trip:
             if not machines:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
             self.machine = machines[0]
-            self._remote = self.tools.provider.connect(self.machine)
+            self._remote = Guarded(self.tools.provider.connect(self.machine), self.must_go_on)
         return self._remote
 
     def hang_up(self) -> None:

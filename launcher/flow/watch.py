@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from launcher import policy
-from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.flow.pace import Pace
 from launcher.flow.saving import Saving, save_some
-from launcher.flow.sight import look
 from launcher.flow.trip import End, Trip
+from launcher.gate.evidence import evidence_of
+from launcher.gate.reading import look, small_file
+from launcher.job import JobSpec
 from launcher.model import Cause, Sighting, Wish
 from launcher.phases import Result
 from launcher.ports import Remote
-from launcher.verdict import Evidence, judge
+from launcher.verdict import judge
 from trainer import layout
 
 LOOK_S = 1.0
@@ -26,7 +29,6 @@ _LIST_S = 15.0
 _SAVE_S = 5.0
 _STARTS = 3
 _START_TIMEOUT_S = 60.0
-_SMALL_FILE = 8 << 20
 
 
 @dataclass
@@ -37,8 +39,9 @@ class Memory:
     silent_since: float | None = None
     listed_at: float = 0.0
     dead_since: float | None = None
+    nonsense_since: float | None = None
     ends_by: float | None = None
-    """When the lease ends the box, as the box itself says, on our clock."""
+    """When the lease ends the box, as the box itself says, on our clock: it may shorten its time."""
     stop_asked_at: float | None = None
     stop_cause: Cause = Cause.STOPPED
     metered_at: float = 0.0
@@ -53,6 +56,7 @@ def watch(trip: Trip) -> End | None:
     memory = Memory()
     while True:
         try:
+            trip.must_go_on()
             end = _look_once(trip, memory)
             if end is not None:
                 return end
@@ -64,28 +68,18 @@ def watch(trip: Trip) -> End | None:
             if end is not None:
                 return end
             trip.wait(LOOK_S)
-        if trip.wish() is Wish.DESTROY:
-            return End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed at once, as asked")
         end = _overdue(trip, memory)
         if end is not None:
             return end
 
 
-def read_text(remote: Remote, path: str) -> str | None:
-    """A small text file of the box; None when it is not there or empty."""
-    content = b""
-    while len(content) < _SMALL_FILE:
-        more = remote.read(path, offset=len(content))
-        if not more:
-            break
-        content += more
-    return content.decode("utf-8", "replace") or None
-
-
 def _look_once(trip: Trip, memory: Memory) -> End | None:
     remote = trip.remote()
-    sighting = look(remote)
-    memory.silent_since = None
+    try:
+        sighting = look(remote)
+    except BoxError as error:
+        return _nonsense(trip, memory, error)
+    memory.silent_since = memory.nonsense_since = None
     _note(trip, memory, sighting)
     if sighting.box == "idle":
         return _start(trip, memory, remote)
@@ -119,12 +113,19 @@ def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
     if sighting.onstart_step != memory.onstart_step:
         memory.onstart_step = sighting.onstart_step
         trip.tell(sighting.onstart_step)
-    memory.pace.saw(sighting)
+    memory.pace.saw(min(sighting.step, _planned(trip.spec)), now)
     due = sighting.box == "ended" or now - memory.saved_at >= _SAVE_S
     if sighting.step != trip.run.step and due:
         memory.saved_at = now
         steps_per_s = memory.pace.steps_per_s or trip.run.steps_per_s
         trip.save(step=sighting.step, steps=sighting.steps, steps_per_s=steps_per_s)
+
+
+def _planned(spec: JobSpec) -> float:
+    """The last step of the training, as far as the job says: a box may boast of more."""
+    if spec.train is not None:
+        return spec.train.steps
+    return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 
 def _start(trip: Trip, memory: Memory, remote: Remote) -> End | None:
@@ -148,7 +149,17 @@ def _money_runs_out(trip: Trip, memory: Memory) -> bool:
     memory.metered_at = now
     with suppress(ProviderError):
         trip.machines()
-    return memory.ends_by is not None and policy.is_spent(trip.spec, trip.run, memory.ends_by - now)
+    ends_by = _lease_end(trip, memory)
+    return ends_by is not None and policy.is_spent(trip.spec, trip.run, ends_by - now)
+
+
+def _lease_end(trip: Trip, memory: Memory) -> float | None:
+    """When the lease ends the box: by our own count, or earlier, as the box says."""
+    if trip.run.offer is None:
+        return None
+    own = policy.lease_ends_at(trip.run, policy.lease_of(trip.spec, trip.run.offer))
+    moments = (None if trip.has_come_late else own, memory.ends_by)
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _ask_to_stop(trip: Trip, memory: Memory, remote: Remote, cause: Cause) -> None:
@@ -161,11 +172,8 @@ def _ask_to_stop(trip: Trip, memory: Memory, remote: Remote, cause: Cause) -> No
 
 def _ended(trip: Trip, remote: Remote, sighting: Sighting) -> End:
     """The run on the box is over: its own evidence says how."""
-    evidence = Evidence(
-        outcome_json=read_text(remote, layout.OUTCOME),
-        steps_jsonl=read_text(remote, layout.STEPS),
-        exit_code=sighting.exit_code,
-    )
+    outcome, steps = small_file(remote, layout.OUTCOME), small_file(remote, layout.STEPS)
+    evidence = evidence_of(outcome, steps, sighting.exit_code)
     judgement = judge(evidence, trip.spec)
     trip.save(proofs=judgement.proofs, step=sighting.step, steps=sighting.steps)
     result = Result.OK if judgement.cause is None else Result.FAILED
@@ -179,6 +187,17 @@ def _dead(trip: Trip, memory: Memory) -> End | None:
     if now - memory.dead_since < policy.DEAD_S:
         return None
     return End(result=Result.FAILED, cause=Cause.HOST, detail="the run on the box died and left no exit code")
+
+
+def _nonsense(trip: Trip, memory: Memory, error: BoxError) -> End | None:
+    """What it says makes no sense; soon perhaps it does again."""
+    now = trip.now()
+    if memory.nonsense_since is None:
+        memory.nonsense_since = now
+        trip.tell(str(error))
+    if now - memory.nonsense_since < policy.NONSENSE_S:
+        return None
+    return End(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
 
 
 def _silent(trip: Trip, memory: Memory, error: ProviderError) -> End | None:
@@ -205,22 +224,13 @@ def _how_lost(trip: Trip) -> str:
 
 
 def _overdue(trip: Trip, memory: Memory) -> End | None:
-    """The launcher's own lock on time: the lease and the supervisor should have acted by now.
-
-    The box knows best how long it has lived: this computer's clock may have been set since it was rented.
-    """
-    now, run = trip.now(), trip.run
+    """What the box itself said is over: its lease and its supervisor should have acted by now."""
+    now = trip.now()
     if memory.stop_asked_at is not None and now - memory.stop_asked_at > policy.STOP_S:
         return End(
             result=Result.FAILED, cause=memory.stop_cause, detail="stopped; it did not end by itself in time"
         )
-    if run.offer is None:
+    if trip.run.offer is None or memory.ends_by is None or now <= memory.ends_by + policy.LIMIT_SLACK_S:
         return None
-    lease = policy.lease_of(trip.spec, run.offer)
-    ends_by = memory.ends_by
-    if ends_by is None:
-        ends_by = max(policy.lease_ends_at(run, lease) or now, memory.silent_since or 0.0)
-    if now > ends_by + policy.LIMIT_SLACK_S:
-        detail = "past its limit, and its lease has not ended it"
-        return End(result=Result.FAILED, cause=lease.life_cause, detail=detail)
-    return None
+    cause = policy.lease_of(trip.spec, trip.run.offer).life_cause
+    return End(result=Result.FAILED, cause=cause, detail="past the end of its lease, which has not ended it")

@@ -14,6 +14,7 @@ from typing import Any
 from launcher.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger.migrations import MIGRATIONS, migrate, schema_of
 from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
+from trainer.records import whole_unicode
 
 BUSY_S = 10.0
 MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
@@ -21,7 +22,10 @@ MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
 _COLUMNS = tuple(field.name for field in fields(Run))
 _INSERT = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in _COLUMNS)} WHERE id = :id"
-_TELL = "INSERT INTO events (run_id, at, phase, text, usd) VALUES (:run_id, :at, :phase, :text, :usd)"
+_EVENT = "run_id, at, phase, text, usd, told"
+_TELL = f"INSERT INTO events ({_EVENT}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
+_MOST_CHARACTERS = 4000
+"""Of a detail or an event: words, some of them from a box."""
 
 Alive = Callable[[str], bool]
 
@@ -68,10 +72,10 @@ class SqliteLedger:
 
     def tell(self, event: Event) -> None:
         with self._transaction():
-            self._db.execute(_TELL, asdict(event))
+            self._db.execute(_TELL, {**asdict(event), "text": _storable(event.text)})
 
     def events(self, run_id: str) -> Sequence[Event]:
-        query = "SELECT run_id, at, phase, text, usd FROM events WHERE run_id = ? ORDER BY number"
+        query = f"SELECT {_EVENT} FROM events WHERE run_id = ? ORDER BY number"
         with self._clear_errors():
             rows = self._db.execute(query, (run_id,)).fetchall()
         return [Event(**{**dict(row), "phase": Phase(row["phase"])}) for row in rows]
@@ -208,10 +212,16 @@ def _held(run_id: str, holder: Mapping[str, Any]) -> HeldError:
 
 def _row_of(run: Run) -> dict[str, Any]:
     row = {name: getattr(run, name) for name in _COLUMNS}
+    row["detail"] = _storable(run.detail)
     row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
     row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
     row["meter"] = json.dumps(asdict(run.meter))
     return row
+
+
+def _storable(text: str) -> str:
+    """To write down why a run failed must not fail, whatever is in the reason."""
+    return whole_unicode(text[:_MOST_CHARACTERS])
 
 
 def _run_of(row: sqlite3.Row) -> Run:

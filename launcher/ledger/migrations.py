@@ -88,7 +88,13 @@ def _image(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN image TEXT NOT NULL DEFAULT ''")
 
 
-MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter, _speeds, _image)
+def _told(db: sqlite3.Connection) -> None:
+    """What was told stood in the text before, where a box could word it as well."""
+    db.execute("ALTER TABLE events ADD COLUMN told TEXT NOT NULL DEFAULT ''")
+    db.execute("UPDATE events SET told = substr(text, 11) WHERE text LIKE 'notified: %'")
+
+
+MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter, _speeds, _image, _told)
 
 
 def schema_of(db: sqlite3.Connection) -> int:

@@ -1,11 +1,19 @@
 """The nouns: what was asked for, what is offered, what we pay for, what happened. Pure data."""
 
-from launcher.model.boxes import CheckpointCopy, Collected, Completed, Parcel, RankSighting, Sighting
+from launcher.model.boxes import (
+    CheckpointCopy,
+    Collected,
+    Completed,
+    Evidence,
+    Parcel,
+    RankSighting,
+    Sighting,
+)
 from launcher.model.endings import Cause, Phase, Verdict, Wish
 from launcher.model.market import Extras, Instance, Lease, Offer, Order, Standing
 from launcher.model.origins import NOTHING, Origin
 from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Run
-from launcher.model.steps import StepEnd, step_ends
+from launcher.model.steps import StepEnd
 
 __all__ = [
     "LABEL_PREFIX",
@@ -17,6 +25,7 @@ __all__ = [
     "Cost",
     "Driver",
     "Event",
+    "Evidence",
     "Extras",
     "Instance",
     "Judgement",
@@ -35,5 +44,4 @@ __all__ = [
     "StepEnd",
     "Verdict",
     "Wish",
-    "step_ends",
 ]

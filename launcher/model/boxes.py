@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from launcher.model.steps import StepEnd
+from trainer.outcome import Outcome
+
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
@@ -78,16 +81,26 @@ class CheckpointCopy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known when a training is over."""
+
+    outcome: Outcome | None
+    """None when the box wrote none, or `nonsense`."""
+    steps: tuple[StepEnd, ...] = ()
+    exit_code: int | None = None
+    """Of the whole run on the box."""
+    damaged: tuple[str, ...] | None = None
+    """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
+    nonsense: str = ""
+    """What of it no honest box writes; empty: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collected:
     """What was brought home from a box."""
 
-    outcome_json: str | None
-    """Text of `run/outcome.json`; None when the box wrote none."""
-    steps_jsonl: str | None
-    exit_code: int | None
+    evidence: Evidence
     files: int
     bytes: int
-    damaged: tuple[str, ...] = field(default=())
-    """Files whose checksum did not hold, or which could not be read."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Where files lie that this computer's disk does not tell from others, by their paths on the box."""

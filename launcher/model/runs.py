@@ -119,6 +119,8 @@ class Event:
     text: str
     usd: float = 0.0
     """Spent so far."""
+    told: str = ""
+    """The milestone that the user was told of by then; empty in any other line."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_LINE = re.compile(r"(\d+\.\d{3}) (\S+) ?(.*)")
+from launcher.gate.caps import LINE_CHARACTERS
+from launcher.gate.text import printable
+
+_LINE = re.compile(r"(\d{1,12}\.\d{3}) (\S{1,40}) ?(.*)", re.ASCII | re.DOTALL)
 _ERROR = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b:|\bFatal Python error\b|CUDA error"
     r"|NCCL WARN|Segmentation fault|(?:killed|ended) by SIG|\berror:"
 )
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _CONTEXT = 40
 
 
@@ -53,9 +55,14 @@ def parse_line(raw: str) -> LogLine | None:
     return LogLine(at=float(at), source=source, text=text)
 
 
-def printable(text: str) -> str:
-    """Without control characters: what a box prints must not steer the user's terminal."""
-    return _CONTROL.sub("", text.rstrip("\r").rpartition("\r")[2])
+def lines_of(text: str) -> list[str]:
+    """The lines of a part of the log: what else some take for the end of a line is a part of it."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def shown(text: str) -> str:
+    """A line as a terminal would leave it: of a bar of progress its last state."""
+    return printable(text.rstrip("\r").rpartition("\r")[2][:LINE_CHARACTERS])
 
 
 def chosen(raw: Iterable[str], choice: Choice, *, tail: int | None = None) -> Iterator[LogLine]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.actions.queries import RunDetail, RunRow
+from launcher.gate.text import one_line
 from launcher.model import Event, Phase, RankSighting, Run, Sighting
 from launcher.render.amounts import duration, moment, usd
-from launcher.render.loglines import printable
 from launcher.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
@@ -119,4 +119,4 @@ def _ranks(ranks: Sequence[RankSighting]) -> str:
 
 
 def _diary(events: Sequence[Event]) -> str:
-    return "\n".join(f"{moment(e.at)}  {e.phase.value:<8} {short(printable(e.text), 50)}" for e in events)
+    return "\n".join(f"{moment(e.at)}  {e.phase.value:<8} {short(one_line(e.text), 50)}" for e in events)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from launcher.actions.queries import Explanation
 from launcher.advice import advice_for
+from launcher.gate.text import one_line
 from launcher.model import Cause, Phase, Proof, StepEnd
 from launcher.render.amounts import duration, moment
-from launcher.render.loglines import printable
 from launcher.render.summary import proof_lines, verdict_line
 from launcher.render.table import facts, short
 from trainer.outcome import Outcome, RankEnd
@@ -50,7 +50,7 @@ def _first_failure(outcome: Outcome | None) -> str:
     rank = outcome.first_failure
     how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
     where = f" at step {rank.step}" + (f" ({rank.phase})" if rank.phase else "")
-    return f"rank {rank.rank}: {printable(how)}{where}"
+    return f"rank {rank.rank}: {how}{where}"
 
 
 def _hang(explanation: Explanation) -> str:
@@ -60,7 +60,7 @@ def _hang(explanation: Explanation) -> str:
     hang = outcome.hang
     lines = [
         f"rank {hang.rank} stood still for {duration(hang.stalled_s)} in step {hang.step} ({hang.phase})",
-        f"at {printable(hang.frame)}",
+        f"at {hang.frame}",
         *(f"stacks {path}" for path in explanation.stacks),
     ]
     return "\n".join(lines)
@@ -71,7 +71,7 @@ def _attempts(outcome: Outcome | None) -> str:
     attempts = outcome.attempts if outcome else ()
     lines = [
         f"{number}: {duration(a.ended_at - a.started_at)} to step {a.steps_done}, "
-        f"{a.world_size} ranks, {a.reason}: {printable(a.detail)}"
+        f"{a.world_size} ranks, {a.reason}: {a.detail}"
         for number, a in enumerate(attempts, start=1)
     ]
     return "\n".join(lines) if len(lines) > 1 else ""
@@ -88,7 +88,7 @@ def _last(explanation: Explanation) -> str:
     event = explanation.last_event
     if event is None or (explanation.row.run.phase is Phase.ENDED and explanation.outcome is not None):
         return ""
-    return f"{moment(event.at)} {event.phase.value}: {printable(event.text)}"
+    return f"{moment(event.at)} {event.phase.value}: {one_line(event.text)}"
 
 
 def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...]) -> str:
@@ -103,5 +103,5 @@ def _cell(proofs: tuple[Proof, ...], number: int) -> str:
 
 
 def _traceback(rank: RankEnd) -> str:
-    lines = (rank.traceback or "").rstrip().splitlines()
-    return "\n".join([f"rank {rank.rank} said:", *(f"  {printable(line)}" for line in lines)])
+    lines = (rank.traceback or "").rstrip().split("\n")
+    return "\n".join([f"rank {rank.rank} said:", *(f"  {line}" for line in lines)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from launcher.shelf.checkpoints import continue_copy
 from launcher.shelf.collecting import collect
 from launcher.shelf.logcopy import pump
 from launcher.shelf.places import IgnoresCase, ignores_case
-from launcher.shelf.storing import need_space, storing
+from launcher.shelf.storing import claim, must_be_free, need_space, storing
 
 
 class FolderShelf:
@@ -20,16 +21,18 @@ class FolderShelf:
     def __init__(self, disk_ignores_case: IgnoresCase = ignores_case) -> None:
         self._disk_ignores_case = disk_ignores_case
 
+    def must_be_free(self, run: Run) -> None:
+        with storing(Path(run.out_dir)):
+            must_be_free(Path(run.out_dir), run.id)
+
     def check(self, run: Run) -> None:
         out = Path(run.out_dir)
         with storing(out):
             out.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=out) as file:
                 file.write(b"\0")
-            if not any(
-                out.iterdir()
-            ):  # ours alone: kept out of the user's commits, and of what the next run ships
-                (out / ".gitignore").write_text("*\n")
+            must_be_free(out, run.id)
+            claim(out, run.id)
         need_space(out, 0)
 
     def pump(self, run: Run, remote: Remote) -> str:
@@ -40,11 +43,16 @@ class FolderShelf:
     def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         out = Path(run.out_dir)
         with storing(out):
-            return continue_copy(out, remote, limit)
+            return continue_copy(out, remote, limit, _disk_bytes(run))
 
     def collect(self, run: Run, remote: Remote) -> Collected:
         out = Path(run.out_dir)
         with storing(out):
             while pump(out, remote, whole_lines=False):
                 pass
-            return collect(out, remote, self._disk_ignores_case)
+            return collect(out, remote, self._disk_ignores_case, _disk_bytes(run))
+
+
+def _disk_bytes(run: Run) -> float:
+    """Of its machine, as far as that is known: no box has more to bring home."""
+    return math.inf if run.offer is None else run.offer.disk_gb * 1e9

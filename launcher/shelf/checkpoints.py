@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.gate import caps
+from launcher.gate.manifest import INCOMING, latest_of, listed
+from launcher.gate.reading import small_file
 from launcher.model import CheckpointCopy
 from launcher.ports import Remote
-from launcher.shelf.incoming import FOLDER, grow, held, part_of, whole
-from launcher.shelf.manifest import listed
+from launcher.shelf.incoming import grow, held, part_of
 from launcher.shelf.storing import is_home, moved, need_space, place_of, stored
 from trainer import layout
 from trainer.outcome import FileSum
@@ -38,7 +39,7 @@ class _Copy:
     @property
     def folder(self) -> Path:
         """Holds the box's manifest from the beginning, and each file once it was checked."""
-        return self.out / FOLDER / self.name
+        return self.out / INCOMING / self.name
 
     @property
     def mark(self) -> Path:
@@ -54,9 +55,9 @@ class _Copy:
         return CheckpointCopy(name=self.name, size=size, held=here, damaged=damaged)
 
 
-def continue_copy(out: Path, remote: Remote, limit: int) -> CheckpointCopy | None:
+def continue_copy(out: Path, remote: Remote, limit: int, disk_bytes: float) -> CheckpointCopy | None:
     """Up to `limit` bytes more are here. None when there is nothing to bring."""
-    copy = _begun(out) or _begin(out, remote)
+    copy = _begun(out) or _begin(out, remote, disk_bytes)
     if copy is None:
         return None
     for file in copy.files:
@@ -87,25 +88,24 @@ def prune(out: Path, collected: Iterable[Path]) -> None:
 
 def _begun(out: Path) -> _Copy | None:
     """The checkpoint whose manifest came before."""
-    for folder in _newest_first(out / FOLDER):
+    for folder in _newest_first(out / INCOMING):
         manifest = folder / MANIFEST
         if manifest.is_file():
-            files, _ = listed(manifest.read_bytes())
-            return _Copy(out=out, name=folder.name, files=tuple(files))
+            return _Copy(out=out, name=folder.name, files=listed(manifest.read_bytes()).files)
     return None
 
 
-def _begin(out: Path, remote: Remote) -> _Copy | None:
+def _begin(out: Path, remote: Remote, disk_bytes: float) -> _Copy | None:
     """The newest checkpoint of the box, unless it is here already."""
-    name = _latest(remote.read(f"{layout.CHECKPOINTS}/{LATEST}"))
+    name = latest_of(small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}"))
     if name is None or name == _latest_here(out):
         return None
-    manifest = whole(remote, f"{layout.CHECKPOINTS}/{name}/{MANIFEST}")
-    files, refused = listed(manifest)
-    copy = _Copy(out=out, name=name, files=tuple(files))
-    if not files or refused or copy.mark.exists():
+    manifest = small_file(remote, f"{layout.CHECKPOINTS}/{name}/{MANIFEST}", caps.CHECKPOINT_MANIFEST)
+    listing = listed(manifest, disk_bytes)
+    copy = _Copy(out=out, name=name, files=listing.files)
+    if not listing.files or listing.refused or copy.mark.exists():
         return None
-    need_space(out, sum(file.size for file in files))
+    need_space(out, sum(file.size for file in listing.files))
     _hold(remote, name)
     copy.folder.mkdir(parents=True, exist_ok=True)
     stored(copy.folder / MANIFEST, manifest)
@@ -136,7 +136,7 @@ def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int) -> int:
 
 def _forget(out: Path) -> None:
     """Nothing is on its way any more."""
-    shutil.rmtree(out / FOLDER, ignore_errors=True)
+    shutil.rmtree(out / INCOMING, ignore_errors=True)
 
 
 def _refused(copy: _Copy) -> CheckpointCopy:
@@ -162,16 +162,7 @@ def _finished(copy: _Copy) -> CheckpointCopy:
 
 def _latest_here(out: Path) -> str | None:
     path = place_of(out, f"{layout.CHECKPOINTS}/{LATEST}")
-    return _latest(path.read_bytes()) if path.is_file() else None
-
-
-def _latest(text: bytes) -> str | None:
-    """The folder that a `latest.json` names; None when it makes no sense."""
-    try:
-        name = json.loads(text)["path"]
-        return name if _NAME.fullmatch(name) else None
-    except (ValueError, KeyError, TypeError):
-        return None
+    return latest_of(path.read_bytes()) if path.is_file() else None
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -6,11 +6,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from launcher.errors import BoxError
+from launcher.gate import caps
+from launcher.gate.evidence import evidence_of, exit_code_of
+from launcher.gate.manifest import INCOMING, listed
+from launcher.gate.reading import small_file
 from launcher.model import Collected
 from launcher.ports import Remote
 from launcher.shelf.checkpoints import LATEST, prune
-from launcher.shelf.incoming import FOLDER, grow, part_of, whole
-from launcher.shelf.manifest import listed
+from launcher.shelf.incoming import grow, part_of
 from launcher.shelf.places import IgnoresCase, places
 from launcher.shelf.storing import is_home, moved, need_space, place_of, stored
 from trainer import layout
@@ -29,23 +33,26 @@ _UNSUMMED = (
 """Taken as they are when the manifest does not name them; a box that died early has nothing else."""
 
 
-def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase) -> Collected:
-    """All but the log, which is pumped."""
-    files, refused = listed(whole(remote, layout.MANIFEST))
-    wanted = places(out, files, disk_ignores_case)
+def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float) -> Collected:
+    """All but the log, which is pumped. `disk_bytes`: of the machine's disk, which its files fit on."""
+    listing = listed(small_file(remote, layout.MANIFEST), disk_bytes)
+    wanted = places(out, listing.files, disk_ignores_case)
     others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
-    unsummed = [place_of(out, path) for path in others if stored(place_of(out, path), whole(remote, path))]
-    damaged = _bring(out, wanted, remote)
+    too_large = [str(error) for error in (_fetched(out, path, remote) for path in others) if error]
+    damaged = [*_bring(out, wanted, remote), *listing.refused, *too_large]
     if not damaged:
         prune(out, wanted)
-    home = [place for place in {*wanted, *unsummed, place_of(out, layout.LOG)} if place.is_file()]
+    named = {*wanted, *(place_of(out, path) for path in (*others, layout.LOG))}
+    home = [place for place in named if place.is_file()]
     return Collected(
-        outcome_json=_text(out, layout.OUTCOME),
-        steps_jsonl=_text(out, layout.STEPS),
-        exit_code=_exit_code(_text(out, layout.EXIT)),
+        evidence=evidence_of(
+            _content(out, layout.OUTCOME),
+            _content(out, layout.STEPS),
+            exit_code_of(_content(out, layout.EXIT)),
+            damaged=tuple(damaged),
+        ),
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
-        damaged=(*damaged, *refused),
         renamed={
             file.path: str(place.relative_to(out))
             for place, file in wanted.items()
@@ -54,15 +61,24 @@ def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase) -> Collec
     )
 
 
+def _fetched(out: Path, path: str, remote: Remote) -> BoxError | None:
+    """The file has its place, if there is one. Returns why it has not."""
+    try:
+        stored(place_of(out, path), small_file(remote, path))
+    except BoxError as error:
+        return error
+    return None
+
+
 def _bring(out: Path, wanted: Mapping[Path, FileSum], remote: Remote) -> list[str]:
     """Everything wanted that is not here yet; the paths of what could not be had whole."""
     missing = {place: file for place, file in wanted.items() if not is_home(place, file)}
     if missing:
-        need_space(out, sum(file.size for file in missing.values()) - _size_of(out / FOLDER))
+        need_space(out, sum(file.size for file in missing.values()) - _size_of(out / INCOMING))
     # The file that names the newest checkpoint comes after it: a machine may be lost in between.
     in_order = sorted(missing.items(), key=lambda item: item[0].name == LATEST)
     damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote)]
-    shutil.rmtree(out / FOLDER, ignore_errors=True)
+    shutil.rmtree(out / INCOMING, ignore_errors=True)
     return damaged
 
 
@@ -81,13 +97,10 @@ def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
 
-def _text(out: Path, path: str) -> str | None:
-    place = place_of(out, path)
-    return place.read_text(encoding="utf-8", errors="replace") if place.is_file() else None
-
-
-def _exit_code(text: str | None) -> int | None:
-    try:
-        return int(text or "")
-    except ValueError:
-        return None
+def _content(out: Path, path: str) -> bytes:
+    """A small file that came home; nothing of one that did not."""
+    place, most = place_of(out, path), caps.SMALL_FILES[path]
+    if not place.is_file():
+        return b""
+    with place.open("rb") as file:
+        return file.read(most)

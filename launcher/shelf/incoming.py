@@ -5,27 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from launcher.gate.manifest import INCOMING
 from launcher.ports import Remote
 from launcher.shelf.storing import write
 from trainer.outcome import FileSum
 
-FOLDER = ".incoming"
 CHUNK = 1 << 20
-SMALL_LIMIT = 64 << 20
-"""Bytes of a file that comes without a checksum; what lies beyond is not taken."""
-
-
-def whole(remote: Remote, path: str) -> bytes:
-    """A small file of the box; empty when there is none."""
-    content = bytearray()
-    while len(content) < SMALL_LIMIT and (chunk := remote.read(path, offset=len(content), limit=CHUNK)):
-        content += chunk
-    return bytes(content)
 
 
 def part_of(out: Path, file: FileSum) -> Path:
     """What is held of a file that is on its way."""
-    return out / FOLDER / file.sha256
+    return out / INCOMING / file.sha256
 
 
 def held(part: Path) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import shutil
 from pathlib import Path
 
+from launcher.errors import BoxError
+from launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS
 from launcher.growth import OVERLAP, growth
 from launcher.ports import Remote
 from launcher.shelf.storing import place_of, write
@@ -24,7 +25,7 @@ def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
         new = _grown(remote, Path(log.name), os.fstat(log.fileno()).st_size)
         end = new.rfind(b"\n") + 1
-        if whole_lines and (end or len(new) < LIMIT):
+        if whole_lines and (end or len(new) < LINE_CHARACTERS):
             new = new[:end]
         write(log.fileno(), new)
         os.fsync(log.fileno())
@@ -41,10 +42,22 @@ def _grown(remote: Remote, log: Path, held: int) -> bytes:
         shutil.copyfile(log, _unused(log))
         os.truncate(log, 0)
         return _grown(remote, log, 0)
+    if held + len(found.new) + _set_aside_bytes(log) > LOG_BYTES:
+        raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
     return found.new
 
 
 def _unused(log: Path) -> Path:
-    """The first of `run.log.1`, `run.log.2`... that is not there."""
-    names = (log.with_name(f"{log.name}.{number}") for number in itertools.count(1))
-    return next(name for name in names if not name.exists())
+    """The first of `run.log.1`, `run.log.2`... that is not there. Raises BoxError when all are."""
+    for place in _set_aside(log):
+        if not place.exists():
+            return place
+    raise BoxError(f"the log was begun anew more than {LOGS} times")
+
+
+def _set_aside(log: Path) -> list[Path]:
+    return [log.with_name(f"{log.name}.{number}") for number in range(1, LOGS + 1)]
+
+
+def _set_aside_bytes(log: Path) -> int:
+    return sum(place.stat().st_size for place in _set_aside(log) if place.is_file())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launcher.shelf.storing import place_of
@@ -25,25 +25,21 @@ def ignores_case(folder: Path) -> bool:
 def places(out: Path, files: Sequence[FileSum], disk_ignores_case: IgnoresCase) -> dict[Path, FileSum]:
     """Files by where they come to lie. Without the log: it is pumped, and grows after the manifest.
 
-    The second of two that the disk does not tell apart gets a number.
+    The second of two that the disk does not tell apart gets a number; so does `x` beside `run/x`.
     """
-    own: dict[str, tuple[Path, FileSum]] = {}
-    others = []
-    for file in files:
-        if file.path == layout.LOG:
-            continue
-        place = place_of(out, file.path)
-        key = _folded(place)
-        if key in own or key == _folded(place_of(out, layout.LOG)):
-            others.append((place, file))
-        else:
-            own[key] = (place, file)
-    if not others or not disk_ignores_case(out):
-        return {place_of(out, file.path): file for file in files if file.path != layout.LOG}
-    for place, file in others:
-        numbered = _numbered(place, own)
-        own[_folded(numbered)] = (numbered, file)
-    return dict(own.values())
+    log = place_of(out, layout.LOG)
+    wanted = [(place_of(out, file.path), file) for file in files if file.path != layout.LOG]
+    different = len({_folded(place) for place in (log, *(place for place, _ in wanted))}) == len(wanted) + 1
+    name_of = str if different or not disk_ignores_case(out) else _folded
+    names, numbers = {name_of(log), *(name_of(place) for place, _ in wanted)}, Counter[str]()
+    found: dict[Path, FileSum] = {}
+    taken = {name_of(log)}
+    for place, file in wanted:
+        own = place if name_of(place) not in taken else _numbered(place, name_of, names, numbers)
+        names.add(name_of(own))
+        taken.add(name_of(own))
+        found[own] = file
+    return found
 
 
 def _folded(place: Path) -> str:
@@ -51,6 +47,10 @@ def _folded(place: Path) -> str:
     return unicodedata.normalize("NFC", str(place).casefold())
 
 
-def _numbered(place: Path, taken: Collection[str]) -> Path:
-    names = (place.with_name(f"{place.name}.{number}") for number in itertools.count(1))
-    return next(name for name in names if _folded(name) not in taken)
+def _numbered(place: Path, name_of: Callable[[Path], str], names: set[str], numbers: Counter[str]) -> Path:
+    """The place with the first number that makes a name of its own; `numbers`: those that were tried."""
+    name, own = name_of(place), place
+    while name_of(own) in names:
+        numbers[name] += 1
+        own = place.with_name(f"{place.name}.{numbers[name]}")
+    return own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -9,10 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from launcher.errors import StorageError
+from launcher.errors import StorageError, UsageError
+from launcher.gate.manifest import OWNER
 from trainer import layout
 from trainer.outcome import FileSum
 
+_NO_SUCH_PLACE = frozenset(
+    {
+        *(errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY),  # a file where a folder should be
+        *(errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ),  # a name that this disk does not take
+    }
+)
+_IGNORE = ".gitignore"
 FREE_BYTES = 50 * 10**6
 """Left free on the disk, for the ledger and for the user."""
 
@@ -25,6 +34,27 @@ def storing(out: Path) -> Iterator[None]:
     except OSError as error:
         hint = "free some space, or choose another folder with --out DIR"
         raise StorageError(f"cannot write to {out}: {error.strerror or error}", hint=hint) from error
+
+
+def must_be_free(out: Path, run_id: str) -> None:
+    """Raises UsageError when the folder holds more than what this run has put there.
+
+    What a run left that brought nothing home does not count.
+    """
+    mark = out / OWNER
+    owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else ""
+    ours = {mark, out / _IGNORE} if owner else set()
+    if owner == run_id or not out.is_dir() or ours.issuperset(out.iterdir()):
+        return
+    what = f"holds the outputs of {owner}" if owner else "is not empty"
+    raise UsageError(f"{out} {what}", hint="choose a new or an empty folder with --out DIR")
+
+
+def claim(out: Path, run_id: str) -> None:
+    """The folder is the run's own from now on: its files are written and removed there."""
+    stored(out / OWNER, f"{run_id}\n".encode())
+    # Kept out of the user's commits, and of what the next run ships.
+    stored(out / _IGNORE, b"*\n")
 
 
 def need_space(out: Path, size: int) -> None:
@@ -48,13 +78,15 @@ def is_home(place: Path, file: FileSum) -> bool:
 
 
 def moved(part: Path, place: Path, out: Path) -> bool:
-    """False where a link leads out of the run's folder, or a file stands where a folder should be."""
+    """False where a link leads out of the run's folder, or the disk here knows no such place."""
     if not place.parent.resolve().is_relative_to(out.resolve()):
         return False
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         part.replace(place)
-    except (NotADirectoryError, FileExistsError, IsADirectoryError):
+    except OSError as error:
+        if error.errno not in _NO_SUCH_PLACE:
+            raise
         return False
     return True
 

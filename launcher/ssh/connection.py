@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from launcher.errors import HostKeyError, StorageError, UnreachableError
 from launcher.ssh.hosts import Address, KnownHosts
 from launcher.ssh.keys import KeyPair
-from launcher.ssh.session import BrokenError, Session
+from launcher.ssh.session import BrokenError, Check, Session
 
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport
@@ -64,6 +64,8 @@ class Connection:
         """The one that answered last."""
         self.auth_failures = 0
         """How often an address did not accept the key."""
+        self.check: Check = lambda: None
+        """Called every second while the machine is waited for; what it raises ends the wait."""
 
     @property
     def identity(self) -> str:
@@ -75,7 +77,7 @@ class Connection:
         token = secrets.token_hex(8)
         words = [*script("session"), token, box, *env, "--", *argv]
         channel = self._channel(f"exec {shlex.join(words)}")
-        return Session(channel, token, stall_s=self._login.patience.stall_s)
+        return Session(channel, token, stall_s=self._login.patience.stall_s, check=self.check)
 
     def drop(self) -> None:
         """The next command gets a new connection."""

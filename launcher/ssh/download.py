@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from launcher.errors import ProviderError
+from launcher.errors import BoxError, ProviderError
 from launcher.ssh.connection import script
 from launcher.ssh.session import BrokenError, Session
 
 _AHEAD = 64 << 20
 """Bytes asked for at once by who reads a file in order."""
+_DIGITS = 18
 _SKIPPED = 1 << 18
 """An answer with no more than this left is read to its end when nobody wants it any more."""
 
@@ -48,22 +49,26 @@ class Download:
         if self._left > _SKIPPED:
             self.close()
         self._take(self._left)
+        if self._left:
+            self.close()  # it comes too slowly to be waited for
         if self._session is None:
             self._session = self._start(*script("fetch"))
         self._session.send(os.fsencode(f"{path}\0{offset}\0{limit}\0"))
         said = self._session.line()
         if not said:
             raise BrokenError("the connection broke")
-        if not said.isdigit():
+        if not said.isdecimal():
             raise ProviderError(f"the box cannot read {path}: it {said}")
+        if len(said) > _DIGITS or int(said) > limit:
+            raise BoxError(f"the box sends more of {path} than it was asked for")
         self._path, self._at, self._left = path, offset, int(said)
 
     def _take(self, size: int) -> bytes:
         if self._session is None or size == 0:
             return b""
         content = self._session.read(size)
-        if len(content) < size:
+        if not content:
             raise BrokenError("the connection broke")
-        self._at += size
-        self._left -= size
+        self._at += len(content)
+        self._left -= len(content)
         return content

@@ -22,10 +22,10 @@ class Noise:
 
     def strip(self, text: str) -> str:
         """The text without its lines of known noise."""
-        return "".join(line for line in text.splitlines(keepends=True) if not self._is_noise(line))
+        return "\n".join(line for line in text.split("\n") if not self._is_noise(line))
 
     def _is_noise(self, line: str) -> bool:
-        kind = next((kind for kind, pattern in _KNOWN.items() if pattern.search(line.rstrip("\r\n"))), None)
+        kind = next((kind for kind, pattern in _KNOWN.items() if pattern.search(line.rstrip("\r"))), None)
         if kind is not None:
             self.counts[kind] += 1
         return kind is not None

@@ -60,6 +60,10 @@ class SshRemote:
         """Lines of known noise that were not shown, by kind."""
         return self._noise.counts
 
+    def heed(self, check: Callable[[], None]) -> None:
+        """`check` is called every second while the machine is waited for."""
+        self._connection.check = check
+
     def run(self, command: str, *, timeout_s: float) -> Completed:
         """The finished command. What is left of it after `timeout_s` is killed."""
         limit = str(math.ceil(timeout_s) + 1)

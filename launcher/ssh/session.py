@@ -5,17 +5,27 @@ from __future__ import annotations
 import re
 import select
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from launcher.errors import UnreachableError
+from launcher.errors import BoxError, UnreachableError
+from launcher.gate import caps
 
 if TYPE_CHECKING:
     from paramiko import Channel
 
 _CHUNK = 1 << 16
-_GREETING_LIMIT = 1 << 18
-"""Bytes that a machine may say before the command's own output."""
+_HEED_S = 1.0
+_MARK_BYTES = 100
+"""More than the mark has that comes before a command's output."""
+
+Check = Callable[[], None]
+"""Raises when nobody waits any more."""
+
+
+def _nothing() -> None:
+    """Nobody is in a hurry."""
 
 
 class BrokenError(UnreachableError):
@@ -25,17 +35,20 @@ class BrokenError(UnreachableError):
 class Session:
     """A command that was started as `scripts/session.sh` says. What comes before its mark is left out."""
 
-    def __init__(self, channel: Channel, token: str, *, stall_s: float) -> None:
-        """`stall_s`: a connection on which nothing moves for this long is given up."""
+    def __init__(self, channel: Channel, token: str, *, stall_s: float, check: Check = _nothing) -> None:
+        """`stall_s`: a connection on which nothing moves for this long is given up. `check` is called every
+        second while the machine is waited for.
+        """
         self._channel = channel
-        self._stall_s = stall_s
+        self._stall_s, self._check = stall_s, check
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
         self._out, self._err = _Output(token), _Output(token)
 
     def pid(self) -> int | None:
         """The command's process, which leads a group of its own; None when there is no box to run it in."""
-        while self._out.pid is None and self._more(self._stalled_at()):
+        until = self._stalled_at()
+        while self._out.pid is None and self._more(until):
             pass
         if self._out.pid is None:
             self.exit_code()
@@ -44,13 +57,21 @@ class Session:
 
     def send(self, content: bytes) -> bool:
         """All of it is on its way. False when the command takes no more."""
-        self._channel.settimeout(self._stall_s)
-        try:
-            self._channel.sendall(content)
-        except TimeoutError as error:
-            raise BrokenError(f"nothing moved for {self._stall_s:g} s") from error
-        except (OSError, EOFError):
-            return False
+        view, until = memoryview(content), self._stalled_at()
+        self._channel.settimeout(_HEED_S)
+        while view:
+            self._check()
+            try:
+                sent = self._channel.send(bytes(view[:_CHUNK]))
+            except TimeoutError as error:
+                if time.monotonic() > until:
+                    raise BrokenError(f"nothing moved for {self._stall_s:g} s") from error
+                continue
+            except (OSError, EOFError):
+                return False
+            if not sent:
+                return False
+            view, until = view[sent:], self._stalled_at()
         return True
 
     def end_input(self) -> None:
@@ -59,22 +80,35 @@ class Session:
             self._channel.shutdown_write()
 
     def read(self, limit: int) -> bytes:
-        """The next bytes of its output: `limit` of them, or all that are left."""
-        while self._out.size < limit and self._more(self._stalled_at()):
-            pass
+        """The next bytes of its output: `limit` of them, all that are left, or what comes within READ_S.
+
+        Raises TimeoutError when that is nothing.
+        """
+        until = min(self._stalled_at(), time.monotonic() + caps.READ_S)
+        try:
+            while self._out.size < limit and self._more(until):
+                pass
+        except TimeoutError:
+            if not self._out.size:
+                raise
         return self._out.take(limit)
 
     def line(self) -> str:
-        """The next line of its output; empty when there is none."""
-        while b"\n" not in self._out.data and self._more(self._stalled_at()):
-            pass
+        """The next line of its output; empty when there is none. Raises BoxError when it is too long."""
+        until = self._stalled_at()
+        while b"\n" not in self._out.data and self._more(until):
+            if len(self._out.data) > caps.REPLY_BYTES and b"\n" not in self._out.data:
+                raise BoxError(f"the machine answers with more than {caps.REPLY_BYTES} bytes in a line")
         return self._out.take(self._out.data.find(b"\n") + 1).decode("ascii", "replace").strip()
 
     def wait(self, seconds: float) -> int:
-        """The exit code; the output is complete. Raises TimeoutError, BrokenError."""
+        """The exit code; the output is complete. Raises TimeoutError, BrokenError; BoxError when the command
+        prints too much.
+        """
         deadline = time.monotonic() + seconds
         while self._more(deadline):
-            pass
+            if max(self._out.size, self._err.size) > caps.COMMAND_BYTES:
+                raise BoxError(f"a command printed more than {caps.COMMAND_BYTES} bytes")
         return self.exit_code()
 
     def exit_code(self) -> int:
@@ -112,8 +146,8 @@ class Session:
         if not over:
             self._await(deadline)
             return True
-        if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
-            raise TimeoutError
+        while not channel.status_event.wait(self._next_look(deadline)):
+            self._heed(deadline)
         return False
 
     def _take_in(self) -> bool:
@@ -130,15 +164,24 @@ class Session:
         return True
 
     def _await(self, deadline: float) -> None:
-        if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        while not self._poll.poll(self._next_look(deadline) * 1000):
+            self._heed(deadline)
+
+    def _heed(self, deadline: float) -> None:
+        self._check()
+        if time.monotonic() >= deadline:
             raise TimeoutError
+
+    @staticmethod
+    def _next_look(deadline: float) -> float:
+        return max(0.0, min(_HEED_S, deadline - time.monotonic()))
 
 
 class _Output:
     """Bytes of one stream, from the mark on that says where the command's own begin."""
 
     def __init__(self, token: str) -> None:
-        self._mark = re.compile(rb"\n?%s (\d+|none)\n" % token.encode())
+        self._mark = re.compile(rb"\n?%s (\d{1,10}|none)\n" % token.encode())
         self.data = bytearray()
         self.greeting = b""
         self.pid: bytes | None = None
@@ -148,15 +191,16 @@ class _Output:
         return len(self.data) if self.pid is not None else 0
 
     def feed(self, chunk: bytes) -> None:
+        seen = len(self.data)
         self.data += chunk
         if self.pid is not None:
             return
-        mark = self._mark.search(self.data)
+        mark = self._mark.search(self.data, max(0, seen - _MARK_BYTES))
         if mark is not None:
             self.greeting, self.pid = bytes(self.data[: mark.start()]), mark[1]
             del self.data[: mark.end()]
-        elif len(self.data) > _GREETING_LIMIT:
-            raise UnreachableError("the machine's shell says too much before it runs a command")
+        elif len(self.data) > caps.GREETING_BYTES:
+            raise BoxError("the machine's shell says too much before it runs a command")
 
     def take(self, limit: int) -> bytes:
         taken = bytes(self.data[:limit]) if self.pid is not None else b""

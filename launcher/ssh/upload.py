@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from launcher.errors import ProviderError
+from launcher.errors import ProviderError, UnreachableError
 from launcher.ssh.connection import script
 from launcher.ssh.session import BrokenError, Session
 
@@ -16,6 +17,9 @@ _CHUNK = 1 << 16
 _SETTLE_S = 20.0
 _CHECKED_PER_S = 20e6
 """Bytes whose checksum any machine computes in a second."""
+_DIGITS = 15
+_SLOWEST_PER_S = 16e3
+"""Bytes of an upload; a machine that takes them more slowly may as well take none."""
 _DAMAGED = 4
 _CUT_SHORT = 3
 
@@ -53,10 +57,12 @@ class Upload:
 
     def _send(self, session: Session) -> None:
         wanted = session.line()
-        if wanted.isdigit():  # else its exit code says why
-            self._source.seek(int(wanted) * _BLOCK)
+        if wanted.isdecimal() and len(wanted) <= _DIGITS:  # else its exit code says why
+            self._source.seek(min(int(wanted) * _BLOCK, self._size))
+            until = time.monotonic() + _SETTLE_S + self._size / _SLOWEST_PER_S
             while (chunk := self._source.read(_CHUNK)) and session.send(chunk):
-                pass
+                if time.monotonic() > until:
+                    raise UnreachableError(f"takes less than {_SLOWEST_PER_S / 1e3:.0f} kB/s of {self._path}")
         session.end_input()
         session.line()  # received: a line that went silent is noticed before the long wait for the checksum
 

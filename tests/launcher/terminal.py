@@ -121,13 +121,16 @@ class Terminal:
         self.job = folder / "job.yaml"
         self.job.write_text(JOB)
         self._chances = itertools.count()
+        self._launches = 0
 
     def type(self, *arguments: str, keys: str = "") -> Result:
         """The command's end. `keys` reach its standard input, which is no terminal."""
         return CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
 
     def launch(self, *options: str) -> Result:
-        return self.type("launch", str(self.job), "-y", "--out", str(self.folder / "out"), *options)
+        self._launches += 1
+        out = self.folder / ("out" if self._launches == 1 else f"out-{self._launches}")
+        return self.type("launch", str(self.job), "-y", "--out", str(out), *options)
 
     def document(self, *arguments: str) -> Any:
         """What the command prints with --json."""

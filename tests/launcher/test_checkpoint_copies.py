@@ -106,9 +106,9 @@ class Home:
     def save(self, limit: int = ALL) -> CheckpointCopy | None:
         return FolderShelf().save_checkpoint(self._run, self.box, limit=limit)
 
-    def collect(self) -> tuple[str, ...]:
+    def collect(self) -> tuple[str, ...] | None:
         """Paths of what is damaged."""
-        return FolderShelf().collect(self._run, self.box).damaged
+        return FolderShelf().collect(self._run, self.box).evidence.damaged
 
     def files(self) -> dict[str, bytes]:
         """What lies below `checkpoints/`."""
@@ -145,7 +145,7 @@ def test_a_checkpoint_comes_home_as_it_lies_on_the_box(home: Home, box: Training
     assert copy.is_whole
     there = {path.removeprefix(f"{layout.CHECKPOINTS}/"): content for path, content in box.files.items()}
     assert home.files() == there
-    assert sorted(path.name for path in home.folder.iterdir()) == [".gitignore", "checkpoints"]
+    assert sorted(path.name for path in home.folder.iterdir()) == [".gitignore", ".vastrun", "checkpoints"]
 
 
 def test_it_comes_in_slices_and_has_no_place_before_it_is_whole(home: Home, box: TrainingBox) -> None:

@@ -34,6 +34,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "packer.pack": DISK_TROUBLES,
     "packer.secrets": DISK_TROUBLES,
     "packer.lease": DISK_TROUBLES,
+    "shelf.must_be_free": ("killed",),
     "shelf.check": DISK_TROUBLES,
     "shelf.pump": DISK_TROUBLES,
     "shelf.save_checkpoint": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),

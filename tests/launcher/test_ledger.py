@@ -251,6 +251,7 @@ def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path
     with sqlite3.connect(path) as db:
         for column in ("meter", "boot_s", "steps_per_s", "image"):
             db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+        db.execute("ALTER TABLE events DROP COLUMN told")
         db.execute("UPDATE runs SET offer = json_remove(offer, '$.extras')")
         db.execute("PRAGMA user_version = 2")
 
@@ -310,7 +311,7 @@ ledger.hold("a", Driver(who="me", until=time.time() + 60))
 
 _FULL_DISK = """
 try:
-    ledger.save(replace(run, detail="x" * 1_000_000), who="me")
+    ledger.save(replace(run, spec_json="x" * 1_000_000), who="me")
 except StorageError as error:
     print(error, "|", error.hint, "|", open_ledger().get("a") == run)
 """

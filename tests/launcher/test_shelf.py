@@ -9,16 +9,21 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launcher.errors import StorageError, UnreachableError
-from launcher.model import Completed, Phase, Run
+from launcher.errors import StorageError, UnreachableError, UsageError
+from launcher.model import Completed, Evidence, Phase, Run, StepEnd
 from launcher.shelf import FolderShelf
 from tests import disks, parts
 from trainer import layout
+from trainer.outcome import Outcome
 
+OUTCOME = Outcome(
+    kind="train", reason="finished", detail="", started_at=0.0, ended_at=1.0, world_size=1, ranks=()
+)
 LINES = "1.000 rank0 step 1\n1.500 rank0 gemäß\n"
 
 
@@ -140,8 +145,8 @@ def test_everything_the_manifest_names_comes_home(run: Run) -> None:
     weights = os.urandom(3_000_000)
     box = box_with(
         {
-            layout.OUTCOME: b'{"kind": "train"}',
-            layout.STEPS: b'{"step": "10-check-gpu"}\n',
+            layout.OUTCOME: OUTCOME.to_json().encode(),
+            layout.STEPS: b'{"step": "10-check-gpu", "exit_code": 0}\n',
             "run/checkpoints/step-000010/model.pt": weights,
             "run/outputs/empty": b"",
             "code/results/a.npz": b"abc",
@@ -154,9 +159,8 @@ def test_everything_the_manifest_names_comes_home(run: Run) -> None:
     assert home["outputs/empty"] == b""
     assert home["run.log"] == LINES.encode()
     assert home["lease.log"] == b"armed\n"
-    assert collected.outcome_json == '{"kind": "train"}'
-    assert collected.steps_jsonl == '{"step": "10-check-gpu"}\n'
-    assert (collected.exit_code, collected.damaged) == (0, ())
+    steps = (StepEnd(step="10-check-gpu", exit_code=0, seconds=0.0),)
+    assert collected.evidence == Evidence(outcome=OUTCOME, steps=steps, exit_code=0, damaged=())
     assert collected.files == len(home)
     assert collected.bytes == sum(map(len, home.values()))
 
@@ -175,7 +179,7 @@ def test_on_a_disk_that_ignores_case_no_file_is_written_over_another(run: Run, o
         }
     )
     collected = FolderShelf(lambda _: True).collect(run, box)
-    assert collected.damaged == ()
+    assert collected.evidence.damaged == ()
     home = files_in(run.out_dir)
     assert collected.renamed == {other: f"{other.removeprefix('run/')}.2", "run/RUN.log": "RUN.log.1"}
     assert [home[name] for name in collected.renamed.values()] == [b"second", b"own"]
@@ -213,7 +217,7 @@ def test_a_collection_that_was_cut_off_goes_on_where_it_was(run: Run) -> None:
     with pytest.raises(UnreachableError):
         FolderShelf().collect(run, box)
     box.reads_left = 10**9
-    assert FolderShelf().collect(run, box).damaged == ()
+    assert FolderShelf().collect(run, box).evidence.damaged == ()
     assert box.asked.count("run/outputs/a") == 4
     assert files_in(run.out_dir)["outputs/a"] == content
 
@@ -221,14 +225,14 @@ def test_a_collection_that_was_cut_off_goes_on_where_it_was(run: Run) -> None:
 def test_a_file_damaged_on_the_way_is_asked_for_again(run: Run) -> None:
     box = box_with({"run/outputs/a": b"abc"})
     box.flips = {"run/outputs/a"}
-    assert FolderShelf().collect(run, box).damaged == ()
+    assert FolderShelf().collect(run, box).evidence.damaged == ()
     assert files_in(run.out_dir)["outputs/a"] == b"abc"
 
 
 @pytest.mark.parametrize("content", [b"abX", b"ab", b""])
 def test_a_file_that_is_not_as_its_manifest_says_is_damaged_and_left_out(run: Run, content: bytes) -> None:
     box = box_with({"run/outputs/a": content, "run/outputs/b": b"b"}, manifest={"run/outputs/a": b"abc"})
-    assert FolderShelf().collect(run, box).damaged == ("run/outputs/a",)
+    assert FolderShelf().collect(run, box).evidence.damaged == ("run/outputs/a",)
     home = files_in(run.out_dir)
     assert "outputs/a" not in home
     assert not any(".incoming" in path for path in home)
@@ -256,7 +260,7 @@ def test_a_path_that_no_honest_box_writes_is_refused(run: Run, path: str) -> Non
     (out / "link").symlink_to(out.parent)
     box = box_with({path: b"evil", "run/outputs/a": b"abc"})
     before = set(out.parent.rglob("*"))
-    assert len(FolderShelf().collect(run, box).damaged) == 1
+    assert len(FolderShelf().collect(run, box).evidence.damaged) == 1
     assert files_in(run.out_dir)["outputs/a"] == b"abc"
     assert not [p for p in set(out.parent.rglob("*")) - before if p.is_file() and p.read_bytes() == b"evil"]
 
@@ -266,19 +270,30 @@ def test_a_path_with_a_doubled_slash_stays_inside(run: Run, tmp_path: Path) -> N
     assert not (tmp_path / "stranger").exists()
 
 
-@pytest.mark.parametrize("text", [b"{", b"[]", b'{"files": [{"path": 1}]}', b'{"files": [3]}'])
-def test_a_manifest_that_cannot_be_read_is_named_as_damaged(run: Run, text: bytes) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"{", "run/manifest.json: not JSON"),
+        (b"[]", "run/manifest.json: files: expected a list"),
+        (b'{"files": [{"path": 1, "size": 1, "sha256": ""}]}', "path: expected the name of a file, not 1"),
+        (b'{"files": [3]}', "expected an object, not 3"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_damaged_and_it_is_said_why(
+    run: Run, text: bytes, why: str
+) -> None:
     box = box_with({})
     box.files[layout.MANIFEST] = text
     collected = FolderShelf().collect(run, box)
-    assert collected.damaged == (layout.MANIFEST,)
-    assert collected.exit_code == 0
+    (damaged,) = collected.evidence.damaged or ()
+    assert damaged.startswith(why)
+    assert collected.evidence.exit_code == 0
 
 
 def test_a_box_that_died_early_still_gives_its_logs(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES.encode(), layout.LEASE_LOG: b"run.sh died\n", layout.STATUS: b"{}"})
     collected = FolderShelf().collect(run, box)
-    assert (collected.outcome_json, collected.steps_jsonl, collected.exit_code) == (None, None, None)
+    assert collected.evidence == Evidence(outcome=None, damaged=())
     assert sorted(files_in(run.out_dir)) == ["lease.log", "run.log", "status.json"]
 
 
@@ -292,14 +307,27 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_is_rented(tmp_path
 def test_a_folder_of_outputs_keeps_itself_out_of_git(run: Run) -> None:
     FolderShelf().check(run)
     FolderShelf().check(run)
-    assert files_in(run.out_dir) == {".gitignore": b"*\n"}
+    assert files_in(run.out_dir) == {".gitignore": b"*\n", ".vastrun": b"calm-heron-3f1a\n"}
 
 
-def test_a_folder_with_files_of_the_user_stays_as_it_is(run: Run) -> None:
-    Path(run.out_dir).mkdir(parents=True)
-    (Path(run.out_dir) / "notes").write_text("mine")
+@pytest.mark.parametrize("name", ["notes", ".gitignore", "checkpoints/step-000005/weights"])
+def test_a_folder_with_files_of_the_user_is_refused_and_stays_as_it_is(run: Run, name: str) -> None:
+    place = Path(run.out_dir) / name
+    place.parent.mkdir(parents=True)
+    place.write_text("mine")
+    with pytest.raises(UsageError, match="is not empty") as refused:
+        FolderShelf().check(run)
+    assert "--out" in refused.value.hint
+    assert files_in(run.out_dir) == {name: b"mine"}
+
+
+def test_a_folder_with_the_outputs_of_another_run_is_refused_unless_it_has_none(run: Run) -> None:
     FolderShelf().check(run)
-    assert files_in(run.out_dir) == {"notes": b"mine"}
+    FolderShelf().check(replace(run, id="quick-tern-1b02"))
+    (Path(run.out_dir) / "run.log").write_text("of quick-tern")
+    FolderShelf().check(replace(run, id="quick-tern-1b02"))
+    with pytest.raises(UsageError, match="holds the outputs of quick-tern-1b02"):
+        FolderShelf().check(run)
 
 
 @pytest.fixture
@@ -325,7 +353,7 @@ def test_outputs_too_large_for_the_disk_are_refused_whole_and_come_when_there_is
     with pytest.raises(StorageError, match="MB are needed"):
         FolderShelf().collect(run, box)
     filler.unlink()
-    assert FolderShelf().collect(run, box).damaged == ()
+    assert FolderShelf().collect(run, box).evidence.damaged == ()
 
 
 def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
@@ -361,6 +389,6 @@ def test_a_write_that_fails_half_way_is_one_clear_error_and_can_be_taken_up(tmp_
     child.join(30)
     assert (tmp_path / "said").read_text() == f"cannot write to {tmp_path}: File too large"
     box = box_with({"run/outputs/a": bytes(3 << 20)})
-    assert FolderShelf().collect(run_in(tmp_path), box).damaged == ()
+    assert FolderShelf().collect(run_in(tmp_path), box).evidence.damaged == ()
     assert box.asked.count("run/outputs/a") == 2
     assert files_in(str(tmp_path))["outputs/a"] == bytes(3 << 20)

@@ -8,10 +8,11 @@ import pytest
 
 from launcher.advice import ADVICE, advice_for
 from launcher.exits import EXIT_INTERRUPTED, exit_code_of
+from launcher.gate.text import printable
 from launcher.model import Cause, Phase, Run
 from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.render.amounts import duration, usd
-from launcher.render.loglines import first_error, parse_line, printable
+from launcher.render.loglines import first_error, parse_line
 from launcher.render.table import facts, table
 
 RUN = Run(

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.model import Cause
+from launcher.gate.evidence import evidence_of, step_ends_of
+from launcher.model import Cause, Evidence, StepEnd
 from launcher.shipped import onstart_dir
-from launcher.verdict import CAUSE_OF_STEP, Evidence, judge
+from launcher.verdict import CAUSE_OF_STEP, judge
 from tests.fakes import command_job, train_job
 from trainer.outcome import Attempt, Check, CheckpointEnd, Outcome, RankEnd, Reason
 
@@ -31,8 +32,7 @@ GOOD = Outcome(
 
 
 def evidence(outcome: Outcome | None, **changes: object) -> Evidence:
-    text = outcome.to_json() if outcome else None
-    whole = Evidence(outcome_json=text, steps_jsonl="", exit_code=0, damaged=())
+    whole = Evidence(outcome=outcome, exit_code=0, damaged=())
     return replace(whole, **changes)  # type: ignore[arg-type]
 
 
@@ -141,9 +141,9 @@ def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> No
 
 
 def test_without_an_outcome_the_failed_step_tells() -> None:
-    steps = '{"step": "10-check-gpu", "exit_code": 0}\n{"step": "30-unpack", "exit_code": 2}\n'
+    steps = b'{"step": "10-check-gpu", "exit_code": 0}\n{"step": "30-unpack", "exit_code": 2}\n'
 
-    judgement = judge(evidence(None, steps_jsonl=steps, exit_code=2), train_job())
+    judgement = judge(evidence(None, steps=step_ends_of(steps), exit_code=2), train_job())
 
     assert judgement.cause is Cause.SETUP
     assert "30-unpack ended with exit code 2" in judgement.detail
@@ -153,9 +153,9 @@ def test_without_an_outcome_the_failed_step_tells() -> None:
 def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame(
     exit_code: int, cause: Cause
 ) -> None:
-    steps = f'{{"step": "20-check-comm", "exit_code": {exit_code}}}\n'
+    steps = (StepEnd(step="20-check-comm", exit_code=exit_code, seconds=1.0),)
 
-    assert judge(evidence(None, steps_jsonl=steps, exit_code=exit_code), train_job()).cause is cause
+    assert judge(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
 
 
 def test_every_step_before_the_training_has_its_cause() -> None:
@@ -167,16 +167,21 @@ def test_a_run_killed_from_outside_is_the_hosts_fault() -> None:
     assert judge(evidence(None, exit_code=137), train_job()).cause is Cause.HOST
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"kind": "train"}', "null"])
-def test_exit_code_0_with_an_outcome_that_cannot_be_read_is_unproven(text: str | None) -> None:
-    judgement = judge(Evidence(outcome_json=text, steps_jsonl=None, exit_code=0, damaged=()), train_job())
+def test_exit_code_0_without_an_outcome_is_unproven() -> None:
+    assert judge(evidence(None), train_job()).cause is Cause.UNPROVEN
 
-    assert judgement.cause is Cause.UNPROVEN
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"kind": "train"}', "null"])
+def test_exit_code_0_with_an_outcome_that_no_honest_box_writes_is_the_hosts_fault(text: str) -> None:
+    judgement = judge(evidence_of(text.encode(), b"", 0, damaged=()), train_job())
+
+    assert judgement.cause is Cause.HOST
+    assert "run/outcome.json" in judgement.detail
 
 
 def test_a_supervisor_that_was_killed_is_a_signal_and_no_fault_of_ours() -> None:
-    steps = '{"step": "50-train", "exit_code": 137, "seconds": 3.0}'
-    judgement = judge(replace(evidence(None, exit_code=137), steps_jsonl=steps), train_job())
+    steps = (StepEnd(step="50-train", exit_code=137, seconds=3.0),)
+    judgement = judge(evidence(None, exit_code=137, steps=steps), train_job())
     assert judgement.cause is Cause.SIGNAL
     assert judgement.detail == "50-train was killed by SIGKILL and left no evidence"
 

@@ -10,12 +10,12 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import TemporaryFile
+from typing import IO, BinaryIO
 
-from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
+from launcher.gate import caps
 from launcher.model import Completed
-
-_DRAIN_S = 1.0
 
 
 class LocalRemote:
@@ -27,21 +27,18 @@ class LocalRemote:
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
         """The finished command. What is left of it after `timeout_s` is killed."""
-        with (
-            self._errors(),
-            subprocess.Popen(
+        with self._errors(), TemporaryFile() as out, TemporaryFile() as err:
+            process = subprocess.Popen(
                 ["bash", "-c", command],
                 cwd=self._box,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
+                stdout=out,
+                stderr=err,
                 start_new_session=True,
-            ) as process,
-        ):
-            stdout, stderr = self._finish(process, command, timeout_s)
+            )
+            self._finish(process, command, timeout_s)
+            stdout, stderr = _text_of(out), _text_of(err)
         self._check()
         return Completed(exit_code=process.returncode, stdout=stdout, stderr=stderr)
 
@@ -70,14 +67,13 @@ class LocalRemote:
         """There is no connection."""
 
     @staticmethod
-    def _finish(process: subprocess.Popen[str], command: str, timeout_s: float) -> tuple[str, str]:
+    def _finish(process: subprocess.Popen[bytes], command: str, timeout_s: float) -> None:
         try:
-            return process.communicate(timeout=timeout_s)
+            process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=_DRAIN_S)
+            process.wait()
             raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
 
     @contextlib.contextmanager
@@ -106,6 +102,15 @@ class LocalRemote:
     def _check(self) -> None:
         if not self._box.is_dir():
             raise GoneError(f"no such box: {self._box.name}")
+
+
+def _text_of(printed: IO[bytes]) -> str:
+    """What a command printed. Raises BoxError when that is too much."""
+    printed.seek(0)
+    content = printed.read(caps.COMMAND_BYTES + 1)
+    if len(content) > caps.COMMAND_BYTES:
+        raise BoxError(f"a command printed more than {caps.COMMAND_BYTES} bytes")
+    return content.decode("utf-8", "replace")
 
 
 def box_error(error: OSError) -> ProviderError:

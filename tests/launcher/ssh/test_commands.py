@@ -55,9 +55,9 @@ def test_a_command_sees_what_the_provider_adds(machine: Machine) -> None:
 
 
 def test_much_output_on_both_streams_does_not_block(shell: SshRemote) -> None:
-    both = "head -c 5000000 /dev/zero | tr '\\0' o; head -c 5000000 /dev/zero | tr '\\0' e >&2"
+    both = "head -c 1000000 /dev/zero | tr '\\0' o; head -c 1000000 /dev/zero | tr '\\0' e >&2"
     done = shell.run(both, timeout_s=60)
-    assert (done.stdout, done.stderr) == ("o" * 5000000, "e" * 5000000)
+    assert (done.stdout, done.stderr) == ("o" * 1000000, "e" * 1000000)
 
 
 def test_what_a_machine_says_on_every_login_is_no_output(machine: Machine) -> None:

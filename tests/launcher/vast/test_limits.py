@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from launcher.errors import StorageError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.providers.vast.limits import LIMITS, Limiter
-from tests.contract.markets import RealClock
+from tests.emulators.clock import Clock
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 
@@ -84,10 +83,26 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path, clock:
         Limiter(tmp_path / "state" / "calls.json", clock).wait("list")
 
 
+class TheMarketsClock:
+    """Time that passes, there and here, when a launcher waits for it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.advance(seconds)
+
+
 def test_two_launchers_together_never_call_too_often(tmp_path: Path) -> None:
-    with VastEmulator() as vast, ThreadPoolExecutor() as pool:
+    with VastEmulator(clock=Clock(0)) as vast:
         account = Account(key=vast.account_key, server=vast.url, login=vast.login)
-        launchers = [VastProvider(account, tmp_path, clock=RealClock()) for _ in range(2)]
-        for _ in range(2):
-            list(pool.map(lambda launcher: launcher.instances(), launchers))
+        clock = TheMarketsClock(vast.clock)
+        launchers = [VastProvider(account, tmp_path, clock=clock) for _ in range(2)]
+        began = clock.now()
+        for launcher in launchers * 2:
+            launcher.instances()
         assert vast.limits.refused == 0
+        assert clock.now() - began >= 3.0

@@ -1,0 +1,41 @@
+"""Guarded: a box that is asked nothing more once the user, time or money says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from launcher.model import Completed
+from launcher.ports import Heedful, Remote
+
+
+class Guarded:
+    """A Remote whose every verb first calls `check`, which raises to end it. So does one that waits long."""
+
+    def __init__(self, remote: Remote, check: Callable[[], None]) -> None:
+        self._remote, self._check = remote, check
+        if isinstance(remote, Heedful):
+            remote.heed(check)
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        self._check()
+        return self._remote.run(command, timeout_s=timeout_s)
+
+    def put(self, local_path: str, path: str) -> None:
+        self._check()
+        self._remote.put(local_path, path)
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        self._check()
+        self._remote.write(path, content, mode=mode)
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        self._check()
+        return self._remote.read(path, offset=offset, limit=limit)
+
+    def close(self) -> None:
+        self._remote.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """What some remotes can say besides: see `ports.Identified` and `ports.Noisy`."""
+        return getattr(self._remote, name)

@@ -1,0 +1,43 @@
+"""Caps: the most of anything that is taken from a box. What is more is refused, and the box is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainer import layout
+
+SMALL_FILES: Mapping[str, int] = {
+    layout.EXIT: 64,
+    layout.LEASE_STATE: 4 << 10,
+    f"{layout.CHECKPOINTS}/latest.json": 4 << 10,
+    layout.STEPS: 1 << 18,
+    layout.LEASE_LOG: 1 << 20,
+    layout.FINAL: 1 << 20,
+    layout.STATUS: 1 << 22,
+    layout.OUTCOME: 1 << 23,
+    layout.MANIFEST: 1 << 24,
+    layout.METRICS: 1 << 26,
+}
+"""Bytes of each file that is taken without a checksum."""
+CHECKPOINT_MANIFEST = 1 << 24
+"""Bytes of the list of a checkpoint's files."""
+FILES = 50_000
+"""In one list."""
+NAME_BYTES = 255
+"""Of one part of a path: what the disks of most computers take."""
+PATH_BYTES = 1024
+"""Of a whole path: what a Mac takes."""
+COMMAND_BYTES = 1 << 20
+"""What a command may print, on stdout and on stderr each."""
+GREETING_BYTES = 1 << 18
+"""What a machine may say before the output of a command."""
+REPLY_BYTES = 1 << 10
+"""A line in which one of our scripts on the machine answers."""
+READ_S = 20.0
+"""One read returns by then, with what has come: the user, time and money are looked at between reads."""
+LINE_CHARACTERS = 1 << 16
+"""Of a line of the log as it is shown; the copy on disk has all of it."""
+LOG_BYTES = 8 << 30
+"""Of the copy of the log, those included that were set aside."""
+LOGS = 4
+"""How many logs a box may begin: one that is begun anew is a copy more."""

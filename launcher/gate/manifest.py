@@ -1,0 +1,103 @@
+"""listed(): the files that a box lists, and what of its list no honest box writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from launcher.gate import caps
+from trainer import layout
+from trainer.outcome import FileSum
+from trainer.records import Like, RecordError, parse_json, read_as, read_json
+
+INCOMING, OWNER = ".incoming", ".vastrun"
+"""Names that the folder of outputs has for itself: what is on its way, and whose folder it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The files that a manifest names."""
+
+    files: tuple[FileSum, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Why others are not taken, each with its path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Latest:
+    """What `latest.json` says; the step is in the path."""
+
+    path: Annotated[str, Like(r"step-\d{6,18}")]
+
+
+def latest_of(content: bytes) -> str | None:
+    """Read the folder of the newest checkpoint in `latest.json`; None when it names none."""
+    try:
+        latest: _Latest = read_json(_Latest, content)
+    except RecordError:
+        return None
+    return latest.path
+
+
+def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
+    """Read the list of files in a manifest; empty when there is none. `disk_bytes`: of the machine's disk."""
+    if not manifest:
+        return Listing()
+    try:
+        entries = _entries(parse_json(manifest))
+    except RecordError as error:
+        return Listing(refused=(f"{layout.MANIFEST}: {error}",))
+    found: dict[str, FileSum] = {}
+    folders: set[str] = set()
+    refused = []
+    for entry in entries:
+        try:
+            file = _file_of(entry)
+            above = {str(folder) for folder in PurePosixPath(file.path).parents}
+            if file.path in found or file.path in folders or not above.isdisjoint(found):
+                raise RecordError(f"{file.path!r} is listed twice, or as a file and as a folder")
+            disk_bytes -= file.size
+            if disk_bytes < 0:
+                raise RecordError(f"{file.path!r} is more than the machine's disk holds")
+        except RecordError as error:
+            refused.append(str(error))
+        else:
+            found[file.path] = file
+            folders |= above
+    return Listing(files=tuple(found.values()), refused=tuple(refused))
+
+
+def _entries(manifest: Any) -> Sequence[Any]:
+    entries = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(entries, list):
+        raise RecordError("expected a list", "files")
+    if len(entries) > caps.FILES:
+        raise RecordError(f"more than {caps.FILES} files")
+    return entries
+
+
+def _file_of(entry: Any) -> FileSum:
+    """The file, its path in one form: `a//b/./c` is `a/b/c`."""
+    file: FileSum = read_as(FileSum, entry)
+    path = PurePosixPath(file.path)
+    if path.is_absolute() or not path.parts or not all(map(_is_name, path.parts)):
+        raise RecordError(f"no path within the box: {file.path!r}")
+    if len(str(path).encode("utf-8", "surrogateescape")) > caps.PATH_BYTES:
+        raise RecordError(f"a path of more than {caps.PATH_BYTES} bytes: {file.path[:60]!r}...")
+    if path.parts == (layout.RUN,):
+        raise RecordError(f"a folder, not a file: {file.path!r}")
+    if file.size > caps.SMALL_FILES.get(str(path), file.size):
+        raise RecordError(f"{path}: larger than {caps.SMALL_FILES[str(path)]} bytes")
+    return FileSum(path=str(path), size=file.size, sha256=file.sha256)
+
+
+def _is_name(part: str) -> bool:
+    return (
+        part != ".."
+        and layout.comes_home(part)
+        and part.casefold() not in (INCOMING, OWNER)
+        and len(part.encode("utf-8", "surrogateescape")) <= caps.NAME_BYTES
+    )

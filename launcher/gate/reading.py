@@ -1,0 +1,35 @@
+"""look(): what stands on a box now; small_file(): a file without a checksum, whole or not at all."""
+
+from __future__ import annotations
+
+from launcher.errors import BoxError, UnreachableError
+from launcher.gate import caps
+from launcher.gate.status import sighting_of
+from launcher.model import Sighting
+from launcher.ports import Remote
+
+_STATUS = "bash onstart/status.sh"
+_STATUS_S = 30.0
+_CHUNK = 1 << 20
+
+
+def look(remote: Remote) -> Sighting:
+    """Look at the box. Raises UnreachableError; GoneError; BoxError when its answer makes no sense."""
+    done = remote.run(_STATUS, timeout_s=_STATUS_S)
+    if done.exit_code != 0:
+        raise UnreachableError(f"status.sh ended with {done.exit_code}: {done.stderr.strip()[-200:]!r}")
+    return sighting_of(done.stdout)
+
+
+def small_file(remote: Remote, path: str, most: int | None = None) -> bytes:
+    """Return the file's bytes; empty when there is none.
+
+    Raises BoxError when they are more than `most`, by default than `caps` allows to that file.
+    """
+    most = caps.SMALL_FILES[path] if most is None else most
+    content = bytearray()
+    while chunk := remote.read(path, offset=len(content), limit=min(_CHUNK, most + 1 - len(content))):
+        content += chunk
+        if len(content) > most:
+            raise BoxError(f"{path} is larger than {most} bytes")
+    return bytes(content)

@@ -1,0 +1,89 @@
+"""sighting_of(): what `status.sh` prints, as a Sighting; lease_of(): the state of a lease, from its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from launcher.errors import BoxError
+from launcher.model import RankSighting, Sighting
+from trainer.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
+from trainer.records import AtMost, Between, RecordError, Text, read_json
+
+Lease = Literal["armed", "proving", "ending", "dead", "none"]
+
+_Bytes = Annotated[int, Between(0, 2**53)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rank:
+    rank: RankNumber
+    pid: Annotated[int, Between(0, 2**31)] | None = None
+    step: Step | None = None
+    phase: Name | None = None
+    age_s: Seconds | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Supervisor:
+    step: Step | None = None
+    steps: Step | None = None
+    loss: float | None = None
+    ranks: Annotated[tuple[_Rank, ...], AtMost(10_000)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Status:
+    """The line that `onstart/status.sh` prints; docs/box.md."""
+
+    now: Moment
+    box: Literal["idle", "running", "ended", "dead"]
+    exit_code: ExitCode | None = None
+    lease: Lease = "none"
+    lease_ends_at: Moment | None = None
+    onstart_step: Annotated[str, Text(100)] | None = None
+    log_bytes: _Bytes = 0
+    free_mb: _Bytes | None = None
+    supervisor: _Supervisor | None = None
+
+
+def sighting_of(printed: str) -> Sighting:
+    """Read what one look at a box printed. Raises BoxError when it makes no sense."""
+    try:
+        status: _Status = read_json(_Status, printed)
+    except RecordError as error:
+        raise BoxError(f"the box's status makes no sense: {error}") from error
+    supervisor = status.supervisor or _Supervisor()
+    return Sighting(
+        at=status.now,
+        box=status.box,
+        exit_code=status.exit_code,
+        lease=status.lease,
+        lease_ends_at=status.lease_ends_at,
+        onstart_step=status.onstart_step or "",
+        step=supervisor.step or 0,
+        steps=supervisor.steps or 0,
+        loss=supervisor.loss,
+        log_bytes=status.log_bytes,
+        free_mb=status.free_mb,
+        ranks=tuple(map(_rank_sighting, supervisor.ranks)),
+    )
+
+
+def lease_of(state_file: bytes) -> str:
+    """Read the state of a lease from `lease.state`; "not there" where the file does not say."""
+    facts: dict[str, Any] = dict(
+        line.split("=", 1) for line in state_file.decode("utf-8", "replace").split("\n") if "=" in line
+    )
+    state = facts.get("state", "not there")
+    return state if state in get_args(Lease) else "not there"
+
+
+def _rank_sighting(rank: _Rank) -> RankSighting:
+    return RankSighting(
+        rank=rank.rank,
+        pid=rank.pid,
+        step=rank.step or 0,
+        phase=rank.phase or "",
+        age_s=rank.age_s or 0.0,
+    )

@@ -1,0 +1,214 @@
+"""Lies: what a box may say that no honest box says. One table; a new field from outside has its row here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from trainer import layout
+
+Content = bytes | Callable[[int, int], bytes]
+"""Of a file: all of it, or what is read from an offset, at most so many bytes."""
+
+TRICKLE = 1 << 14
+"""Bytes of what has no end."""
+STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\x0c\u2028\r1700000000.000 supervisor all is well"
+"""Clears the screen, names the window, writes backwards, and looks like a line of somebody else."""
+
+
+def _nothing(status: dict[str, Any]) -> None:
+    """The status is honest."""
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What a box says instead of the truth."""
+
+    status: Callable[[dict[str, Any]], object] = _nothing
+    """Changes what `status.sh` would print."""
+    printed: str | None = None
+    """What `status.sh` prints instead of all that."""
+    files: Mapping[str, Content] = field(default_factory=dict)
+    """Read instead of what is on the box, or as well."""
+    listed: tuple[Mapping[str, Any], ...] = ()
+    """Entries of the manifest, besides the honest ones."""
+    harmless: bool = False
+    """Nothing that decides on success is wrong: the run may end well."""
+
+
+def _outcome(**changes: Any) -> Lie:
+    return Lie(files={layout.OUTCOME: json.dumps(_GOOD | changes).encode()})
+
+
+def _entry(name: str, content: bytes = b"evil", **changes: Any) -> Lie:
+    entry = {"path": name, "size": len(content), "sha256": sha256(content).hexdigest()}
+    return Lie(files={name: content}, listed=(entry | changes,))
+
+
+def _supervisor(**changes: Any) -> Lie:
+    return Lie(status=lambda status: status["supervisor"].update(changes), harmless=True)
+
+
+def _says(**changes: Any) -> Lie:
+    return Lie(status=lambda status: status.update(changes), harmless=True)
+
+
+def _endless(line: bytes) -> Callable[[int, int], bytes]:
+    """A log without an end, of which a little comes each time."""
+    many = line * (1 + TRICKLE // len(line))
+    return lambda offset, limit: many[offset % len(line) :][: min(limit, TRICKLE)]
+
+
+_RANKS = [{"rank": rank, "exit_code": 0, "reason": "finished", "step": 10} for rank in range(2)]
+_GOOD: dict[str, Any] = {
+    "schema_version": 1,
+    "kind": "train",
+    "reason": "finished",
+    "detail": "",
+    "started_at": 1.8e9,
+    "ended_at": 1.8e9,
+    "world_size": 2,
+    "ranks": _RANKS,
+    "final_record": True,
+    "steps_done": 10,
+    "steps_planned": 10,
+    "last_loss": 0.1,
+    "loss_finite": True,
+    "checkpoint": {"step": 10, "path": "run/checkpoints/step-000010", "files": [], "intact": True},
+}
+_FAILED = {"reason": "error", "ranks": [{"rank": 0, "exit_code": 1}, {"rank": 1, "exit_code": 1}]}
+_CHECK = {"name": "files", "holds": False, "text": STEERING}
+_LATEST = f"{layout.CHECKPOINTS}/latest.json"
+
+LIES: Mapping[str, Lie] = {
+    # What the box says of its training while it runs.
+    "step beyond any number": _supervisor(step=2**63),
+    "step before the first": _supervisor(step=-1),
+    "step that is text": _supervisor(step="ten"),
+    "step that is a list": _supervisor(step=[1]),
+    "boasted steps": _supervisor(step=10**11, steps=10**12),
+    "loss that is text": _supervisor(loss="low"),
+    "loss that is a list": _supervisor(loss=[0.5]),
+    "ranks that are none": _supervisor(ranks=[{"rank": "all"}, 3, None]),
+    "many ranks": _supervisor(ranks=[{"rank": 0}] * 100_000),
+    "supervisor that is text": _says(supervisor="fine"),
+    "exit code that is text": _says(exit_code="0"),
+    "exit code beyond any number": _says(exit_code=2**70),
+    "state that does not exist": _says(box="dancing"),
+    "no state": Lie(status=lambda status: status.pop("box"), harmless=True),
+    "lease that ends never": _says(lease_ends_at=1e12),
+    "lease that ends later each time": Lie(
+        status=lambda status: status.update(lease_ends_at=status["now"] + 3600), harmless=True
+    ),
+    "lease that ends at no number": Lie(
+        status=lambda status: status.update(lease_ends_at=float("nan")), harmless=True
+    ),
+    "lease that has ended": Lie(status=lambda status: status.update(lease_ends_at=status["now"] - 9999)),
+    "clock that stands still": _says(now=0.0),
+    "clock that is text": _says(now="noon"),
+    "step name that steers": _says(onstart_step=STEERING),
+    "step name without an end": _says(onstart_step="x" * 1_000_000),
+    "step name with half a character": _says(onstart_step="\ud800"),
+    "step name like a notice": _says(onstart_step="notified: failure"),
+    "status that is nothing": Lie(printed="", harmless=True),
+    "status that is no JSON": Lie(printed=STEERING, harmless=True),
+    "status that is deep": Lie(printed="[" * 100_000, harmless=True),
+    "status with a number of many digits": Lie(printed=f'{{"now": {"9" * 6000}}}', harmless=True),
+    # Its log.
+    "log that steers": Lie(files={layout.LOG: f"1.000 rank0 {STEERING}\n".encode()}, harmless=True),
+    "log whose source steers": Lie(files={layout.LOG: b"1.000 \x1b[2J\xc2\x9b hello\n"}, harmless=True),
+    "log of no text": Lie(files={layout.LOG: bytes(range(256)) * 20 + b"\n"}, harmless=True),
+    "log without an end": Lie(files={layout.LOG: _endless(b"1.000 rank0 x\n")}),
+    "log in one line without an end": Lie(files={layout.LOG: _endless(b"x")}),
+    "log at the end of time": Lie(files={layout.LOG: b"9" * 400 + b".000 rank0 late\n"}, harmless=True),
+    # Its evidence.
+    "outcome without a detail": _outcome(**_FAILED, detail=None),
+    "outcome whose detail is a list": _outcome(**_FAILED, detail=["why"]),
+    "outcome whose detail is an object": _outcome(**_FAILED, detail={"why": 1}),
+    "outcome whose detail steers": _outcome(**_FAILED, detail=STEERING),
+    "outcome whose detail has half a character": _outcome(**_FAILED, detail="\ud800"),
+    "outcome whose detail is long": _outcome(**_FAILED, detail="x" * 1_000_000),
+    "outcome with a final record that is text": _outcome(final_record="no"),
+    "outcome with a condition that may hold": _outcome(checks=[_CHECK | {"holds": "maybe"}]),
+    "outcome with a condition that steers": _outcome(checks=[_CHECK | {"name": STEERING}]),
+    "outcome with a reason that does not exist": _outcome(reason="magic"),
+    "outcome with steps beyond any number": _outcome(steps_done=2**63),
+    "outcome with a loss that is no number": Lie(
+        files={layout.OUTCOME: json.dumps(_GOOD | {"last_loss": float("nan")}).encode()}
+    ),
+    "outcome with ranks of another kind": _outcome(ranks=[1, "two", None]),
+    "outcome with too many ranks": _outcome(ranks=[_RANKS[0]] * 20_000),
+    "outcome with a traceback that steers": _outcome(
+        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 1, "traceback": STEERING, "exception": STEERING}
+    ),
+    "outcome with scores that are text": _outcome(scores={"nrmse": "low"}),
+    "outcome with scores that steer": _outcome(scores={STEERING: 1.0}),
+    "outcome with an attempt at no time": _outcome(
+        attempts=[{"reason": "oom", "detail": STEERING, "world_size": 2, "started_at": 1e300, "ended_at": -1}]
+    ),
+    "outcome that is deep": Lie(files={layout.OUTCOME: b"[" * 100_000}),
+    "outcome that is large": Lie(files={layout.OUTCOME: b"[" + b"0," * 6_000_000 + b"0]"}),
+    "outcome that is nothing": Lie(files={layout.OUTCOME: b"null"}),
+    "exit code in words": Lie(files={layout.EXIT: b"well\n"}, harmless=True),
+    "exit code of many digits": Lie(files={layout.EXIT: b"9" * 5000}, harmless=True),
+    "steps that are no steps": Lie(files={layout.STEPS: b"[]\n3\n" + b"{" * 90_000}, harmless=True),
+    "steps that are large": Lie(files={layout.STEPS: b'{"step": "x"}\n' * 900_000}, harmless=True),
+    # The list of its files.
+    "file of no size on earth": _entry("run/outputs/a", size=10**18),
+    "file larger than its disk": _entry("run/outputs/a", size=10**12),
+    "file of negative size": _entry("run/outputs/a", size=-1),
+    "file with a size that is text": _entry("run/outputs/a", size="4"),
+    "file with a checksum that is a path": _entry("run/outputs/a", sha256="../../../../evil"),
+    "file whose path is a number": _entry("run/outputs/a", path=3),
+    "file that is not what is listed": _entry("run/outputs/a", sha256="0" * 64),
+    "path that is absolute": _entry("/etc/evil"),
+    "path that is absolute twice": _entry("//etc/passwd"),
+    "path that is absolute below run": _entry("run//etc/evil"),
+    "path that leads out": _entry("run/../../../evil"),
+    "path of what is on its way": _entry(".incoming"),
+    "path below what is on its way": _entry("run/.incoming/x"),
+    "path of our own mark": _entry("run/.vastrun"),
+    "path that is a folder": _entry("run/checkpoints"),
+    "path of the folder itself": _entry("run"),
+    "path with a zero": _entry("run/outputs/a\0b"),
+    "path that is too long": _entry("run/outputs/" + "d/" * 900 + "a"),
+    "name that is too long": _entry("run/outputs/" + "a" * 300),
+    "name that steers": _entry("run/outputs/\x1b[2J\u202e"),
+    "name with half a character": _entry("run/outputs/\ud800"),
+    "git settings": _entry("run/.git/config", b"[core]\n\tfsmonitor = touch evil\n"),
+    "git settings in capitals": _entry("code/.GIT/config"),
+    "git attributes": _entry("run/outputs/.gitattributes"),
+    "git ignores nothing": _entry("run/.gitignore"),
+    "file and folder of one name": Lie(
+        files={"run/outputs/a": b"evil", "run/outputs/a/b": b"evil"},
+        listed=(*_entry("run/outputs/a").listed, *_entry("run/outputs/a/b").listed),
+    ),
+    "list that is no list": Lie(files={layout.MANIFEST: b'{"files": {}}'}),
+    "list that is large": Lie(files={layout.MANIFEST: b'{"files": [' + b"{}," * 6_000_000 + b"{}]}"}),
+    "list of many files": Lie(files={layout.MANIFEST: b'{"files": [' + b"{}," * 100_000 + b"{}]}"}),
+    # Checkpoints that are to come home before the end.
+    "newest checkpoint elsewhere": Lie(files={_LATEST: b'{"path": "../../../evil"}'}),
+    "newest checkpoint that is large": Lie(files={_LATEST: b'{"path": "' + b"x" * 100_000 + b'"}'}),
+    "checkpoint without an end": Lie(
+        files={
+            _LATEST: b'{"step": 7, "path": "step-000007"}',
+            f"{layout.CHECKPOINTS}/step-000007/manifest.json": json.dumps(
+                {"step": 7, "files": [_entry("x", size=10**14).listed[0]]}
+            ).encode(),
+        }
+    ),
+    "checkpoint that leads out": Lie(
+        files={
+            _LATEST: b'{"step": 7, "path": "step-000007"}',
+            f"{layout.CHECKPOINTS}/step-000007/manifest.json": json.dumps(
+                {"step": 7, "files": [_entry("../../../../evil").listed[0]]}
+            ).encode(),
+        }
+    ),
+    # Its lease, before anything was shipped.
+    "lease of no state": Lie(files={layout.LEASE_STATE: f"state={STEERING}\n".encode()}, harmless=True),
+    "lease that is large": Lie(files={layout.LEASE_STATE: b"state=armed\n" * 100_000}, harmless=True),
+}  # fmt: skip

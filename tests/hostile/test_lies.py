@@ -1,0 +1,172 @@
+"""Whatever a box says, in whatever phase, and whatever its user wants meanwhile: it comes to a good end.
+
+Nothing is written outside of the outputs, nothing steers the terminal, nothing stays rented, no limit is
+passed, and no success is made up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from launcher.model import Cause
+from launcher.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
+from tests.fakebox import Training
+from tests.fakes import PRICE
+from tests.hostile.boxes import LyingMarket, Since
+from tests.hostile.lies import LIES, Lie
+from tests.launcher.inbox import inbox
+from tests.launcher.terminal import CRASH, Terminal
+from tests.slow import slow
+
+LIMIT_USD = 3.0
+"""What the job allows."""
+HONEST = Training()
+SLACK_S = LIMIT_SLACK_S + LATE_S + NONSENSE_S
+"""What a launcher takes at most to notice a limit, and to bring home what is there."""
+
+Wish = Callable[[Terminal], None]
+
+
+def waits(terminal: Terminal) -> None:
+    """The user just waits."""
+
+
+def stops(terminal: Terminal) -> None:
+    terminal.press(after_s=5)
+
+
+def stops_twice(terminal: Terminal) -> None:
+    terminal.press(after_s=5)
+    terminal.press(after_s=6)
+
+
+WISHES = (waits, stops, stops_twice)
+PHASES: tuple[Since, ...] = ("boot", "train", "end")
+OTHERS = [(since, wish) for since in PHASES for wish in WISHES if (since, wish) != ("train", waits)]
+
+
+@pytest.mark.parametrize(
+    ("since", "wish"),
+    [("train", waits), *slow(*OTHERS)],
+)
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_comes_to_a_good_end(name: str, since: Since, wish: Wish, tmp_path: Path) -> None:
+    terminal = lying_terminal(tmp_path, LIES[name], since)
+    wish(terminal)
+
+    launched = terminal.launch()
+
+    assert_no_crash(launched)
+    assert_a_good_end(terminal, LIES[name])
+
+
+@pytest.mark.parametrize(
+    "later", [("stop", "--now", "last"), pytest.param(("resume", "last"), marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_told_to_nobody_comes_to_a_good_end_later(
+    name: str, later: tuple[str, ...], tmp_path: Path
+) -> None:
+    terminal = lying_terminal(tmp_path, LIES[name], "train")
+    assert_no_crash(terminal.launch("--detach"))
+    terminal.clock.sleep(60)
+
+    assert_no_crash(terminal.type(*later))
+
+    assert_a_good_end(terminal, LIES[name])
+
+
+CLAIMS = [name for name in LIES if name.startswith(("lease that ends", "clock ", "step "))]
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_no_lie_lengthens_a_limit(name: str, tmp_path: Path) -> None:
+    terminal = lying_terminal(tmp_path, LIES[name], "train", Training(seconds=1e6, obeys=False))
+
+    launched = terminal.launch("--set", "limits.hours=0.03")
+
+    assert_no_crash(launched)
+    assert terminal.machines() == 0
+    assert terminal.market.bill_usd <= (108 + LIMIT_SLACK_S + 5) / 3600 * PRICE
+    assert terminal.ledger.runs()[0].cause in (Cause.TIME_LIMIT, Cause.HOST)
+
+
+def test_a_box_that_boasts_of_its_speed_is_not_believed_beyond_the_plan(tmp_path: Path) -> None:
+    terminal = lying_terminal(tmp_path, LIES["boasted steps"], "train", Training(seconds=60))
+
+    terminal.launch()
+
+    assert (terminal.ledger.runs()[0].steps_per_s or 0.0) <= 10 / 20
+
+
+def test_a_step_named_like_a_notice_keeps_no_notice_from_being_sent(tmp_path: Path) -> None:
+    with inbox() as kept:
+        terminal = lying_terminal(tmp_path, LIES["step name like a notice"], "train", CRASH)
+        terminal.environ["VASTRUN_NOTIFY"] = kept.url
+
+        terminal.launch()
+
+    assert kept.events == ["failure"]
+
+
+def lying_terminal(folder: Path, lie: Lie, since: Since, training: Training = HONEST) -> Terminal:
+    terminal = Terminal(folder)
+    terminal.market = LyingMarket(terminal.clock, lie, since, training)
+    return terminal
+
+
+def assert_a_good_end(terminal: Terminal, lie: Lie) -> None:
+    told = [
+        terminal.type(*words) for words in (("why", "last"), ("status", "last"), ("logs", "last"), ("cost",))
+    ]
+    for result in told:
+        assert_no_crash(result)
+    for words in (("why", "last"), ("status",), ("status", "last")):
+        assert_readable(terminal.document(*words))
+    run = terminal.ledger.runs()[0]
+    story = [f"{event.phase}: {event.text[:100]}" for event in terminal.ledger.events(run.id)]
+
+    assert terminal.machines() == 0, story
+    assert run.phase == "ended", story
+    assert terminal.market.bill_usd <= LIMIT_USD + SLACK_S / 3600 * PRICE, story
+    if run.cause is None:
+        assert lie.harmless or not lie_was_told(terminal), story
+        assert run.proofs, story
+        assert all(proof.holds is True for proof in run.proofs), story
+    assert_nothing_evil(terminal.folder)
+
+
+def lie_was_told(terminal: Terminal) -> bool:
+    """Whether anything of the lie is among what decides."""
+    market: Any = terminal.market
+    return market.since != "end" or bool(market.lie.files or market.lie.listed)
+
+
+def assert_no_crash(result: Result) -> None:
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    for text in (result.stdout, result.stderr):
+        strange = {c for c in text if not (c.isprintable() or c in "\n\t")}
+        assert not strange, text
+        assert not any(line.startswith(("1700000000", "supervisor all")) for line in text.split("\n")), text
+
+
+def assert_readable(document: Any) -> None:
+    json.dumps(document, allow_nan=False).encode()
+
+
+def assert_nothing_evil(folder: Path) -> None:
+    """No file of the box lies outside of the outputs, nor one among them that makes a program run."""
+    assert not Path("/etc/evil").exists()
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder).parts
+        assert not {part.casefold() for part in inside[1:]} & {".git", ".gitattributes"}, path
+        if path.is_file() and path.read_bytes()[:1000] == b"evil":
+            assert inside[0] == "out", path
+    assert (folder / "out" / ".gitignore").read_bytes() == b"*\n"
