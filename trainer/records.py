@@ -158,7 +158,11 @@ def _annotated_reader(kind: Any, limits: tuple[Any, ...]) -> Reader:
         if getattr(limit, name, None) is not None
     ]
 
+    most = min((limit.max_length for limit in limits if isinstance(limit, AtMost)), default=math.inf)
+
     def within(value: Any) -> Any:
+        if isinstance(value, (list, dict, str)) and len(value) > most:  # before each member is read
+            raise _expected(f"a length of at most {most}", value)
         found = read(value)
         for says, holds in checks:
             if not holds(found):
