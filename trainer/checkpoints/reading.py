@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +15,12 @@ from torch import Tensor
 from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from trainer.checkpoints.contents import EMA, METADATA, MODEL, STATE, Record
+from trainer.checkpoints.contents import EMA, MODEL, STATE, Record
 from trainer.checkpoints.disk import Disk
 from trainer.checkpoints.folder import DamagedError, newest_first, verify
+from trainer.checkpoints.metadata import read_metadata
 from trainer.errors import ConfigError
 from trainer.records import read_json
-
-_KNOWN = {
-    "torch": ("Size",),
-    "torch.serialization": ("_get_layout",),
-    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
-    "torch.distributed.checkpoint.metadata": (
-        "ChunkStorageMetadata",
-        "Metadata",
-        "MetadataIndex",
-        "TensorProperties",
-        "TensorStorageMetadata",
-        "_MEM_FORMAT_ENCODING",
-    ),
-}
-"""What the metadata of tensors are made of, besides their dtypes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,34 +98,10 @@ class Reader(FileSystemReader):
 
     def __init__(self, checkpoint: Path) -> None:
         super().__init__(checkpoint)
-        with (checkpoint / METADATA).open("rb") as file:
-            self.metadata: Metadata = _Unpickler(file).load()
-        for name, value in self.metadata.state_dict_metadata.items():
-            if not isinstance(value, TensorStorageMetadata):
-                raise DamagedError(f"{name} in {checkpoint.name} is no tensor")
+        self.metadata = read_metadata(checkpoint)
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
         return self.metadata
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        if (module, name) == ("builtins", "getattr"):
-            return _member
-        if name not in _KNOWN.get(module, ()):
-            raise DamagedError(f"its {METADATA} asks for {module}.{name}, and is not of a checkpoint")
-        return super().find_class(module, name)
-
-
-def _member(kind: type, name: str) -> Any:
-    """Of an enumeration: Python 3.11.0 to 3.11.3 write one as getattr(kind, name)."""
-    if not issubclass(kind, Enum):
-        raise DamagedError(
-            f"its {METADATA} asks for an attribute of {kind.__name__}, and is not of a checkpoint"
-        )
-    return kind[name]
 
 
 def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str, Tensor]) -> Iterator[str]:
@@ -166,7 +126,7 @@ def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
         _record(checkpoint)
     except DamagedError as error:
         return str(error)
-    except (OSError, ValueError, TypeError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, TypeError) as error:
         return f"{checkpoint.name} is whole, but no checkpoint of this trainer: {error}"
     return None
 

@@ -1,7 +1,8 @@
 """`python -m trainer.evaluation`: evaluate a checkpoint, as at the end of its training.
 
 In a box (VASTRUN_BOX, or --box) it needs no more; elsewhere --checkpoints, --data and --out say where
-things are. Alone, or on any number of ranks that `torchrun` starts.
+things are. A task of your own is run when the box's job names it, or --task does: what a checkpoint says
+is not enough. Alone, or on any number of ranks that `torchrun` starts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trainer.ending import exit_code_of, reason_of
 from trainer.errors import ConfigError
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.loading import load
-from trainer.rank import Rank, TrainJob
+from trainer.rank import Rank, TrainJob, read_job
 
 _LONGEST_STAGE_S = 600.0
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
@@ -38,6 +39,7 @@ class _Request:
     data: Path
     code: Path
     out: Path
+    own_tasks: tuple[str, ...]
     threads: int
 
 
@@ -69,7 +71,9 @@ def _evaluate(request: _Request) -> None:
     rank, gpus = Rank.of_environment(), torch.cuda.device_count()
     job = TrainJob(run_id="", name="", gpus=gpus, stall_s=_LONGEST_STAGE_S, start_s=_LONGEST_STAGE_S)
     ranks = join(rank, job)
-    found, trained = load(ranks, request.checkpoints, request.which, request.data, request.code)
+    found, trained = load(
+        ranks, request.checkpoints, request.which, request.data, request.code, request.own_tasks
+    )
     conclusion = conclude(trained, beat=_nobody_watches)
     if rank.is_first:
         conclusion.tell()
@@ -97,8 +101,17 @@ def _request(arguments: Sequence[str]) -> _Request:
         data=options.data or box / layout.DATA,
         code=options.code or box / layout.CODE,
         out=options.out or box / layout.EVALUATION,
+        own_tasks=(*options.task, *_tasks_of_the_job()),
         threads=options.threads,
     )
+
+
+def _tasks_of_the_job() -> tuple[str, ...]:
+    """Those that the user's job names, in the box that runs it. Any other folder may be from a stranger."""
+    if "VASTRUN_BOX" not in os.environ:
+        return ()
+    train = read_job(Path(os.environ["VASTRUN_BOX"])).train
+    return tuple(data.task for data in train.data) if train else ()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, help="the folder of the data that it was trained on")
     parser.add_argument("--code", type=Path, help="the folder of the code, for a task of your own")
+    parser.add_argument(
+        "--task", action="append", default=[], help="module:function, a task of your own to run"
+    )
     parser.add_argument("--out", type=Path, help="the folder of the report")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a rank; default 1")
     return parser

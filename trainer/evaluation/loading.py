@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +44,26 @@ class Loaded:
         return self.ema.in_use() if self.ema else nullcontext()
 
 
-def load(ranks: Ranks, checkpoints: Path, which: str, data_folder: Path, code: Path) -> tuple[Found, Loaded]:
-    """A checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError."""
+def load(
+    ranks: Ranks,
+    checkpoints: Path,
+    which: str,
+    data_folder: Path,
+    code: Path,
+    own_tasks: Collection[str] = (),
+) -> tuple[Found, Loaded]:
+    """A checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError.
+
+    `own_tasks`: the `module:function` that may be run. A checkpoint may come from a stranger's machine, and
+    names only tasks of ours by itself.
+    """
     disk = find_disk(checkpoints, ranks)
     found = _found(checkpoints, which, disk)
     config: TrainConfig = read_as(TrainConfig, found.record.config)
+    for each in config.data:
+        if each.task not in data.TASKS and each.task not in own_tasks:
+            text = f"the checkpoint was trained on {each.task!r}, a program: --task with its name runs it"
+            raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
     tasks = [data.make(each, data_folder, code) for each in config.data]
     for task in tasks:
         task.place(ranks.device)

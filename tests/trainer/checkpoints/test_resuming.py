@@ -11,6 +11,8 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorProperties
 
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
@@ -145,6 +147,29 @@ def test_a_checkpoint_is_read_whichever_python_3_11_wrote_it(tmp_path: Path) -> 
     with_metadata(checkpoint, pickle.dumps(Program(getattr, type(Reader(checkpoint).metadata), "mro")))
     with pytest.raises(DamagedError, match="asks for an attribute of Metadata"):
         Reader(checkpoint)
+
+
+SETS_AN_ATTRIBUTE = (
+    b"\x80\x02ctorch.distributed.checkpoint.metadata\n%s\n" + b"(N}X\x05\x00\x00\x00ownedK\x01stb."
+)
+"""A pickle whose BUILD sets `owned` on the class itself."""
+
+
+@pytest.mark.parametrize("kind", [TensorProperties, Metadata])
+def test_a_checkpoint_that_is_refused_has_changed_nothing_of_torch(tmp_path: Path, kind: type) -> None:
+    (tmp_path / ".metadata").write_bytes(SETS_AN_ATTRIBUTE % kind.__name__.encode())
+    with pytest.raises(DamagedError, match="not of a checkpoint"):
+        Reader(tmp_path)
+    assert not hasattr(kind, "owned")
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "..", ""])
+def test_a_checkpoint_whose_tensors_lie_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    place = _StorageInfo(relative_path=name, offset=0, length=4)
+    found = Metadata(state_dict_metadata={}, storage_data={MetadataIndex("model.x"): place})
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(found))
+    with pytest.raises(DamagedError, match="which is no file of it"):
+        Reader(tmp_path)
 
 
 def refusal(ranks: Ranks, folder: Path, width: int) -> tuple[str, bool]:

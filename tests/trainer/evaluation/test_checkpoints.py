@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,6 +161,40 @@ def test_what_cannot_be_evaluated_is_told_in_a_line(finished: Box, tmp_path: Pat
     )
     status, told = called(tmp_path, *places, "--checkpoint", "19")
     assert (status, told.splitlines()[0][:38]) == (1, "evaluation: step-000019 cannot be read")
+
+
+@pytest.mark.torch
+def test_a_program_that_a_checkpoint_names_is_run_only_when_the_user_names_it_too(
+    finished: Box, tmp_path: Path
+) -> None:
+    canary, code = tmp_path / "canary", tmp_path / "code"
+    code.mkdir()
+    (code / "evil.py").write_text(f"open({str(canary)!r}, 'w')\n")
+    checkpoints = tmp_path / "checkpoints"
+    shutil.copytree(finished.path / layout.CHECKPOINTS, checkpoints)
+    forge(checkpoints / "step-000020", task="evil:make")
+    places = ("--checkpoints", checkpoints, "--data", tmp_path, "--code", code, "--out", tmp_path / "out")
+
+    assert called(tmp_path, *places, "--checkpoint", "20") == (
+        1,
+        "evaluation: the checkpoint was trained on 'evil:make', a program: --task with its name runs it\n",
+    )
+    assert not canary.exists()
+    called(tmp_path, *places, "--checkpoint", "20", "--task", "evil:make")
+    assert canary.exists()
+
+
+def forge(checkpoint: Path, *, task: str) -> None:
+    """The checkpoint says that it is of another task, and its checksums hold."""
+    state, manifest = checkpoint / "state.json", checkpoint / "manifest.json"
+    record, listed = json.loads(state.read_text()), json.loads(manifest.read_text())
+    record["config"]["data"][0]["task"] = task
+    state.write_text(json.dumps(record))
+    for file in listed["files"]:
+        if file["path"] == state.name:
+            content = state.read_bytes()
+            file |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest.write_text(json.dumps(listed))
 
 
 def called(folder: Path, *arguments: object) -> tuple[int, str]:

@@ -1,0 +1,183 @@
+"""read_metadata(): which tensor of a checkpoint lies where, from a pickle of which nothing is believed.
+
+A pickle is a program, and this one may come from a stranger's machine. It builds stand-ins that are made anew
+for each file, so that it can neither call nor change anything of torch's; from them torch's own nouns are
+built, value by value.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+from trainer.checkpoints.contents import METADATA
+from trainer.checkpoints.folder import DamagedError
+
+_MOST_BYTES = 64 << 20
+_LARGEST = 2**53
+_MOST_DIMENSIONS = 32
+_WHAT_A_PICKLE_RAISES = (
+    *(pickle.UnpicklingError, EOFError, ImportError, AttributeError, LookupError, TypeError, ValueError),
+    *(ArithmeticError, MemoryError, RecursionError),
+)
+_TORCH = "torch.distributed.checkpoint.metadata"
+_STORAGE = "torch.distributed.checkpoint.filesystem"
+
+
+def read_metadata(checkpoint: Path) -> Metadata:
+    """Read the checkpoint's metadata. Raises DamagedError, OSError."""
+    with (checkpoint / METADATA).open("rb") as file:
+        if file.seek(0, 2) > _MOST_BYTES:
+            raise DamagedError(f"{METADATA} in {checkpoint.name} is larger than {_MOST_BYTES} bytes")
+        file.seek(0)
+        unpickler = _Unpickler(file)
+        try:
+            return _Builder(unpickler).metadata(unpickler.load())
+        except _WHAT_A_PICKLE_RAISES as error:
+            fault = f"{type(error).__name__}: {str(error)[:100]}"
+            raise DamagedError(f"{METADATA} in {checkpoint.name} is not of a checkpoint: {fault}") from error
+
+
+def _noun() -> type:
+    """A class whose instances take what BUILD gives them."""
+
+    class StandIn:
+        def __setstate__(self, state: Any) -> None:
+            object.__setattr__(self, "state", state)
+
+    return StandIn
+
+
+_STAND_INS: Mapping[tuple[str, str], Callable[[], Any]] = {
+    ("torch", "Size"): lambda: lambda values: tuple(values),
+    ("torch.serialization", "_get_layout"): lambda: lambda name: name,
+    (_TORCH, "_MEM_FORMAT_ENCODING"): lambda: lambda value: value,
+    (_TORCH, "ChunkStorageMetadata"): _noun,
+    (_TORCH, "Metadata"): _noun,
+    (_TORCH, "MetadataIndex"): _noun,
+    (_TORCH, "TensorProperties"): _noun,
+    (_TORCH, "TensorStorageMetadata"): _noun,
+    (_STORAGE, "_StorageInfo"): _noun,
+}
+"""What the metadata of tensors are made of, besides their dtypes."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows the names in `_STAND_INS` and no other."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        if (module, name) == ("builtins", "getattr"):
+            return lambda kind, member: self._member(kind, member)
+        if (module, name) not in _STAND_INS:
+            raise DamagedError(f"its {METADATA} asks for {module}.{name}, and is not of a checkpoint")
+        return self.made(module, name)
+
+    def made(self, module: str, name: str) -> Any:
+        """The stand-in of this file."""
+        return self._made.setdefault((module, name), _STAND_INS[module, name]())
+
+    def _member(self, kind: Any, member: Any) -> Any:
+        """Of an enumeration: Python 3.11.0 to 3.11.3 write one as getattr(kind, name)."""
+        if kind is not self.made(_TORCH, "_MEM_FORMAT_ENCODING"):
+            known = (name for (_, name), made in self._made.items() if made is kind)
+            what = next(known, "something else")
+            raise DamagedError(f"its {METADATA} asks for an attribute of {what}, and is not of a checkpoint")
+        return member
+
+
+class _Builder:
+    """Torch's nouns from the stand-ins of one file. Raises DamagedError for a value of another type."""
+
+    def __init__(self, unpickler: _Unpickler) -> None:
+        self._unpickler = unpickler
+
+    def metadata(self, found: Any) -> Metadata:
+        state = self._state(found, _TORCH, "Metadata")
+        tensors, places = state.get("state_dict_metadata"), state.get("storage_data")
+        if not isinstance(tensors, dict) or not isinstance(places, dict):
+            raise DamagedError("its metadata name no tensors")
+        return Metadata(
+            state_dict_metadata={_text(name): self._tensor(name, tensor) for name, tensor in tensors.items()},
+            storage_data={self._index(index): self._place(place) for index, place in places.items()},
+        )
+
+    def _tensor(self, name: str, found: Any) -> TensorStorageMetadata:
+        try:
+            state = self._state(found, _TORCH, "TensorStorageMetadata")
+        except DamagedError:
+            raise DamagedError(f"{name!r} is no tensor") from None
+        dtype, *_ = self._state(state.get("properties"), _TORCH, "TensorProperties", kind=tuple)
+        if not isinstance(dtype, torch.dtype) or not isinstance(state.get("chunks"), list):
+            raise DamagedError(f"{name!r} is no tensor")
+        chunks = [self._state(chunk, _TORCH, "ChunkStorageMetadata") for chunk in state["chunks"]]
+        return TensorStorageMetadata(
+            properties=TensorProperties(dtype=dtype),
+            size=_size(state.get("size")),
+            chunks=[
+                ChunkStorageMetadata(offsets=_size(c.get("offsets")), sizes=_size(c.get("sizes")))
+                for c in chunks
+            ],
+        )
+
+    def _index(self, found: Any) -> MetadataIndex:
+        state = self._state(found, _TORCH, "MetadataIndex")
+        offset, index = state.get("offset"), state.get("index")
+        return MetadataIndex(
+            _text(state.get("fqn")),
+            None if offset is None else _size(offset),
+            None if index is None else _count(index),
+        )
+
+    def _place(self, found: Any) -> _StorageInfo:
+        state = self._state(found, _STORAGE, "_StorageInfo")
+        name = _text(state.get("relative_path"))
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise DamagedError(f"its metadata lead to {name!r}, which is no file of it")
+        if state.get("transform_descriptors"):
+            raise DamagedError("its tensors are not stored as they are")
+        return _StorageInfo(name, _count(state.get("offset")), _count(state.get("length")))
+
+    def _state(self, found: Any, module: str, name: str, kind: type = dict) -> Any:
+        """What BUILD gave the stand-in of that name."""
+        if type(found) is not self._unpickler.made(module, name):
+            raise DamagedError(f"its metadata hold something else than {name}")
+        state = object.__getattribute__(found, "__dict__").get("state")
+        if type(state) is not kind:
+            raise DamagedError(f"its metadata hold a {name} of nothing")
+        return state
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise DamagedError("its metadata hold a name that is none")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise DamagedError("its metadata hold a number that is none")
+    return value
+
+
+def _size(value: Any) -> torch.Size:
+    if type(value) is not tuple or len(value) > _MOST_DIMENSIONS:
+        raise DamagedError("its metadata hold a size that is none")
+    return torch.Size(map(_count, value))
