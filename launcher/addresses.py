@@ -1,9 +1,10 @@
-"""Addresses of those to notify: which service a URL speaks to. Pure."""
+"""Addresses: whom a URL speaks to, and whether others can listen. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 EXPECTED = "a URL that begins with https:// or http:// (or ntfy+https://, slack+https:// to name its kind)"
@@ -30,6 +31,21 @@ class Address:
         parts = urlsplit(self.url)
         port = "" if parts.port is None else f":{parts.port}"
         return f"{parts.scheme}://{parts.hostname}{port}/…"
+
+
+def is_private(url: str) -> bool:
+    """Tell whether nobody on the way can read what is sent there: HTTPS, or an address nearby."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "https":
+            return bool(parts.hostname)
+        return parts.scheme == "http" and (parts.hostname == "localhost" or _is_near(parts.hostname or ""))
+    except ValueError:
+        return False
+
+
+def _is_near(host: str) -> bool:
+    return ip_address(host).is_private
 
 
 def address_of(url: str) -> Address:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.actions.attempts import Attempts
-from launcher.errors import AuthError
+from launcher.addresses import is_private
+from launcher.errors import AuthError, UsageError
 from launcher.experience import Experience, experience_of
 from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
@@ -226,9 +227,15 @@ def _vast_account(environ: Mapping[str, str]) -> object:
         raise AuthError(
             f"no API key for Vast: VAST_API_KEY is not set, nor is there one in {file}", hint=hint
         )
+    server = environ.get("VAST_URL", "").rstrip("/") or SERVER
+    if not is_private(server):
+        raise UsageError(
+            f"VAST_URL: expected an address with https://, got {server!r}: the key would travel in the open",
+            hint="unset VAST_URL; http:// is for an emulator on this computer or in its network",
+        )
     return Account(
         key=key,
-        server=environ.get("VAST_URL", "").rstrip("/") or SERVER,
+        server=server,
         login=environ.get("VAST_LOGIN", "") or "root",
     )
 

@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from launcher.config.schema import bare, expected, is_mapping, optional, options
 from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from launcher.job import JobSpec, NotifyUrl, Secret
+from trainer.records import whole_unicode
 
 _AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are taken as the text that they are."""
@@ -23,6 +24,10 @@ _SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url"}
 """Sections that may be written as one string, and the key that it stands for."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
+_MOST_DIGITS = 30
+"""Of a whole number; a longer one is text, and none of ours."""
+_SHOWN = 60
+"""Characters of a value in a message."""
 
 
 class Reading:
@@ -195,6 +200,8 @@ def _foreign(node: ScalarNode) -> str | None:
     """Why no value can be read from the node, whatever is expected."""
     if node.tag not in (NULL, BOOL, INT, FLOAT, STR):
         return f"the tag {node.tag} is not known here"
+    if not node.value.isascii() and whole_unicode(node.value) != node.value:
+        return "holds a half of a character, as \\ud800 is"
     return "holds a NUL character" if "\0" in node.value else None
 
 
@@ -205,7 +212,7 @@ def _value(node: ScalarNode) -> Any:
     if node.tag == BOOL:
         return node.value.lower() == "true"
     try:
-        if node.tag == INT:
+        if node.tag == INT and len(node.value) <= _MOST_DIGITS:
             return int(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
         if node.tag == FLOAT and math.isfinite(number := float(node.value)):
             return number
@@ -222,7 +229,8 @@ def _shown(node: Node) -> str:
         return "a section"
     if node.tag == NULL:
         return "nothing"
-    return node.value if node.tag in (INT, FLOAT, BOOL) else repr(node.value)
+    text = node.value if len(node.value) <= _SHOWN else f"{node.value[:_SHOWN]}…"
+    return text if node.tag in (INT, FLOAT, BOOL) else repr(text)
 
 
 def _hint(kind: Any, node: Node) -> str:

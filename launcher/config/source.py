@@ -86,6 +86,9 @@ def parse(text: str, source: str, key: str = "") -> Node:
         loader.name = source
         start = loader.get_mark()
         node = loader.get_single_node()
+    except RecursionError as error:
+        explained = "not valid YAML: lists or sections in each other, too many to be read"
+        raise SyntaxFault(_fault(source, 1, key, explained)) from error
     except yaml.YAMLError as error:
         line, problem = _explain(error, text)
         explained = f"not valid YAML: {problem}"

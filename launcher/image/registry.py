@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from launcher.errors import ImageError
@@ -139,14 +139,26 @@ class _Repository:
             self._authorization = basic
             return
         facts = dict(_CHALLENGE.findall(challenge))
+        realm = facts.get("realm", "")
+        if not self._may_ask(realm):
+            raise ImageError(
+                f"the registry of {self._reference} sends us for a token to {realm[:80]!r}: refused"
+            )
         query = urlencode({name: facts[name] for name in ("service", "scope") if name in facts})
         self._authorization = basic
         try:
-            _, content = self._ask(f"{facts.get('realm', '')}?{query}", ("application/json",))
+            _, content = self._ask(f"{realm}?{query}", ("application/json",))
         except HTTPError as error:
             raise self._error(error) from error
         answer = json.loads(content)
         self._authorization = f"Bearer {answer.get('token') or answer.get('access_token')}"
+
+    def _may_ask(self, realm: str) -> bool:
+        """True for HTTPS, and on this computer for HTTP. A registry may name anything, a file as well."""
+        parts = urlsplit(realm)
+        if parts.scheme == "http":
+            return self._url.startswith("http:") and _LOOPBACK.fullmatch(parts.netloc) is not None
+        return parts.scheme == "https" and bool(parts.hostname)
 
     def _error(self, error: HTTPError) -> ImageError:
         if error.code in (401, 403):

@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection
 from launcher.errors import ProviderError, UnreachableError, VastrunError
 from launcher.ports import Clock
 
-_LISTED = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$", re.MULTILINE)
+_LISTED = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$")
 """As `ssh-keygen -l` prints a key."""
+_LONGEST_LINE = 500
+"""What is longer is none: a pattern takes time with the square of it."""
 _PATIENCE_S = 20.0
 """A box that answers has its log by then."""
 _REST_S = 10.0
@@ -35,7 +37,8 @@ class LoggedKeys:
         read_at, named = self._named.get(instance_id, (0.0, ()))
         if named and now - read_at < _REST_S:
             return named
-        named = set(_LISTED.findall(self._read(instance_id)))
+        lines = [line for line in self._read(instance_id).split("\n") if len(line) <= _LONGEST_LINE]
+        named = {found[1] for found in map(_LISTED.search, lines) if found}
         self._named[instance_id] = now, named
         if not named and now - self._began.setdefault(instance_id, now) < _PATIENCE_S:
             raise UnreachableError("its log does not name its SSH host key yet")

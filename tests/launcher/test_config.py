@@ -169,11 +169,29 @@ def test_a_variable_that_vastrun_sets_cannot_be_set_by_a_job(name: str) -> None:
         ("name: \x07\n", 1, "the character U+0007 is not allowed"),
         ("name: job\n---\nname: job\n", 2, "a second document '---'; a job file holds one job"),
         ("name: *other\n", 1, "found undefined alias 'other'"),
+        ("name: " + "[" * 5000 + "]" * 5000, 1, "lists or sections in each other, too many to be read"),
+        ("name: " + "{a: " * 3000 + "1" + "}" * 3000, 1, "lists or sections in each other, too many"),
     ],
 )
 def test_text_that_is_no_yaml_is_told_in_the_same_form(text: str, line: int, fault: str) -> None:
     (told,) = faults(text)
     assert told.startswith(f"job.yaml:{line}: not valid YAML: {fault}")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('env: {A: "\\ud800"}', "env.A: holds a half of a character"),
+        ('image: "x\\udc80"', "image: holds a half of a character"),
+        (f"ranks: {'9' * 6000}", f"ranks: expected a whole number from 1 to 64, got {'9' * 60}…"),
+        (f"ranks: 0x{'f' * 6000}", f"ranks: expected a whole number from 1 to 64, got 0x{'f' * 58}…"),
+        (f"image: [{'9' * 6000}]", "image: expected a string"),
+    ],
+)
+def test_a_value_that_no_program_can_hold_is_told_in_a_line(line: str, told: str) -> None:
+    (fault,) = faults(f"name: job\ntrain: {{}}\n{line}\n")
+    assert fault.startswith(f"job.yaml:3: {told}")
+    assert len(fault) < 300
 
 
 def test_a_file_that_is_a_list_is_no_job() -> None:

@@ -62,6 +62,24 @@ def test_an_unknown_provider_is_answered_with_the_known_ones(wiring: Wiring) -> 
     assert "local" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "url", ["http://example.org", "http://9.9.9.9:80", "ftp://x", "console.vast.ai", "http://"]
+)
+def test_the_key_of_vast_is_sent_to_nobody_that_others_can_listen_to(url: str, tmp_path: Path) -> None:
+    wiring = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
+    with pytest.raises(UsageError, match="VAST_URL: expected an address with https") as caught:
+        wiring.provider("vast")
+    assert "s3cret" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "https://example.org", "http://127.0.0.1:1", "http://localhost", "http://172.17.0.1"]
+)
+def test_an_emulator_nearby_may_be_asked_without_encryption(url: str, tmp_path: Path) -> None:
+    wiring = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
+    assert wiring.provider("vast").name == "vast"
+
+
 def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
     wiring: Wiring, tmp_path: Path
 ) -> None:

@@ -20,6 +20,8 @@ class Shop:
 
     def __init__(self, asks: str = "") -> None:
         self.asks = asks
+        self.realm = ""
+        """Where it sends for a token; empty: to itself."""
         self.refuses = 0
         """A status to answer everything with."""
         self.things: dict[str, tuple[str, bytes]] = {}
@@ -88,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/token" or shop.refuses:
             self._say(shop.refuses or 401, "application/json", b"{}")
         elif shop.asks and given != {"Basic": basic, "Bearer": "Bearer t0ken"}[shop.asks]:
-            realm = f'realm="http://{shop.host}/token",service="shop",scope="pull"'
+            realm = f'realm="{shop.realm or f"http://{shop.host}/token"}",service="shop",scope="pull"'
             self._say(401, "application/json", b"{}", {"WWW-Authenticate": f"{shop.asks} {realm}"})
         elif path not in shop.things:
             self._say(404, "application/json", b"{}")

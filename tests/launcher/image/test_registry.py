@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,18 @@ def test_the_login_is_not_sent_on_to_where_the_registry_points() -> None:
         shop.moved_to = elsewhere.host
         MEMBER.look_up(reference(shop))
     assert [given for _, given in elsewhere.asked] == [""]
+
+
+@pytest.mark.parametrize("realm", ["file://{file}", "ftp://host/x", "http://203.0.113.9/token", "", "//x"])
+def test_a_registry_that_sends_for_a_token_anywhere_else_gets_nothing(realm: str, tmp_path: Path) -> None:
+    file = tmp_path / "token.json"
+    file.write_text('{"token": "s3cret of the user"}')
+    with Shop("Bearer") as shop:
+        shop.put("lab/vastrun:cpu-1")
+        shop.realm = realm.format(file=file) or "?"
+        with pytest.raises(ImageError, match="sends us for a token to"):
+            MEMBER.look_up(reference(shop))
+        assert {given for _, given in shop.asked} == {""}
 
 
 @pytest.mark.parametrize(
