@@ -157,6 +157,15 @@ class HasAccount(Protocol):
 
 
 @runtime_checkable
+class KeepsKeys(Protocol):
+    """A provider that has a key of its own for each run."""
+
+    def forget(self, run_id: str) -> None:
+        """The key that opened the run's machine is gone from this computer."""
+        ...
+
+
+@runtime_checkable
 class Biller(Protocol):
     """A provider that says afterwards what it charged."""
 

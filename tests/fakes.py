@@ -87,6 +87,8 @@ class FakeProvider:
         self.image: str | None = None
         """What runs there when the job names none."""
         self.most_at_once = 0
+        self.forgotten: set[str] = set()
+        """Runs whose keys were thrown away."""
         self._boxes: dict[str, FakeBox] = {}
         self._ids = itertools.count(1)
 
@@ -149,6 +151,9 @@ class FakeProvider:
     def destroy(self, instance_id: str) -> None:
         self._settle()
         self._end(instance_id, self.clock.now())
+
+    def forget(self, run_id: str) -> None:
+        self.forgotten.add(run_id)
 
     def charged(self, since: float, until: float) -> Mapping[str, float]:
         return self.charges

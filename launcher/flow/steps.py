@@ -15,7 +15,7 @@ from launcher.flow.trip import End, Trip
 from launcher.flow.watch import watch
 from launcher.model import Cause, Meter, Phase, Wish
 from launcher.phases import Result
-from launcher.ports import Noisy
+from launcher.ports import KeepsKeys, Noisy
 from launcher.verdict import judge
 from trainer import layout
 
@@ -117,6 +117,8 @@ def destroy(trip: Trip) -> End:
     looked_at = trip.now()
     if not trip.is_gone():
         return End(result=Result.FAILED, detail="the machine is still there")
+    if isinstance(trip.tools.provider, KeepsKeys):  # also where the machine ended without us
+        trip.tools.provider.forget(trip.run.id)
     if not machines and trip.run.instance_id is None:
         trip.save(rented_at=None)
     elif trip.run.offer is not None:

@@ -162,6 +162,7 @@ def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
 
     assert run.cause is Cause.LOST
     assert VERDICT_OF[run.cause] == "LOST"
+    assert world.market.forgotten == {RUN_ID}
 
 
 def test_a_taken_offer_is_followed_by_the_next(tmp_path: Path) -> None:

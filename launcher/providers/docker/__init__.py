@@ -111,6 +111,10 @@ class DockerProvider:
             self._engine.remove(container.name)
             self._keys.forget(_run_of(container.labels[LABEL]))
 
+    def forget(self, run_id: str) -> None:
+        """The run's key is gone from this computer."""
+        self._keys.forget(run_id)
+
     def describe(self) -> str:
         """Which Docker it is, what its containers have, and what they can be made of."""
         station = self._engine.station()

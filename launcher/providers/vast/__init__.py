@@ -114,6 +114,10 @@ class VastProvider:
         if instance_id in self._run_of:
             self._keys.forget(self._run_of[instance_id])
 
+    def forget(self, run_id: str) -> None:
+        """The run's key is gone from this computer."""
+        self._keys.forget(run_id)
+
     def standing(self) -> Standing:
         """The account's credit, and what its key may do."""
         return accounts.standing(self._api, self._clock.now)
