@@ -150,9 +150,9 @@ def _accepted(trip: Trip) -> End:
         end = end or unlike_its_offer(trip, machine)
     if end is not None:
         return end
-    remote = trip.remote()
-    if isinstance(remote, Identified):
-        trip.tell(remote.identity)
+    connection = trip.remote().connection
+    if isinstance(connection, Identified):
+        trip.tell(connection.identity)
     trip.tell("the lease is armed")
     return End(result=Result.OK)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from launcher.model import Completed
 from launcher.ports import Heedful, Remote
@@ -14,6 +13,8 @@ class Guarded:
 
     def __init__(self, remote: Remote, check: Callable[[], None]) -> None:
         self._remote, self._check = remote, check
+        self.connection = remote
+        """What some remotes can say besides is asked of it: see `ports.Identified` and `ports.Noisy`."""
         if isinstance(remote, Heedful):
             remote.heed(check)
 
@@ -35,7 +36,3 @@ class Guarded:
 
     def close(self) -> None:
         self._remote.close()
-
-    def __getattr__(self, name: str) -> Any:
-        """What some remotes can say besides: see `ports.Identified` and `ports.Noisy`."""
-        return getattr(self._remote, name)

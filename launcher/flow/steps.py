@@ -146,9 +146,9 @@ def _note_given_back(trip: Trip) -> None:
 
 
 def _tell_noise(trip: Trip) -> None:
-    remote = trip.remote()
-    if isinstance(remote, Noisy) and remote.left_out:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in remote.left_out.items())
+    connection = trip.remote().connection
+    if isinstance(connection, Noisy) and connection.left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in connection.left_out.items())
         trip.tell(f"lines of the machine that mean nothing were not shown: {kinds}")
 
 

@@ -13,7 +13,7 @@ from launcher.flow.notices import Notices
 from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Event, Instance, Run, Wish
 from launcher.phases import Result
-from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Remote, Screen, Shelf, Wishes
+from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf, Wishes
 
 _LOOK_AGAIN_S = 2.0
 
@@ -69,7 +69,7 @@ class Trip:
         self.tools = tools
         self.machine: Instance | None = None
         """As it was last listed for a connection."""
-        self._remote: Remote | None = None
+        self._remote: Guarded | None = None
         self._held_at = 0.0
         self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
         late = policy.over_limit(spec, run, self.now()) is not None
@@ -159,7 +159,7 @@ class Trip:
         if meter != self.run.meter:
             self.save(meter=meter)
 
-    def remote(self) -> Remote:
+    def remote(self) -> Guarded:
         """A shell on this run's machine. Raises UnreachableError, GoneError."""
         if self._remote is None:
             machines = self.machines()

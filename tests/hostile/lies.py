@@ -106,7 +106,9 @@ LIES: Mapping[str, Lie] = {
     "lease that ends at no number": Lie(
         status=lambda status: status.update(lease_ends_at=float("nan")), harmless=True
     ),
-    "lease that has ended": Lie(status=lambda status: status.update(lease_ends_at=status["now"] - 9999), harmless=True),
+    "lease that has ended": Lie(
+        status=lambda status: status.update(lease_ends_at=status["now"] - 9999), harmless=True
+    ),
     "clock that stands still": _says(now=0.0),
     "clock that is text": _says(now="noon"),
     "step name that steers": _says(onstart_step=STEERING),

@@ -125,6 +125,9 @@ class Faulty:
 class FaultyProvider(Faulty):
     """A provider whose remotes are faulty too."""
 
+    def forget(self, run_id: str) -> None:
+        self._real.forget(run_id)
+
     def connect(self, instance: Instance) -> Any:
         remote = self._plan.call("provider.connect", lambda: self._real.connect(instance))
         return Faulty(remote, "remote", self._plan)
