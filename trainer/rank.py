@@ -24,6 +24,8 @@ class TrainJob:
     train: TrainConfig | None = None
     code: dict[str, Any] | None = None
     """Commit of the user's code, and whether it was changed."""
+    continues: tuple[str, ...] = ()
+    """The runs before this one."""
 
     @property
     def longest_stage_s(self) -> float:

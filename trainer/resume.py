@@ -54,8 +54,20 @@ def resumed(session: Session) -> Session:
     session.schedule.load_state_dict(record.schedule)
     if record.scaler:  # empty: the precision was another one
         session.scaler.load_state_dict(record.scaler)
-    wandb_id = record.made_by.get("wandb", session.wandb_id)
-    return replace(session, start=record.step, loss=record.loss, wandb_id=wandb_id)
+    return replace(session, start=record.step, loss=record.loss, wandb_id=_wandb_id(session, record))
+
+
+def _wandb_id(session: Session, record: Record) -> str:
+    """The W&B run of the training that is continued, if that is one of the user's own runs before this one.
+
+    A checkpoint comes from a stranger's machine: it may name any run that the user's key can write to.
+    """
+    named = record.made_by.get("wandb", session.wandb_id)
+    if named in (session.job.run_id, *session.job.continues):
+        return str(named)
+    if session.ranks.rank.is_first and session.config.wandb.mode != "off":
+        print("W&B: a new run; this job does not continue the one that the checkpoint names", flush=True)
+    return session.wandb_id
 
 
 def _fault(config: TrainConfig, name: str, record: Record) -> str | None:

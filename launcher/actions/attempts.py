@@ -189,12 +189,15 @@ def _tries(spec: JobSpec, last: Run) -> int:
 def origin_of(ledger: Ledger, run: Run) -> Origin:
     """What the runs before this one left to continue from: at home the nearest's, at URLs its own and those
     of the runs since. What is older is of no use, and may be of another stage, which counts other steps."""
-    folder, urls = None, []
-    while run.parent is not None and folder is None:
+    folder, urls, continues = None, [], []
+    while run.parent is not None:
         run = ledger.get(run.parent)
-        folder = Outputs(run).checkpoints
-        urls.append(pushed_url(run))
-    return Origin(folder=folder, pushed=tuple(url for url in urls if url is not None))
+        continues.append(run.id)
+        if folder is None:
+            folder = Outputs(run).checkpoints
+            urls.append(pushed_url(run))
+    pushed = tuple(url for url in urls if url is not None)
+    return Origin(folder=folder, pushed=pushed, continues=tuple(continues))
 
 
 def pushed_url(run: Run) -> str | None:

@@ -70,7 +70,10 @@ class Bundler:
     def _write(self, path: Path, run: Run, spec: JobSpec) -> None:
         tree = None if spec.code is None else worktree(spec.code.path, spec.code.exclude)
         with Archive(path) as archive:
-            job = _job(run, spec, tree) | {"pushed": self._origin.pushed}
+            job = _job(run, spec, tree) | {
+                "pushed": self._origin.pushed,
+                "continues": _continues(spec, self._origin),
+            }
             archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
             _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py", 0o644)
@@ -117,6 +120,12 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "restarts": None if spec.restarts is None else dict(spec.restarts),
         "code": None if tree is None else {"commit": tree.commit, "dirty": tree.dirty},
     }
+
+
+def _continues(spec: JobSpec, origin: Origin) -> list[str]:
+    """The runs that this one continues, as the user says: the ledger, or the URL of a run."""
+    url = spec.checkpoints.start_from
+    return [*origin.continues, *([url.rstrip("/").rpartition("/")[2]] if url else [])]
 
 
 def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: int) -> None:

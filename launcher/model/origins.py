@@ -14,6 +14,8 @@ class Origin:
     """Those that came home."""
     pushed: tuple[str, ...] = ()
     """URLs that this run and those since pushed to by themselves, the nearest run's first."""
+    continues: tuple[str, ...] = ()
+    """The ids of all the runs before this one, the nearest first."""
 
 
 NOTHING = Origin()

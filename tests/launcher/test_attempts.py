@@ -108,9 +108,9 @@ def test_a_run_continues_from_what_came_home_of_the_nearest_run_and_from_what_wa
 ) -> None:
     pushed = ("s3://models/demo/b", "s3://models/demo/a")
     assert origin_of(ledger, ledger.get("a")) == Origin()
-    assert origin_of(ledger, ledger.get("c")) == Origin(pushed=pushed)
+    assert origin_of(ledger, ledger.get("c")) == Origin(pushed=pushed, continues=("b", "a"))
     for run_id, since in (("a", pushed), ("b", pushed[:1])):
         folder = tmp_path / run_id / "checkpoints"
         folder.mkdir(parents=True)
         (folder / "latest.json").write_text("{}")
-        assert origin_of(ledger, ledger.get("c")) == Origin(folder=folder, pushed=since)
+        assert origin_of(ledger, ledger.get("c")) == Origin(folder=folder, pushed=since, continues=("b", "a"))

@@ -18,7 +18,7 @@ from launcher.bundle import Bundler
 from launcher.bundle.checkout import LIMIT_BYTES
 from launcher.config import dump_job
 from launcher.errors import StorageError, UsageError
-from launcher.job import Code, JobSpec, Limits, Secret, Success
+from launcher.job import Checkpoints, Code, JobSpec, Limits, Secret, Success
 from launcher.model import NOTHING, Origin, Phase, Run
 from launcher.shelf import FolderShelf
 from tests.rights import like_anybody
@@ -295,11 +295,13 @@ def test_a_run_that_continues_another_gets_its_checkpoints(tmp_path: Path) -> No
     (checkpoints / "step-000010" / "model.pt").write_bytes(b"weights")
     (checkpoints / "latest.json").write_text("{}")
     (checkpoints / ".DS_Store").write_text("of the Finder")
-    files = packed(SPEC, origin=Origin(folder=checkpoints, pushed=("s3://models/one",)))
+    spec = replace(SPEC, checkpoints=Checkpoints(start_from="s3://models/zero/"))
+    files = packed(spec, origin=Origin(folder=checkpoints, pushed=("s3://models/one",), continues=("one",)))
     assert files["resume/step-000010/model.pt"] == b"weights"
     assert "resume/latest.json" in files
     assert "resume/.DS_Store" not in files
-    assert json.loads(files[layout.JOB])["pushed"] == ["s3://models/one"]
+    job = json.loads(files[layout.JOB])
+    assert (job["pushed"], job["continues"]) == (["s3://models/one"], ["one", "zero"])
     with pytest.raises(UsageError, match="no checkpoint in"):
         packed(SPEC, origin=Origin(folder=tmp_path / "none"))
 

@@ -24,15 +24,19 @@ pytestmark = pytest.mark.torch
 
 
 def test_the_wandb_run_is_that_of_the_training_that_is_continued(tmp_path: Path) -> None:
-    assert together(continue_twice, 1, prepare(tmp_path / "box")) == [["first", "first", "first"]]
+    assert together(continue_often, 1, prepare(tmp_path / "box")) == [["first", "first", "first", "fourth"]]
 
 
-def continue_twice(ranks: Ranks, box: Path) -> list[str]:
-    """The W&B runs of a training, of one that continues it, and of one that continues that one."""
-    job = (box / layout.JOB).read_text()
-    runs = []
-    for step, run_id in enumerate(("first", "second", "third"), start=1):
-        (box / layout.JOB).write_text(job.replace("calm-heron-3f1a", run_id))
+def continue_often(ranks: Ranks, box: Path) -> list[str]:
+    """The W&B runs of a training, of two that continue it one after the other, and of one that does not.
+
+    The last is given a checkpoint of theirs all the same: a box may name any W&B run in what it sends home.
+    """
+    job = json.loads((box / layout.JOB).read_text())
+    runs: list[str] = []
+    chain = {"first": [], "second": ["first"], "third": ["second", "first"], "fourth": ["of-somebody-else"]}
+    for step, (run_id, continues) in enumerate(chain.items(), start=1):
+        (box / layout.JOB).write_text(json.dumps(job | {"run_id": run_id, "continues": continues}))
         session = begin(ranks, box, {})
         runs.append(session.wandb_id)
         session.save(step, None, durable=True)
