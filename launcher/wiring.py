@@ -28,6 +28,7 @@ from launcher.shipped import configs_dir
 from launcher.steady import steady_clock
 
 if TYPE_CHECKING:
+    from launcher.actions.exporting import Exporter
     from launcher.actions.rehearsing import Rehearsal
     from launcher.notify import UrlNotifier
 
@@ -62,6 +63,7 @@ class Wiring:
     who: Callable[[], str]
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
+    exporter: Callable[[], Exporter]
 
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""
@@ -141,6 +143,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         new_id=lambda: new_id(random.SystemRandom()),
         who=lambda: presence.who,
         rehearsal=partial(_rehearsal, environ),
+        exporter=partial(_exporter, environ),
     )
 
 
@@ -206,6 +209,13 @@ def _rehearsal(environ: Mapping[str, str], folder: Path) -> Rehearsal:
 
     gpus = {name: environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in environ}
     return Rehearsal(folder, _python(environ), {**inherited(environ), **gpus})
+
+
+def _exporter(environ: Mapping[str, str]) -> Exporter:
+    from launcher.actions.exporting import Exporter
+    from launcher.providers.local import inherited
+
+    return Exporter(python=_python(environ), environment=inherited(environ))
 
 
 def _python(environ: Mapping[str, str]) -> str:

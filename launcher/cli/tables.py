@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "cost": "Say what runs cost.",
     "hosts": "List the machines that were rented, and which are avoided since they failed.",
     "pull": "Fetch a run's outputs from its machine again.",
+    "export": "Write the weights of a run's checkpoint to one file.",
     "reap": "End machines of ours that no open run claims.",
     "image": "Build, push, lock, verify and list the images that boxes train in.",
     "doctor": "Examine this computer, the account and its key; say what to fix.",

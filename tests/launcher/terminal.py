@@ -14,6 +14,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from launcher.actions.exporting import Exporter
 from launcher.actions.rehearsing import Rehearsal
 from launcher.cli import cli
 from launcher.interrupts import Interrupts
@@ -166,6 +167,7 @@ class Terminal:
             new_id=lambda: new_id(random.Random(next(self._chances))),
             who=lambda: self.who,
             rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
+            exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
         )
 
     def _interrupts(self, first: Wish, wish: Wish, until: float | None) -> Interrupts:

@@ -13,9 +13,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 from trainer.outcome import FileSum
-from trainer.records import read_json, write_json
+from trainer.records import AtMost, Like, read_json, write_json
 
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
@@ -29,7 +30,7 @@ class Manifest:
     """What a checkpoint holds; paths relative to its folder."""
 
     step: int
-    files: tuple[FileSum, ...]
+    files: Annotated[tuple[FileSum, ...], AtMost(100_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Best:
     """What `best.json` says."""
 
     step: int
-    path: str
+    path: Annotated[str, Like(r"step-\d{6,}")]
     """The checkpoint's folder, relative to the one that holds `best.json`; so it is in `latest.json`."""
     by: str
     value: float
@@ -146,6 +147,8 @@ def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
     try:
         manifest: Manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
         for file in manifest.files[share::shares]:
+            if Path(file.path).name != file.path:
+                raise DamagedError(f"{checkpoint.name} lists {file.path!r}, which is no file of it")
             if sum_of(checkpoint / file.path) != file:
                 raise DamagedError(f"{checkpoint.name}/{file.path} is not what its manifest says")
     except (OSError, ValueError) as error:

@@ -127,15 +127,15 @@ class _Builder:
         dtype, *_ = self._state(state.get("properties"), _TORCH, "TensorProperties", kind=tuple)
         if not isinstance(dtype, torch.dtype) or not isinstance(state.get("chunks"), list):
             raise DamagedError(f"{name!r} is no tensor")
-        chunks = [self._state(chunk, _TORCH, "ChunkStorageMetadata") for chunk in state["chunks"]]
-        return TensorStorageMetadata(
-            properties=TensorProperties(dtype=dtype),
-            size=_size(state.get("size")),
-            chunks=[
-                ChunkStorageMetadata(offsets=_size(c.get("offsets")), sizes=_size(c.get("sizes")))
-                for c in chunks
-            ],
-        )
+        size = _size(state.get("size"))
+        found_chunks = [self._state(chunk, _TORCH, "ChunkStorageMetadata") for chunk in state["chunks"]]
+        chunks = [
+            ChunkStorageMetadata(offsets=_size(chunk.get("offsets")), sizes=_size(chunk.get("sizes")))
+            for chunk in found_chunks
+        ]
+        if sum(chunk.sizes.numel() for chunk in chunks) != size.numel():
+            raise DamagedError(f"{name!r} is not all there")
+        return TensorStorageMetadata(properties=TensorProperties(dtype=dtype), size=size, chunks=chunks)
 
     def _index(self, found: Any) -> MetadataIndex:
         state = self._state(found, _TORCH, "MetadataIndex")

@@ -22,6 +22,8 @@ from trainer.checkpoints.metadata import read_metadata
 from trainer.errors import ConfigError
 from trainer.records import read_json
 
+_MOST_STATE_BYTES = 16 << 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
@@ -44,7 +46,7 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
             path = folder / name
             fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
             if fault is None:
-                record = ranks.told_by_first(_record(path) if ranks.rank.is_first else None)
+                record = ranks.told_by_first(record_of(path) if ranks.rank.is_first else None)
                 told = tuple(f"{text}; trying an older one" for text in faults)
                 return Found(path=path, record=record, faults=told)
             faults.append(fault)
@@ -60,7 +62,7 @@ def found_at(path: Path, disk: Disk) -> Found:
     fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
     if fault:
         raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
-    record = ranks.told_by_first(_record(path) if ranks.rank.is_first else None)
+    record = ranks.told_by_first(record_of(path) if ranks.rank.is_first else None)
     return Found(path=path, record=record, faults=())
 
 
@@ -78,7 +80,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
         raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
     wanted = {name: tensor for name, tensor in tensors.items() if name in saved}
     if disk.share:
-        _read(checkpoint, wanted)
+        read_tensors(checkpoint, wanted)
     if not disk.is_seen_by_all:
         for tensor in wanted.values():
             torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
@@ -86,8 +88,8 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
         tensors[name].copy_(tensors[f"{MODEL}{name.removeprefix(EMA)}"])
 
 
-def _read(checkpoint: Path, tensors: dict[str, Tensor]) -> None:
-    """Each rank reads what it needs: there is nothing to agree on."""
+def read_tensors(checkpoint: Path, tensors: dict[str, Tensor]) -> None:
+    """Read `tensors` in place. Each rank reads what it needs: there is nothing to agree on."""
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # that no group was named
         dcp.load(tensors, storage_reader=Reader(checkpoint), planner=planner, no_dist=True)
@@ -123,7 +125,7 @@ def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
     try:
         verify(checkpoint, share=place, shares=readers)
         Reader(checkpoint)
-        _record(checkpoint)
+        record_of(checkpoint)
     except DamagedError as error:
         return str(error)
     except (OSError, ValueError, TypeError) as error:
@@ -131,6 +133,9 @@ def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
     return None
 
 
-def _record(checkpoint: Path) -> Record:
+def record_of(checkpoint: Path) -> Record:
+    """Read `state.json`. Raises DamagedError, OSError, ValueError."""
+    if (checkpoint / STATE).stat().st_size > _MOST_STATE_BYTES:
+        raise DamagedError(f"{STATE} in {checkpoint.name} is larger than {_MOST_STATE_BYTES} bytes")
     record: Record = read_json(Record, (checkpoint / STATE).read_text(encoding="utf-8"))
     return record

@@ -14,11 +14,12 @@ import pytest
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorProperties
 
+from tests.trainer.checkpoints.forged import Program, with_metadata
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
 from tests.trainer.conftest import together
 from trainer.checkpoints.disk import find_disk
-from trainer.checkpoints.folder import DamagedError, sum_of, verify
+from trainer.checkpoints.folder import DamagedError, verify
 from trainer.checkpoints.reading import Reader, newest_intact
 from trainer.dist import Ranks
 from trainer.errors import ConfigError
@@ -99,25 +100,6 @@ def test_what_another_program_saved_is_not_taken_for_a_checkpoint(tmp_path: Path
     commit(folder_at(tmp_path), 7)
     text, _ = together(refusal, 1, tmp_path, 50)[0]
     assert text.startswith("no checkpoint is intact: step-000007 is whole, but no checkpoint of this trainer")
-
-
-class Program:
-    """What a pickle may do when it is read."""
-
-    def __init__(self, *call: object) -> None:
-        self.call = call
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        call, *arguments = self.call
-        return call, tuple(arguments)
-
-
-def with_metadata(checkpoint: Path, metadata: bytes) -> None:
-    """The checkpoint holds them, and is whole."""
-    (checkpoint / ".metadata").write_bytes(metadata)
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
-    manifest["files"] = [vars(sum_of(checkpoint / file["path"])) for file in manifest["files"]]
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_a_checkpoint_that_holds_a_program_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""`vastrun export`: the weights of a checkpoint in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.output import show
+from launcher.wiring import Wiring
+
+
+def _which(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value not in ("latest", "best") and not (value.isascii() and value.isdecimal()):
+        raise click.BadParameter(f"expected latest, best, or a step, got {value}")
+    return value
+
+
+@click.command("export")
+@run_argument
+@click.option(
+    "--to", metavar="FILE", required=True, type=click.Path(path_type=Path), help="A .pt or .safetensors file."
+)
+@click.option(
+    "--checkpoint",
+    metavar="WHICH",
+    default="latest",
+    show_default=True,
+    callback=_which,
+    help="latest, best, or a step.",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="The optimiser's state and both sets of weights, too."
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@json_option
+@click.pass_obj
+def command(
+    wiring: Wiring, run_name: str, to: Path, checkpoint: str, everything: bool, force: bool, as_json: bool
+) -> None:
+    """Write the weights of RUN's checkpoint to one file, for torch.load or safetensors.
+
+    The weights have the model's own names; where the training kept an average of them, it is the average.
+    Nothing of the checkpoint is run: it comes from a stranger's machine.
+    """
+    run = the_run(wiring, run_name)
+    written = wiring.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
+    kind = "tensors" if everything else "averaged weights" if written["averaged"] else "weights"
+    text = f"{to}: {kind} of {written['checkpoint']}, {written['tensors']} tensors, {_size(written['bytes'])}"
+    show({"run": run.id, "file": str(to), **written}, text, as_json=as_json)
+
+
+def _size(count: object) -> str:
+    return f"{float(str(count)) / 1e6:.1f} MB"
