@@ -26,6 +26,8 @@ STOP_S = 150.0
 """Longest wait for a training that was asked to stop: the supervisor's own limits are below this."""
 NONSENSE_S = 60.0
 """A box of which every look makes no sense for so long is given up."""
+REARM_S = 60.0
+"""Between two tries to arm a lease again that is dead, as the box says."""
 DEAD_S = 30.0
 """A box whose run died gets this long for its lease to say so."""
 LIMIT_SLACK_S = 120.0
@@ -138,6 +140,11 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
         grace_s=min(_GRACE_S, life_s / 5),
         collect_s=collect_s,
     )
+
+
+def lease_age_s(run: Run, now: float) -> float:
+    """Since when the lease of the run's box has counted, by our own count."""
+    return max(0.0, now - (run.meter.began_at or run.rented_at or now))
 
 
 def lease_env(lease: Lease) -> dict[str, str]:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The lease: gives this instance back by itself, whatever becomes of the launcher.
 # In: VASTRUN_BOX, VASTRUN_INSTANCE, VASTRUN_PROVIDER, LEASE_*; on Vast also CONTAINER_ID and CONTAINER_API_KEY.
+#     LEASE_AGE_S, where somebody knows: since when it was armed. Else lease.state says so, after a restart.
 # Out: lease.state, lease.log; in the end, no instance.
 # `lease.sh` arms it in the background, once; `lease.sh end INSTANCE BOX` ends that instance now.
 # No -e: it outlives its own failures.
@@ -97,10 +98,11 @@ arm() {
   # 1: one is at work.
   flock -w 2 9 || exit $(($? > 1))
   printf -v armed_at '%(%s)T' -1
-  tick; start=$now
-  while IFS='=' read -r key value; do
-    [[ $key == armed_at ]] && start=$((now - armed_at + value)) armed_at=$value
-  done 2>/dev/null <lease.state
+  tick; age=0
+  # Who can write there could as well start it anew: a moment that is none, or is still to come, counts as now.
+  [[ $(cat lease.state 2>&1) =~ armed_at=([12][0-9]{9}) ]] && age=$((armed_at - BASH_REMATCH[1]))
+  age=${LEASE_AGE_S:-$((age > 0 ? age : 0))}
+  ((start = now - age, armed_at -= age))
   trap '' HUP INT TERM
   watch </dev/null >/dev/null 2>&9 &
   for _ in {1..50}; do grep -qs "pid=$!" lease.state && break; sleep 0.02; done

@@ -27,6 +27,8 @@ class Training:
     exit_code: int = 0
     writes_outcome: bool = True
     obeys: bool = True
+    kills_lease_after_s: float = math.inf
+    """From its start; who arms the lease again says since when it counts."""
     """Stops when it is asked to; a box that does not has no lease that would end it, either."""
 
 
@@ -60,6 +62,8 @@ class FakeBox:
         self.stop_at: float | None = None
         self.ended_at: float | None = None
         self._told_step: int | None = None
+        self._lease_from = self.up_at
+        self._rearmed = False
         self._env = order.env
         self._clock = clock
 
@@ -76,8 +80,8 @@ class FakeBox:
 
     def lease_end(self) -> float | None:
         """When the lease ended this machine; None while it lives."""
-        now, born = self._clock.now(), self.up_at
-        if not self.training.obeys:
+        now, born = self._clock.now(), self._lease_from
+        if not self.training.obeys or self._is_disarmed:
             return None
         ends = [born + float(self._env["LEASE_LIFE_S"])]
         if self.started_at is None:
@@ -90,8 +94,8 @@ class FakeBox:
         """Everything that should have happened by now has."""
         now = self._clock.now()
         self.files[layout.LEASE_STATE] = b"state=armed\n"
-        stop_from = self.up_at + float(self._env["LEASE_LIFE_S"]) - float(self._env["LEASE_GRACE_S"])
-        if now >= stop_from:
+        stop_from = self._lease_from + float(self._env["LEASE_LIFE_S"]) - float(self._env["LEASE_GRACE_S"])
+        if now >= stop_from and not self._is_disarmed:
             self.files.setdefault(layout.STOP, self._env["LEASE_LIFE_CAUSE"].encode())
         if self.started_at is None or self.ended_at is not None:
             return
@@ -107,6 +111,16 @@ class FakeBox:
             self._log(f"step {self.step()}")
             self._save(self.step() // self.training.checkpoint_every * self.training.checkpoint_every)
 
+    def rearm(self, age_s: float) -> None:
+        """The lease is at work, and counts from `age_s` ago."""
+        if self._is_disarmed:
+            self._rearmed, self._lease_from = True, self._clock.now() - age_s
+
+    @property
+    def _is_disarmed(self) -> bool:
+        began = math.inf if self.started_at is None else self.started_at
+        return not self._rearmed and self._clock.now() >= began + self.training.kills_lease_after_s
+
     def step(self) -> int:
         if self.started_at is None:
             return 0
@@ -120,8 +134,8 @@ class FakeBox:
             "now": self._clock.now(),
             "box": state,
             "exit_code": code,
-            "lease": "armed",
-            "lease_ends_at": self.up_at + float(self._env["LEASE_LIFE_S"]),
+            "lease": "dead" if self._is_disarmed else "armed",
+            "lease_ends_at": self._lease_from + float(self._env["LEASE_LIFE_S"]),
             "onstart_step": "50-train" if self.started_at is not None else "",
             "log_bytes": len(self.files.get(layout.LOG, b"")),
             "supervisor": {"step": self.step(), "steps": self.training.steps, "loss": 0.5, "ranks": []},

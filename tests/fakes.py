@@ -220,6 +220,11 @@ class FakeRemote:
         if command.startswith("bash onstart/run.sh stop "):
             box.files.setdefault(layout.STOP, shlex.split(command)[-1].encode())
             return Completed(exit_code=0, stdout="", stderr="")
+        if command.endswith(f"bash {layout.REARM}"):
+            if not box.training.obeys:
+                return Completed(exit_code=1, stdout="", stderr="no")
+            box.rearm(float(dict(word.split("=", 1) for word in shlex.split(command)[1:-2])["LEASE_AGE_S"]))
+            return Completed(exit_code=0, stdout="", stderr="")
         if command == inspection.COMMAND:
             return Completed(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
         if 'echo "down ' in command:

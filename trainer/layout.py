@@ -16,6 +16,7 @@ SHIPPED = "shipped"
 
 JOB = "job.json"
 ONSTART = "onstart"
+REARM = "onstart/rearm.sh"
 PACKAGES = "pkg"
 CODE_ARCHIVE = "code.tar.gz"
 CODE = "code"

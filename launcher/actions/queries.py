@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from launcher.config import read_job
 from launcher.errors import ProviderError, UsageError
 from launcher.exits import verdict_of
+from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.renting import choose
+from launcher.flow.trip import Tools
 from launcher.gate.reading import look
 from launcher.hosts import avoided
 from launcher.job import JobSpec
@@ -149,15 +151,23 @@ def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], n
     return [replace(row, billed_usd=billed.get(row.run.label)) for row in rows]
 
 
-def detail_of(ledger: Ledger, provider: Provider, run: Run, now: float) -> RunDetail:
-    """The run with its diary and, while it has a machine that answers, a look at it."""
-    row, events = row_of(ledger, run, now), ledger.events(run.id)
+def detail_of(tools: Tools, run: Run, now: float) -> RunDetail:
+    """The run with its diary and, while it has a machine that answers, a look at it.
+
+    A lease that was killed while nobody drove the run is armed again, and the diary says so.
+    """
+    row, events = row_of(tools.ledger, run, now), tools.ledger.events(run.id)
     if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
         return RunDetail(row=row, events=events)
     try:
-        return RunDetail(row=row, events=events, sighting=_seen(provider, run))
+        sighting, news = _seen(tools, run, keep_armed=row.driver is None)
     except ProviderError as error:
         return RunDetail(row=row, events=events, note=str(error))
+    if news and not (events and events[-1].text == news):
+        event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=row.usd)
+        tools.ledger.tell(event)
+        events = [*events, event]
+    return RunDetail(row=row, events=events, sighting=sighting, note=news)
 
 
 def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
@@ -227,12 +237,17 @@ def _lease_end(run: Run) -> float | None:
     return lease_ends_at(run, lease_of(read_job(run.spec_json), run.offer))
 
 
-def _seen(provider: Provider, run: Run) -> Sighting | None:
-    machines = ours(run, provider.instances())
+def _seen(tools: Tools, run: Run, *, keep_armed: bool) -> tuple[Sighting | None, str]:
+    """What the box shows, and how its lease was armed again, if it had to be."""
+    machines = ours(run, tools.provider.instances())
     if not machines:
-        return None
-    remote = provider.connect(machines[0])
+        return None, ""
+    remote = tools.provider.connect(machines[0])
     try:
-        return look(remote)
+        sighting = look(remote)
+        if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(sighting):
+            return sighting, ""
+        news = rearm(run, read_job(run.spec_json), machines[0], remote, tools)
+        return look(remote), news
     finally:
         remote.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from launcher import policy
 from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.flow.pace import Pace
+from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.saving import Saving, save_some
 from launcher.flow.trip import End, Trip
 from launcher.gate.evidence import evidence_of
@@ -40,6 +41,7 @@ class Memory:
     listed_at: float = 0.0
     dead_since: float | None = None
     nonsense_since: float | None = None
+    rearmed_at: float = -math.inf
     ends_by: float | None = None
     """When the lease ends the box, as the box itself says, on our clock: it may shorten its time."""
     stop_asked_at: float | None = None
@@ -81,6 +83,7 @@ def _look_once(trip: Trip, memory: Memory) -> End | None:
         return _nonsense(trip, memory, error)
     memory.silent_since = memory.nonsense_since = None
     _note(trip, memory, sighting)
+    _keep_armed(trip, memory, sighting, remote)
     if sighting.box == "idle":
         return _start(trip, memory, remote)
     trip.tools.screen.log(trip.tools.shelf.pump(trip.run, remote))
@@ -119,6 +122,18 @@ def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
         memory.saved_at = now
         steps_per_s = memory.pace.steps_per_s or trip.run.steps_per_s
         trip.save(step=sighting.step, steps=sighting.steps, steps_per_s=steps_per_s)
+
+
+def _keep_armed(trip: Trip, memory: Memory, sighting: Sighting, remote: Remote) -> None:
+    """A lease that was killed is armed again. Of a box that says so again and again it is told once."""
+    due = trip.now() - memory.rearmed_at >= policy.REARM_S
+    if trip.machine is None or not is_disarmed(sighting) or not due:
+        return
+    first = memory.rearmed_at == -math.inf
+    memory.rearmed_at = trip.now()
+    how_it_went = rearm(trip.run, trip.spec, trip.machine, remote, trip.tools)
+    if first:
+        trip.tell(how_it_went)
 
 
 def _planned(spec: JobSpec) -> float:

@@ -110,3 +110,22 @@ def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(
     unseen_usd = (time.time() - unseen_since) / 3600 * counted["usd_per_hour"]
     assert bill_usd <= most_usd
     assert bill_usd * 0.99 <= counted["usd"] <= bill_usd * 1.01 + unseen_usd
+
+
+LEASE_KILLER = "import os, re; os.kill(int(re.search(r'pid=(\\d+)', open('../lease.state').read())[1]), 9)"
+
+
+def test_a_lease_that_the_program_killed_is_armed_again_by_whoever_looks(
+    rented: Terminal, vast: VastEmulator
+) -> None:
+    """With the instance's own key, which no session and no program is given."""
+    program = ("--set", f'command=python -c "{LEASE_KILLER}; import time; time.sleep(600)"')
+    launch = (*SCRIPT, *program, "--set", "success={exit_code: 0}", "--set", "limits.hours=0.008", "--detach")
+    assert rented.type(*launch).exit_code == 0
+    eventually(lambda: rented.status()["box"]["lease"] == "armed" and told_by(rented), what="a new lease")
+
+    eventually(lambda: len(vast.instances) == 0, what="the end of the box by its new lease")
+
+
+def told_by(terminal: Terminal) -> bool:
+    return any("armed again" in event["text"] for event in terminal.status()["events"])

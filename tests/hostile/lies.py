@@ -106,6 +106,8 @@ LIES: Mapping[str, Lie] = {
     "lease that ends at no number": Lie(
         status=lambda status: status.update(lease_ends_at=float("nan")), harmless=True
     ),
+    "lease that is dead again and again": _says(lease="dead"),
+    "lease that nobody armed": _says(lease="none"),
     "lease that has ended": Lie(
         status=lambda status: status.update(lease_ends_at=status["now"] - 9999), harmless=True
     ),

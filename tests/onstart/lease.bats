@@ -59,6 +59,38 @@ hold_run_lock() {
   eventually gone
 }
 
+@test "a forged first start neither stops it nor gives it more time" {
+  for forged in $(($(date +%s) + 99999)) 'a[$(touch evil)]' 0x1 09 -1 '' 1e9 99999999999999999999; do
+    echo "armed_at=$forged" >lease.state
+    arm
+    alive "$(lease_says pid)"
+    (($(lease_says ends_at) - $(date +%s) <= 3600))
+    kill -KILL "$(lease_says pid)"
+    eventually 'flock -n lease.log true'
+  done
+  [[ ! -e evil ]]
+}
+
+@test "who arms it again says since when it counts, whatever the box says" {
+  cp onstart/lease.sh .
+  for forged in $(($(date +%s) + 99999)) $(($(date +%s) - 99999)); do
+    echo "armed_at=$forged" >lease.state
+    LEASE_AGE_S=500 in_box bash onstart/rearm.sh
+    left=$(($(lease_says ends_at) - $(date +%s)))
+    ((3090 < left && left <= 3100))
+    kill -KILL "$(lease_says pid)"
+    eventually 'flock -n lease.log true'
+  done
+}
+
+@test "a lease at work is not armed again" {
+  cp onstart/lease.sh .
+  arm
+  first=$(lease_says pid)
+  LEASE_AGE_S=600 in_box bash onstart/rearm.sh
+  [[ $(lease_says pid) == "$first" ]]
+}
+
 @test "it ends a box on which nothing was started in time" {
   touch shipped
   LEASE_SHIP_S=1 arm

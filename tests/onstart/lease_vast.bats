@@ -36,6 +36,14 @@ asked() { grep -qs "^$1 /api/v0/instances/4711/ $2\$" "$api/calls"; }
   grep -q '^state=proving$' lease.state
 }
 
+@test "armed again from a session that does not know the key, it can end the instance" {
+  cp onstart/lease.sh .
+  session='env -u CONTAINER_API_KEY -u VAST_URL LEASE_AGE_S=600 bash onstart/rearm.sh || exit'
+  in_box bash -c "$session"
+  eventually armed
+  asked GET 200
+}
+
 @test "it proves its key again and again until that works" {
   touch "$api/down"
   arm

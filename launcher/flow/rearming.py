@@ -1,0 +1,41 @@
+"""rearm(): a lease that somebody on the box has killed is at work again; whoever looks sees to it."""
+
+from __future__ import annotations
+
+import shlex
+
+from launcher import policy
+from launcher.flow.trip import Tools
+from launcher.job import JobSpec
+from launcher.model import Instance, Run, Sighting
+from launcher.ports import Remote
+from trainer import layout
+
+_TIMEOUT_S = 60.0
+
+
+def is_disarmed(sighting: Sighting) -> bool:
+    """No lease would end the box, as far as it can be seen."""
+    return sighting.lease in ("dead", "none")
+
+
+def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, tools: Tools) -> str:
+    """Arm the box's lease again; in words, how that went.
+
+    It counts from when the machine began to run, by our own count: what is written on the box may be forged.
+    Raises UnreachableError, GoneError.
+    """
+    if run.offer is None:
+        return "its lease was killed"
+    remote.write(layout.LEASE_SCRIPT, tools.packer.lease().encode())
+    variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
+        "LEASE_AGE_S": f"{policy.lease_age_s(run, tools.clock.now()):.0f}",
+        "VASTRUN_PROVIDER": tools.provider.name,
+        "VASTRUN_INSTANCE": machine.id,
+        "CONTAINER_ID": machine.id,
+    }
+    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    done = remote.run(f"env {' '.join(words)} bash {layout.REARM}", timeout_s=_TIMEOUT_S)
+    if done.exit_code == 0:
+        return "its lease had been killed, and is armed again"
+    return f"its lease was killed, and cannot be armed again: {done.stderr.strip()[-200:]}"
