@@ -15,6 +15,13 @@ CPU_ONLY = "cpu"
 """The id of an offer without GPUs; any other is the list of those that the container gets."""
 HERE, ANYWHERE = "127.0.0.1", "0.0.0.0"
 """Where a box can be reached from: the daemon's computer alone, or any other."""
+_CAPABILITIES = (
+    *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL"),
+    *("NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT"),
+)
+"""What an SSH server and apt need of root's rights."""
+_MOST_PROCESSES = 16_384
+"""Threads count, too: a program that only multiplies must not take the computer along."""
 _INIT = Path(__file__).with_name("init.sh")
 _BEGIN = 'printf %s "$1" >/.launch && printf %s "$2" >~/onstart.sh && exec bash /.launch'
 """Scripts that are written down show their names, and not their texts, among the processes."""
@@ -62,6 +69,10 @@ def limits_of(box: Box) -> dict[str, Any]:
     limits: dict[str, Any] = {
         "port_bindings": {SSH_PORT: (box.published_at,)},
         "shm_size": _bytes(box.shm_gb),
+        "cap_drop": ["ALL"],
+        "cap_add": list(_CAPABILITIES),
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": _MOST_PROCESSES,
     }
     if order.memory_gb:
         # The same with swap: a box that needs more is killed here as it would be elsewhere.

@@ -24,12 +24,13 @@ make_keys() {
   printf '%s\n' "$SSH_PUBLIC_KEY" >~/.ssh/authorized_keys
 }
 
-# A lease that was killed is started again; it counts on.
+# A lease that was killed is started again; it counts on, from here and not from what the box has written down.
 keep_box() {
-  local box=~/vastrun
+  local box=~/vastrun armed_at
   bash ~/onstart.sh || return
+  armed_at=$SECONDS
   while [[ -d $box ]]; do
-    if { flock -n 9; } 9<"$box/lease.log"; then bash ~/onstart.sh || return; fi
+    if { flock -n 9; } 9<"$box/lease.log"; then LEASE_AGE_S=$((SECONDS - armed_at)) bash ~/onstart.sh || return; fi
     sleep 2
   done 2>/dev/null
   echo "the lease has ended this container"
