@@ -7,7 +7,7 @@ ARG NCCL_CU130=2.29.7
 ARG BASE_CU126=pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime@sha256:6acf597eeb8e376a96580dde4952f37cc017fef732bb40bfc73f28f25e3f64b4
 ARG CUDA_CU126=12.6
 ARG NCCL_CU126=
-ARG BASE_CPU=python:3.11-slim-bookworm
+ARG BASE_CPU=python:3.11.16-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 ARG CUDA_CPU=
 ARG NCCL_CPU=
 
