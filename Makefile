@@ -10,7 +10,7 @@ SEEDS  ?= 2
 # What a user forbids Python to write down, thousands of processes would compile again.
 PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal \
 	$(if $(ORDER),--random-order-seed=$(ORDER))
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test slow lint check pythons wheel image format bench proof chaos clean
@@ -67,12 +67,14 @@ clean: ## Remove what set-up made
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
-$(STAMPS)/trainer: pyproject.toml constraints.txt | $(BIN)/python
+$(STAMPS)/trainer: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher and the trainer (once; torch is large)'
-	@$(PIP) --editable '.[trainer]'
+	@$(PIP) --require-hashes --requirement requirements/launcher.txt
+	@$(PIP) --constraint constraints.txt --editable '.[trainer,export]'
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/dev: pyproject.toml constraints.txt | $(BIN)/python
+$(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, the trainer and what checks them (once)'
-	@$(PIP) --editable '.[trainer,dev,bench]'
+	@$(PIP) --require-hashes --requirement requirements/providers.txt
+	@$(PIP) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
