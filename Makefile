@@ -1,4 +1,4 @@
-# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, format, bench, proof, chaos, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -7,13 +7,14 @@ STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
 SEEDS  ?= 2
+FUZZ   ?= 100000
 # What a user forbids Python to write down, thousands of processes would compile again.
 PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal \
 	$(if $(ORDER),--random-order-seed=$(ORDER))
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test slow lint check pythons wheel image format bench proof chaos clean
+.PHONY: help quickstart test slow lint check pythons wheel image format bench proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +61,9 @@ proof: $(STAMPS)/trainer ## Train what the README's table has, and write the tab
 
 chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; boxes are processes or of image DOCKER
 	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8 $(if $(DOCKER),--docker $(DOCKER))
+
+fuzz: $(STAMPS)/dev ## Generate FUZZ (100000) lies of a box, and try the readers and whole runs on them
+	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py
 
 clean: ## Remove what set-up made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -222,7 +223,8 @@ def _whole_number(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    # Not isfinite: that fails for a whole number which no float can hold.
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
         raise _expected("a number", value)
     return float(value)
 

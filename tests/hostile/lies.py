@@ -40,7 +40,7 @@ class Lie:
 
 
 def _outcome(**changes: Any) -> Lie:
-    return Lie(files={layout.OUTCOME: json.dumps(_GOOD | changes).encode()})
+    return Lie(files={layout.OUTCOME: json.dumps(GOOD | changes).encode()})
 
 
 def _entry(name: str, content: bytes = b"evil", **changes: Any) -> Lie:
@@ -63,7 +63,7 @@ def _endless(line: bytes) -> Callable[[int, int], bytes]:
 
 
 _RANKS = [{"rank": rank, "exit_code": 0, "reason": "finished", "step": 10} for rank in range(2)]
-_GOOD: dict[str, Any] = {
+GOOD: dict[str, Any] = {
     "schema_version": 1,
     "kind": "train",
     "reason": "finished",
@@ -86,6 +86,9 @@ _LATEST = f"{layout.CHECKPOINTS}/latest.json"
 LIES: Mapping[str, Lie] = {
     # What the box says of its training while it runs.
     "step beyond any number": _supervisor(step=2**63),
+    "loss of four hundred digits": _supervisor(loss=10**400),
+    "clock of four hundred digits": _says(now=10**400),
+    "outcome with a loss of four hundred digits": _outcome(last_loss=10**400),
     "step before the first": _supervisor(step=-1),
     "step that is text": _supervisor(step="ten"),
     "step that is a list": _supervisor(step=[1]),
@@ -141,7 +144,7 @@ LIES: Mapping[str, Lie] = {
     "outcome with a reason that does not exist": _outcome(reason="magic"),
     "outcome with steps beyond any number": _outcome(steps_done=2**63),
     "outcome with a loss that is no number": Lie(
-        files={layout.OUTCOME: json.dumps(_GOOD | {"last_loss": float("nan")}).encode()}
+        files={layout.OUTCOME: json.dumps(GOOD | {"last_loss": float("nan")}).encode()}
     ),
     "outcome with ranks of another kind": _outcome(ranks=[1, "two", None]),
     "outcome with too many ranks": _outcome(ranks=[_RANKS[0]] * 20_000),

@@ -134,6 +134,7 @@ def assert_a_good_end(terminal: Terminal, lie: Lie) -> None:
 
     assert terminal.machines() == 0, story
     assert run.phase == "ended", story
+    assert run.cause is not Cause.INTERNAL, story
     assert terminal.market.bill_usd <= LIMIT_USD + SLACK_S / 3600 * PRICE, story
     if run.cause is None:
         assert lie.harmless or not lie_was_told(terminal), story

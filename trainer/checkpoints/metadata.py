@@ -8,7 +8,9 @@ built, value by value.
 from __future__ import annotations
 
 import pickle
+import struct
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ _LARGEST = 2**53
 _MOST_DIMENSIONS = 32
 _WHAT_A_PICKLE_RAISES = (
     *(pickle.UnpicklingError, EOFError, ImportError, AttributeError, LookupError, TypeError, ValueError),
-    *(ArithmeticError, MemoryError, RecursionError),
+    *(ArithmeticError, MemoryError, RecursionError, struct.error),
 )
 _TORCH = "torch.distributed.checkpoint.metadata"
 _STORAGE = "torch.distributed.checkpoint.filesystem"
@@ -39,15 +41,15 @@ _STORAGE = "torch.distributed.checkpoint.filesystem"
 def read_metadata(checkpoint: Path) -> Metadata:
     """Read the checkpoint's metadata. Raises DamagedError, OSError."""
     with (checkpoint / METADATA).open("rb") as file:
-        if file.seek(0, 2) > _MOST_BYTES:
-            raise DamagedError(f"{METADATA} in {checkpoint.name} is larger than {_MOST_BYTES} bytes")
-        file.seek(0)
-        unpickler = _Unpickler(file)
-        try:
-            return _Builder(unpickler).metadata(unpickler.load())
-        except _WHAT_A_PICKLE_RAISES as error:
-            fault = f"{type(error).__name__}: {str(error)[:100]}"
-            raise DamagedError(f"{METADATA} in {checkpoint.name} is not of a checkpoint: {fault}") from error
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise DamagedError(f"{METADATA} in {checkpoint.name} is larger than {_MOST_BYTES} bytes")
+    unpickler = _Unpickler(BytesIO(content))
+    try:
+        return _Builder(unpickler).metadata(unpickler.load())
+    except _WHAT_A_PICKLE_RAISES as error:
+        fault = f"{type(error).__name__}: {str(error)[:100]}"
+        raise DamagedError(f"{METADATA} in {checkpoint.name} is not of a checkpoint: {fault}") from error
 
 
 def _noun() -> type:
@@ -74,10 +76,13 @@ _STAND_INS: Mapping[tuple[str, str], Callable[[], Any]] = {
 """What the metadata of tensors are made of, besides their dtypes."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows the names in `_STAND_INS` and no other."""
+class _Unpickler(pickle._Unpickler):
+    """Knows the names in `_STAND_INS` and no other.
 
-    def __init__(self, file: Any) -> None:
+    The one that is written in Python: for one number of a pickle, that in C takes gigabytes of memory.
+    """
+
+    def __init__(self, file: BytesIO) -> None:
         super().__init__(file)
         self._made: dict[tuple[str, str], Any] = {}
 

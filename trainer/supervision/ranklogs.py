@@ -68,7 +68,7 @@ class MergedLog:
 
     def say(self, text: str) -> None:
         """A line of the supervisor's own."""
-        self._append(SUPERVISOR, text.splitlines())
+        self._append(SUPERVISOR, text.rstrip("\n").split("\n"))
 
     def pump(self) -> None:
         """New lines of the ranks are in the log."""

@@ -44,7 +44,7 @@ def last_raised(log: Path) -> Raised | None:
 
 def parse_raised(text: str) -> Raised | None:
     """The last exception in a text: of a chain, the one that was raised last."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     headers = [number for number, line in enumerate(lines) if line == _HEADER]
     if not headers:
         bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)

@@ -6,7 +6,10 @@ import io
 import json
 import os
 import pickle
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
@@ -143,6 +146,25 @@ def test_a_checkpoint_that_is_refused_has_changed_nothing_of_torch(tmp_path: Pat
     with pytest.raises(DamagedError, match="not of a checkpoint"):
         Reader(tmp_path)
     assert not hasattr(kind, "owned")
+
+
+def test_a_checkpoint_whose_metadata_ask_for_all_memory_is_refused(tmp_path: Path) -> None:
+    """One instruction that remembers a value as its four thousand millionth."""
+    (tmp_path / ".metadata").write_bytes(b"\x80\x02K\x01r\xff\xff\xff\xff.")
+    with memory_at_most(2 << 30), pytest.raises(DamagedError, match="hold something else than Metadata"):
+        Reader(tmp_path)
+
+
+@contextmanager
+def memory_at_most(more: int) -> Iterator[None]:
+    """This process may have so many bytes more than it has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (has + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "..", ""])
