@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from launcher.errors import BoxError
@@ -86,7 +87,8 @@ def _brought(out: Path, place: Path, file: FileSum, remote: Remote) -> bool:
     """The file lies at `place` and its checksum holds; tried twice."""
     part = part_of(out, file)
     for _ in range(2):
-        grow(part, file, remote, limit=file.size)
+        with suppress(BoxError):  # it is no file there, or not the one that was listed
+            grow(part, file, remote, limit=file.size)
         if is_home(part, file) and moved(part, place, out):
             return True
         part.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from launcher.errors import BoxError, ProviderError
+from launcher.errors import BoxError
 from launcher.ssh.connection import script
 from launcher.ssh.session import BrokenError, Session
 
@@ -58,7 +58,7 @@ class Download:
         if not said:
             raise BrokenError("the connection broke")
         if not said.isdecimal():
-            raise ProviderError(f"the box cannot read {path}: it {said}")
+            raise BoxError(f"the box cannot read {path}: it {said}")
         if len(said) > _DIGITS or int(said) > limit:
             raise BoxError(f"the box sends more of {path} than it was asked for")
         self._path, self._at, self._left = path, offset, int(said)

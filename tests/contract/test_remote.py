@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import GoneError, ProviderError, UnreachableError
+from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.model import Instance
 from launcher.ports import Remote
 from tests.contract.markets import Market
@@ -83,6 +83,13 @@ def test_a_command_runs_in_the_folder_of_the_box(shell: Remote) -> None:
 
 def test_a_command_sees_the_order_s_variables(shell: Remote) -> None:
     assert shell.run("echo $LEASE_LIFE_S", timeout_s=10).stdout == "3600\n"
+
+
+@pytest.mark.parametrize("make", ["mkfifo odd", "mkdir odd", "ln -s /dev/zero odd"])
+def test_what_is_no_file_is_not_read(shell: Remote, make: str) -> None:
+    assert shell.run(make, timeout_s=10).exit_code == 0
+    with pytest.raises(BoxError, match="cannot read odd: it is no file"):
+        shell.read("odd")
 
 
 def test_output_that_is_not_text_is_no_error(shell: Remote) -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -56,7 +57,10 @@ class LocalRemote:
         """Up to `limit` bytes from `offset`."""
         with self._errors():
             try:
-                with (self._box / path).open("rb") as file:
+                place = self._box / path
+                if not stat.S_ISREG(place.stat().st_mode):  # a pipe would be waited for without an end
+                    raise BoxError(f"the box cannot read {path}: it is no file")
+                with place.open("rb") as file:
                     file.seek(offset)
                     return file.read(limit)
             except FileNotFoundError:

@@ -17,8 +17,8 @@ while IFS= read -rd '' path && IFS= read -rd '' offset && IFS= read -rd '' limit
   cd "$VASTRUN_BOX" || exit
   if [[ ! -e $path ]]; then
     echo 0
-  elif [[ -d $path ]]; then
-    echo "is a folder"
+  elif [[ ! -f $path ]]; then
+    echo "is no file" # a pipe or a device would be read for ever
   else
     { answer; } 3<"$path" || echo "cannot be opened"
   fi
