@@ -4,6 +4,7 @@ VastrunError
 ├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
 │   └── JobFileError    all faults of a job file at once
 ├── StorageError        this computer cannot write: the run waits where it is             exit 1
+│   └── NoRoomError     its disk is too small for what comes: waited for, within the limits
 ├── HeldError           another launcher drives this run                                  exit 1
 ├── NoSuchRunError      no run by that name                                               exit 2
 ├── ImageError          an image cannot be built, found or trusted                        exit 1
@@ -50,6 +51,10 @@ class JobFileError(UsageError):
 
 class StorageError(VastrunError):
     """This computer cannot write where it must. The run stays as it is, to be resumed."""
+
+
+class NoRoomError(StorageError):
+    """The disk has no room for what a box sends. What the ledger needs is still free."""
 
 
 class HeldError(VastrunError):

@@ -24,6 +24,8 @@ LEASE_PROOF_S = 60.0
 """Longest wait for the lease of a box that answers already."""
 STOP_S = 150.0
 """Longest wait for a training that was asked to stop: the supervisor's own limits are below this."""
+ROOM_S = 15.0
+"""Between two looks whether this computer's disk has room again."""
 NONSENSE_S = 60.0
 """A box of which every look makes no sense for so long is given up."""
 REARM_S = 60.0

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from launcher import policy
-from launcher.errors import GoneError, ProviderError, StorageError, UnreachableError
+from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
-from launcher.flow.trip import End, Trip
+from launcher.flow.trip import End, OverError, Trip
 from launcher.flow.watch import watch
 from launcher.model import Cause, Meter, Phase, Wish
 from launcher.phases import Result
@@ -92,7 +92,9 @@ def train(trip: Trip) -> End | None:
 
 def collect(trip: Trip) -> End:
     """Logs, checkpoints and outputs are on this computer, checked; the last judgement is made."""
-    collected = _patiently(trip, lambda: trip.tools.shelf.collect(trip.run, trip.remote()))
+    collected = _with_room(
+        trip, lambda: _patiently(trip, lambda: trip.tools.shelf.collect(trip.run, trip.remote()))
+    )
     # The box may end itself soon. It need not hear of it: what counts is home.
     with suppress(UnreachableError, GoneError):
         trip.remote().write(layout.COLLECTED, b"")
@@ -150,6 +152,27 @@ def _tell_noise(trip: Trip) -> None:
     if isinstance(connection, Noisy) and connection.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in connection.left_out.items())
         trip.tell(f"lines of the machine that mean nothing were not shown: {kinds}")
+
+
+def _with_room(trip: Trip, action: Callable[[], _T]) -> _T:
+    """What `action` returns, once this computer's disk has room for it; not longer than a box waits for us.
+
+    What a box lists must not keep it rented. One that costs nothing is left standing instead.
+    """
+    collect_s = policy.lease_of(trip.spec, trip.run.offer).collect_s if trip.run.offer else 0.0
+    until = trip.run.phase_at + collect_s
+    while True:
+        try:
+            return action()
+        except NoRoomError as error:
+            if trip.tools.provider.free:
+                raise
+            trip.tell_of_room(error, f"free some space within {(until - trip.now()) / 60:.0f} min")
+            if trip.now() > until:
+                detail = f"no room here for the outputs: {error}"
+                raise OverError(End(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)) from error
+            trip.must_go_on()
+            trip.wait(policy.ROOM_S)
 
 
 def _patiently(trip: Trip, action: Callable[[], _T]) -> _T:

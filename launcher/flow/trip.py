@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher import policy
-from launcher.errors import GoneError, ProviderError, StorageError
+from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError
 from launcher.flow.guarded import Guarded
 from launcher.flow.notices import Notices
 from launcher.job import JobSpec
@@ -70,6 +70,7 @@ class Trip:
         self.machine: Instance | None = None
         """As it was last listed for a connection."""
         self._remote: Guarded | None = None
+        self._told_of_room = False
         self._held_at = 0.0
         self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
         late = policy.over_limit(spec, run, self.now()) is not None
@@ -95,6 +96,21 @@ class Trip:
         event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
         self.tools.screen.event(event)
         self.tools.ledger.tell(event)
+
+    def show_log(self) -> None:
+        """What is new of the log is here and on the screen. Without room for it here, it stays on the box."""
+        try:
+            text = self.tools.shelf.pump(self.run, self.remote())
+        except NoRoomError as error:
+            self.tell_of_room(error, "the log stays on the box until there is room")
+        else:
+            self.tools.screen.log(text)
+
+    def tell_of_room(self, error: NoRoomError, what: str) -> None:
+        """The user is told once that this computer's disk is too small, and what becomes of the run."""
+        if not self._told_of_room:
+            self.tell(f"{error}; {what}")
+        self._told_of_room = True
 
     def wish(self) -> Wish:
         """The strongest wish of the user here or elsewhere."""

@@ -86,7 +86,7 @@ def _look_once(trip: Trip, memory: Memory) -> End | None:
     _keep_armed(trip, memory, sighting, remote)
     if sighting.box == "idle":
         return _start(trip, memory, remote)
-    trip.tools.screen.log(trip.tools.shelf.pump(trip.run, remote))
+    trip.show_log()
     if sighting.box == "ended":
         return _ended(trip, remote, sighting)
     if sighting.box == "dead":
@@ -104,7 +104,7 @@ def _listen(trip: Trip, seconds: float) -> None:
     until, wish = trip.now() + seconds, trip.wish()
     while trip.now() < until and trip.wish() is wish:
         trip.wait(min(_LISTEN_S, seconds))
-        trip.tools.screen.log(trip.tools.shelf.pump(trip.run, trip.remote()))
+        trip.show_log()
 
 
 def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:

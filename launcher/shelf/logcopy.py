@@ -11,7 +11,7 @@ from launcher.errors import BoxError
 from launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS
 from launcher.growth import OVERLAP, growth
 from launcher.ports import Remote
-from launcher.shelf.storing import place_of, write
+from launcher.shelf.storing import need_space, place_of, write
 from trainer import layout
 
 LIMIT = 2 << 20
@@ -27,6 +27,8 @@ def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
         end = new.rfind(b"\n") + 1
         if whole_lines and (end or len(new) < LINE_CHARACTERS):
             new = new[:end]
+        if new:
+            need_space(out, len(new))
         write(log.fileno(), new)
         os.fsync(log.fileno())
     return new

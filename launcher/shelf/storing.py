@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from launcher.errors import StorageError, UsageError
+from launcher.errors import NoRoomError, StorageError, UsageError
 from launcher.gate.manifest import OWNER
 from trainer import layout
 from trainer.outcome import FileSum
@@ -58,12 +58,12 @@ def claim(out: Path, run_id: str) -> None:
 
 
 def need_space(out: Path, size: int) -> None:
-    """There is room for so many bytes more. Raises StorageError."""
+    """There is room for so many bytes more. Raises NoRoomError."""
     free = shutil.disk_usage(out).free
     if free < size + FREE_BYTES:
         need = (size + FREE_BYTES) / 1e6
         hint = "free some space, or choose another folder with --out DIR"
-        raise StorageError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
+        raise NoRoomError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
 
 
 def place_of(out: Path, path: str) -> Path:

@@ -215,6 +215,7 @@ LIES: Mapping[str, Lie] = {
             ).encode(),
         }
     ),
+    "file that is larger than this computer's disk": _entry("run/outputs/large", size=99 * 10**9),
     # Its lease, before anything was shipped.
     "lease of no state": Lie(files={layout.LEASE_STATE: f"state={STEERING}\n".encode()}, harmless=True),
     "lease that is large": Lie(files={layout.LEASE_STATE: b"state=armed\n" * 100_000}, harmless=True),

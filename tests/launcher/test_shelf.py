@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import StorageError, UnreachableError, UsageError
+from launcher.errors import NoRoomError, StorageError, UnreachableError, UsageError
 from launcher.model import Completed, Evidence, Phase, Run, StepEnd
 from launcher.shelf import FolderShelf
 from tests import disks, parts
@@ -361,7 +361,7 @@ def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
     filler.write_bytes(bytes(50 << 20))
     run, log = run_in(tiny_disk / "run"), os.urandom(7 << 20).replace(b"\n", b"x") + b"\n"
     box = MemoryBox({layout.LOG: log})
-    with pytest.raises(StorageError, match="No space left on device"):
+    with pytest.raises(NoRoomError, match="MB are needed"):
         pump_all(run, box)
     filler.unlink()
     pump_all(run, box)
