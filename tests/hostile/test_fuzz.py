@@ -36,7 +36,7 @@ from trainer.records import RecordError, parse_json
 
 READERS = 7
 FUZZ = int(os.environ.get("FUZZ", "0"))
-"""How many examples the readers share, and of runs a hundredth; fewer, and always the same, where nobody asks."""
+"""How many examples the readers share; of runs a hundredth. Else fewer, and always the same."""
 EXAMPLES, RUNS = (FUZZ // READERS + 1, FUZZ // 100) if FUZZ else (300, 300)
 _COMMON = {
     "deadline": None,

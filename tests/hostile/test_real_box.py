@@ -1,0 +1,54 @@
+"""A real box that lies, behind the emulated Vast: its sessions, its status, its files, its log, its lease."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.model import Run
+from launcher.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
+from tests.e2e.hurried import PRINTS, Hurried, job
+from tests.hostile.deceits import DECEITS, Deceit
+from tests.hostile.test_lies import assert_nothing_evil
+
+LIFE_S = 600.0
+"""What the job allows: half a minute here."""
+FACTOR = 20.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DECEITS)
+def test_a_deceit_comes_to_a_good_end(name: str, tmp_path: Path) -> None:
+    deceit = DECEITS[name]
+    run, gpu_s, left, story = deceived(deceit, tmp_path)
+
+    assert left == 0, story
+    assert run.phase == "ended", story
+    assert run.cause in deceit.causes, story
+    assert gpu_s <= LIFE_S + LIMIT_SLACK_S + LATE_S + NONSENSE_S, story
+    assert_nothing_evil(tmp_path)
+    assert not Path("/tmp/evil-of-a-box").exists()
+    if run.cause is None:
+        assert all(proof.holds is True for proof in run.proofs), story
+
+
+def deceived(deceit: Deceit, folder: Path) -> tuple[Run, float, int, str]:
+    """The run, what its machine was paid for, how many are left, and its diary."""
+    program = (
+        "import subprocess, time; "
+        f"subprocess.run(['bash', '-c', {deceit.script!r}], cwd='..', check=True); "
+        f"time.sleep({1e4 if deceit.holds else 3}); {PRINTS}"
+    )
+    with Hurried(folder, factor=FACTOR) as hurried:
+        spec = job(program, hours=LIFE_S / 3600)
+        (run,) = hurried.launch(replace(spec, retry={}))
+        story = "\n".join(f"{event.phase}: {event.text[:200]}" for event in hurried.screen.events)
+        (meter,) = hurried.vast.billing.meters.values()
+        return (
+            run,
+            meter.gpu_seconds,
+            len(hurried.vast.instances),
+            f"{run.cause}: {run.detail[:300]}\n{story}",
+        )
