@@ -59,8 +59,9 @@ bench: $(STAMPS)/dev ## Print every figure the README claims
 proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
 
-chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; boxes are processes or of image DOCKER
-	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8 $(if $(DOCKER),--docker $(DOCKER))
+chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1
+	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8 \
+		$(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile)
 
 fuzz: $(STAMPS)/dev ## Generate FUZZ (100000) lies of a box, and try the readers and whole runs on them
 	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py

@@ -17,15 +17,22 @@ MOST_DRIFT_S = 5.0
 """Of one run, in seconds of its price: Vast may be asked no more often how a machine is."""
 
 
-def run(*, runs: int = 20, seed: int = 0, parallel: int = 4, image: str | None = None) -> bool:
+MOST_MB = 200.0
+"""Of memory that a launcher may take, whatever its box says."""
+
+
+def run(
+    *, runs: int = 20, seed: int = 0, parallel: int = 4, image: str | None = None, hostile: bool = False
+) -> bool:
     """Prints a line for each run, then the sums. True when every promise was kept.
 
-    `image`: the boxes are containers of it, and each meets a trouble of containers.
+    `image`: the boxes are containers of it, and each meets a trouble of containers. `hostile`: every box
+    lies, each in another way.
     """
     began = time.monotonic()
     found = []
     with ThreadPoolExecutor(parallel) as pool:
-        plans = [plan(seed, number, docker=image is not None) for number in range(runs)]
+        plans = [plan(seed, number, docker=image is not None, hostile=hostile) for number in range(runs)]
         rides = [pool.submit(ride, one, image) for one in plans]
         for over in as_completed(rides):
             found.append(over.result())
@@ -39,6 +46,8 @@ def _is_good(after: Aftermath) -> bool:
         after.left_rented == after.left_containers == 0
         and not after.wrong
         and after.lost_bytes == after.repeated_bytes == 0
+        and after.evil == 0
+        and after.launcher_mb <= MOST_MB
         and after.overspend_s <= MOST_OVERSPEND_S
         and (abs(after.drift) <= MOST_DRIFT or abs(after.drift_s) <= MOST_DRIFT_S)
     )
@@ -57,10 +66,12 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
             f"machines left rented       {sum(after.left_rented for after in found)}",
             f"containers left            {sum(after.left_containers for after in found)}",
             f"verdicts wrong             {sum(bool(after.wrong) for after in found)}",
+            f"evil files and characters  {sum(after.evil for after in found)}",
             f"log bytes lost             {sum(after.lost_bytes for after in found)}",
             f"log bytes repeated         {sum(after.repeated_bytes for after in found)}",
             f"ledger against bill        {_drift(found):+.2%} in all; "
             f"of one run {min(drifts):+.1%} to {max(drifts):+.1%}",
             f"overspend past the limit   {max(after.overspend_s for after in found):.0f} s of price at most",
+            f"memory of a launcher       {max(after.launcher_mb for after in found):.0f} MB at most",
         ]
     )

@@ -35,6 +35,10 @@ class Aftermath:
     """Both 0 where they cannot be compared."""
     usd_per_hour: float
     overspend_s: float
+    evil: int
+    """Files of a box outside of the outputs, files that run a program, characters that steer a terminal."""
+    launcher_mb: float
+    """Memory of a launcher, at most."""
 
     @property
     def drift(self) -> float:
@@ -53,6 +57,7 @@ class Aftermath:
             self.wrong and f"WRONG: {self.wrong}",
             self.left_rented and f"LEFT RENTED: {self.left_rented}",
             self.left_containers and f"CONTAINERS LEFT: {self.left_containers}",
+            self.evil and f"EVIL: {self.evil}",
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
             self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
             f"ledger {self.drift:+.1%}" if abs(self.drift) >= 0.005 else "",
@@ -72,7 +77,9 @@ Logged = Sequence[tuple[str, str]]
 """The program's lines in one log: text and number."""
 
 
-def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequence[int]) -> Aftermath:
+def look_back(
+    plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequence[int], launcher_mb: float
+) -> Aftermath:
     """What there is to say when nobody is at work any more."""
     with vast.lock:
         left = len(vast.instances)
@@ -82,6 +89,7 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequenc
     rows = terminal.type("status", "--json").json()["runs"]
     last = max(rows, key=lambda row: row["created_at"], default=None)
     logs = [LINE.findall(path.read_text()) for path in terminal.folder.glob("runs/*/run.log")]
+    spoilt = plan.deceit is not None and plan.deceit.spoils_log
     slack_s = LIMIT_SLACK_S if plan.stranded else 0.0
     comparable = left == 0 and not plan.loses_time and not plan.abandoned
     return Aftermath(
@@ -90,12 +98,14 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequenc
         wrong="" if plan.abandoned else _wrong(plan, last, codes, struck),
         left_rented=left,
         left_containers=left_containers(vast),
-        lost_bytes=sum(map(_lost, logs)),
+        lost_bytes=0 if spoilt else sum(map(_lost, logs)),
         repeated_bytes=sum(map(_repeated, logs)),
         ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
         bill_usd=bill_usd if comparable else 0.0,
         usd_per_hour=last["usd_per_hour"] if last else 0.0,
         overspend_s=max([0.0, *(span - plan.life_s - slack_s for span in spans_s)]),
+        evil=_evil(terminal) if plan.deceit and last else 0,
+        launcher_mb=launcher_mb,
     )
 
 
@@ -108,12 +118,30 @@ def _wrong(plan: Plan, last: Any, codes: Sequence[int], struck: frozenset[str]) 
     if codes and codes[-1] not in (EXIT_CODE_OF[verdict], _ENDED_BEFORE):
         return f"{verdict} with exit code {codes[-1]}"
     if verdict is Verdict.SUCCEEDED:
+        if plan.deceit and None not in plan.deceit.causes:
+            return f"a success in spite of {plan.troubles[0]}"
         fatal = struck.intersection(CERTAIN)
         return f"a success in spite of {', '.join(fatal)}" if fatal else _unproven(Path(last["out_dir"]))
     excused = plan.excused if last["rented_at"] else plan.excused | plan.excused_before_renting
     if Cause(last["cause"]) not in excused:
         return f"{verdict} by {last['cause']} ({last['detail']}), but nothing happened that explains it"
     return ""
+
+
+def _evil(terminal: Terminal) -> int:
+    """What a box has written beside its outputs, or where git obeys it, or on the terminal."""
+    shown = [path.read_text() for path in terminal.folder.glob("stderr-*")]
+    shown += [terminal.type(*words).out for words in (("why", "last"), ("status", "last"), ("logs", "last"))]
+    strange = sum(not (c.isprintable() or c in "\n\t") for text in shown for c in text)
+    files = [path.relative_to(terminal.folder) for path in terminal.folder.rglob("*") if path.is_file()]
+    outside = [path for path in files if path.parts[0] != "runs" and _is_evil(terminal.folder / path)]
+    obeyed = [path for path in files if {part.casefold() for part in path.parts} & {".git", ".gitattributes"}]
+    return strange + len(outside) + len(obeyed)
+
+
+def _is_evil(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"evil"
 
 
 def _without_run(plan: Plan, codes: Sequence[int]) -> str:

@@ -24,12 +24,17 @@ success: {{files: result.txt, log: "line {last} "}}
 outputs: result.txt
 """
 _CHATTER = f"""\
+import subprocess
 import time
 from pathlib import Path
 
+if Path("deceit.sh").exists():
+    subprocess.run(["bash", "code/deceit.sh"], cwd="..", check=True)
 for number in range({LINES}):
     print(f"line {{number:03}} " + "x" * (1 + number * 37 % 100), flush=True)
     time.sleep(0.02)
+if Path("stays").exists():
+    time.sleep(9999)
 Path("result.txt").write_text({RESULT!r})
 """
 
@@ -44,6 +49,10 @@ def write_job(plan: Plan, folder: Path) -> Path:
     code = folder / "code"
     code.mkdir()
     (code / PROGRAM).write_text(_CHATTER)
+    if plan.deceit:
+        (code / "deceit.sh").write_text(plan.deceit.script)
+        if plan.deceit.holds:
+            (code / "stays").touch()
     job = folder / "job.yaml"
     text = _JOB.format(hours=plan.life_s / 3600, collect_s=plan.collect_s, program=PROGRAM, last=LINES - 1)
     job.write_text(text)

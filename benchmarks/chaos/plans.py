@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.model import Cause
 from tests.emulators.dead_ends import DEAD_ENDS
+from tests.hostile.deceits import DECEITS, Deceit
 
 LAUNCHER, BOX, CLOCK, CUT, FAULT = "launcher", "box", "clock", "cut", "fault"
-DOCKER = "docker"
+DOCKER, DECEIT = "docker", "deceit"
 
 SURVIVED = (
     "too_many_requests",
@@ -122,10 +123,17 @@ class Trouble:
     excuses: Cause | None = None
     """Why a run may end otherwise than well."""
 
+    @property
+    def deceit(self) -> Deceit | None:
+        """What the box's owner does to it, once the training has begun."""
+        return DECEITS[self.name] if self.kind == DECEIT else None
+
     def __str__(self) -> str:
+        if self.kind in (FAULT, DECEIT):
+            return self.name
         start = " of the launch" if self.early else ""
         lasts = f" of {self.seconds:.0f} s" if self.kind == DOCKER and self.seconds else ""
-        return self.name if self.kind == FAULT else f"{self.name}{lasts} at {self.at_s:.1f} s{start}"
+        return f"{self.name}{lasts} at {self.at_s:.1f} s{start}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +151,15 @@ class Plan:
         return not self.resumes and any(trouble.kind == LAUNCHER for trouble in self.troubles)
 
     @property
+    def deceit(self) -> Deceit | None:
+        """What the box's owner does to it."""
+        return next((trouble.deceit for trouble in self.troubles if trouble.deceit), None)
+
+    @property
     def stranded(self) -> bool:
         """The box can neither be reached nor end itself: its launcher ends it, some time after the lease."""
-        return any(trouble.name == NETWORK_REMOVED and not trouble.seconds for trouble in self.troubles)
+        unplugged = any(trouble.name == NETWORK_REMOVED and not trouble.seconds for trouble in self.troubles)
+        return unplugged or (self.deceit is not None and self.deceit.holds)
 
     @property
     def life_s(self) -> float:
@@ -162,7 +176,8 @@ class Plan:
     @property
     def excused(self) -> frozenset[Cause]:
         """The causes that may end the run."""
-        return frozenset(trouble.excuses for trouble in self.troubles if trouble.excuses)
+        deceived = {cause for cause in self.deceit.causes if cause} if self.deceit else set()
+        return frozenset({trouble.excuses for trouble in self.troubles if trouble.excuses} | deceived)
 
     @property
     def excused_before_renting(self) -> frozenset[Cause]:
@@ -178,8 +193,11 @@ class Plan:
         return {CLOCK, LAUNCHER} <= kinds or (killed and CUT in kinds)
 
 
-def plan(seed: int, number: int, *, docker: bool = False) -> Plan:
-    """The plan of the run with that number; with `docker`, its first trouble is one of containers."""
+def plan(seed: int, number: int, *, docker: bool = False, hostile: bool = False) -> Plan:
+    """The plan of the run with that number.
+
+    With `docker`, its first trouble is one of containers; with `hostile`, its box lies.
+    """
     chance = random.Random(f"{seed}-{number}")
     resumes = chance.random() < 0.6
     kinds = chance.sample((LAUNCHER, BOX, CLOCK, CUT, FAULT, FAULT), chance.choice((1, 1, 2)))
@@ -188,7 +206,16 @@ def plan(seed: int, number: int, *, docker: bool = False) -> Plan:
     troubles = tuple(_MAKE[kind](chance, tame) for kind in kinds)
     if docker:
         troubles = (_container(chance, tame, number), *troubles[:1])
+    if hostile:
+        lie = Trouble(kind=DECEIT, name=list(DECEITS)[number % len(DECEITS)])
+        # While no launcher lives, nothing of ours holds a hostile box: one comes back.
+        return Plan(number=number, troubles=(lie, *_bearable(troubles)[:1]), resumes=True)
     return Plan(number=number, troubles=troubles, resumes=resumes)
+
+
+def _bearable(troubles: Sequence[Trouble]) -> list[Trouble]:
+    """Those beside which it can still be told what a lie has done."""
+    return [trouble for trouble in troubles if trouble.kind in (LAUNCHER, CUT, CLOCK)]
 
 
 def _launcher(chance: random.Random, _tame: bool) -> Trouble:
