@@ -72,8 +72,9 @@ def test_a_variant_that_is_not_pinned_and_a_place_without_a_dockerfile_are_told(
     assert "checkout" in caught.value.hint
 
 
-def test_what_costs_money_is_built_on_a_base_with_a_digest() -> None:
-    assert all("@sha256:" in pins_of(variant).base for variant in ("cu130", "cu126"))
+@pytest.mark.parametrize("variant", ["cu130", "cu126", "cpu"])
+def test_every_image_is_built_on_a_base_with_a_digest(variant: str) -> None:
+    assert re.search(r"@sha256:[0-9a-f]{64}$", pins_of(variant).base)
 
 
 @pytest.mark.parametrize("file", REQUIREMENTS, ids=lambda file: file.name)
@@ -86,6 +87,16 @@ def test_every_package_is_pinned_by_hashes_and_as_the_tests_have_it(file: Path) 
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", block)
         version = block.split("==")[1].split()[0].partition("+")[0]
         assert version == versions.get(name, version)
+
+
+def test_make_installs_all_that_the_launcher_needs_by_hashes() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    makefile = (CHECKOUT / "Makefile").read_text()
+    extras = [line for name in ("vast", "docker") for line in project["optional-dependencies"][name]]
+    for file, asked in (("launcher", []), ("providers", extras)):
+        names = {re.match(r"[\w-]+", line)[0] for line in [*project["dependencies"], *asked]}  # type: ignore[index]
+        assert names <= set(entries((CHECKOUT / f"requirements/{file}.txt").read_text()))
+        assert f"--require-hashes --requirement requirements/{file}.txt" in makefile
 
 
 def test_the_image_has_all_that_the_trainer_asks_for() -> None:
