@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import tempfile
@@ -14,9 +13,21 @@ from launcher.errors import StorageError, UsageError
 from launcher.model import Run
 from launcher.outputs import Outputs
 from launcher.shipped import trainer_dir
+from trainer.records import read_json
 
 FORMATS = (".pt", ".safetensors")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written, as `trainer.export` says it."""
+
+    checkpoint: str
+    step: int
+    tensors: int
+    bytes: int
+    averaged: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +37,8 @@ class Exporter:
     python: str
     environment: Mapping[str, str]
 
-    def export(
-        self, run: Run, to: Path, *, which: str, everything: bool, force: bool
-    ) -> Mapping[str, object]:
-        """Write the checkpoint of the run to `to`; what was written, as `trainer.export` says it.
+    def export(self, run: Run, to: Path, *, which: str, everything: bool, force: bool) -> Exported:
+        """Write the checkpoint of the run to `to`: the `latest` intact, the `best`, or that of a step.
 
         Raises UsageError when there is nothing to export or `to` is no place for it, StorageError when it
         fails.
@@ -57,8 +66,8 @@ class Exporter:
             )
         if done.returncode != 0:
             raise self._failure(done.stderr)
-        written: dict[str, object] = json.loads(done.stdout)
-        return written
+        exported: Exported = read_json(Exported, done.stdout)
+        return exported
 
     def _failure(self, said: str) -> StorageError:
         missing = _MISSING.search(said)

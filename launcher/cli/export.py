@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -46,10 +47,6 @@ def command(
     """
     run = the_run(wiring, run_name)
     written = wiring.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
-    kind = "tensors" if everything else "averaged weights" if written["averaged"] else "weights"
-    text = f"{to}: {kind} of {written['checkpoint']}, {written['tensors']} tensors, {_size(written['bytes'])}"
-    show({"run": run.id, "file": str(to), **written}, text, as_json=as_json)
-
-
-def _size(count: object) -> str:
-    return f"{float(str(count)) / 1e6:.1f} MB"
+    kind = "tensors" if everything else "averaged weights" if written.averaged else "weights"
+    text = f"{to}: {kind} of {written.checkpoint}, {written.tensors} tensors, {written.bytes / 1e6:.1f} MB"
+    show({"run": run.id, "file": str(to), **asdict(written)}, text, as_json=as_json)

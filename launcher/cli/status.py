@@ -19,7 +19,8 @@ from launcher.wiring import Wiring
 def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
     """List the runs, open ones first; or show one RUN with its ranks and its diary.
 
-    RUN is a run's id, the first letters of one, or `last`.
+    RUN is a run's id, the first letters of one, or `last`. This looks at its box; a lease that was killed
+    there is armed again.
     """
     now = wiring.now()
     if run_name is None:

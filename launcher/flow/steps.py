@@ -155,12 +155,12 @@ def _tell_noise(trip: Trip) -> None:
 
 
 def _with_room(trip: Trip, action: Callable[[], _T]) -> _T:
-    """What `action` returns, once this computer's disk has room for it; not longer than a box waits for us.
+    """What `action` returns, once this computer's disk has room for it; it waits as long as the lease does.
 
     What a box lists must not keep it rented. One that costs nothing is left standing instead.
     """
     collect_s = policy.lease_of(trip.spec, trip.run.offer).collect_s if trip.run.offer else 0.0
-    until = trip.run.phase_at + collect_s
+    until = trip.run.phase_at + collect_s - policy.ROOM_S * 4
     while True:
         try:
             return action()

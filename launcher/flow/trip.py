@@ -11,7 +11,7 @@ from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError
 from launcher.flow.guarded import Guarded
 from launcher.flow.notices import Notices
 from launcher.job import JobSpec
-from launcher.model import Cause, Driver, Event, Instance, Run, Wish
+from launcher.model import Cause, Driver, Event, Instance, Phase, Run, Wish
 from launcher.phases import Result
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf, Wishes
 
@@ -70,7 +70,7 @@ class Trip:
         self.machine: Instance | None = None
         """As it was last listed for a connection."""
         self._remote: Guarded | None = None
-        self._told_of_room = False
+        self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
         self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
         late = policy.over_limit(spec, run, self.now()) is not None
@@ -107,10 +107,10 @@ class Trip:
             self.tools.screen.log(text)
 
     def tell_of_room(self, error: NoRoomError, what: str) -> None:
-        """The user is told once that this computer's disk is too small, and what becomes of the run."""
-        if not self._told_of_room:
+        """The user is told, once a phase, that this computer's disk is too small, and what comes of it."""
+        if self._told_of_room_in is not self.run.phase:
             self.tell(f"{error}; {what}")
-        self._told_of_room = True
+        self._told_of_room_in = self.run.phase
 
     def wish(self) -> Wish:
         """The strongest wish of the user here or elsewhere."""
