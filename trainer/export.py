@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoints.contents import EMA, MODEL, Record
-from trainer.checkpoints.folder import DamagedError, Folder, name_of, newest_first, verify
+from trainer.checkpoints.folder import DamagedError, Folder, name_of, newest_first, verify, which
 from trainer.checkpoints.reading import Reader, read_tensors, record_of
 
 _WHAT_A_READER_RAISES = (
@@ -59,32 +59,33 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def export(checkpoints: Path, file: Path, which: str = "latest", *, everything: bool = False) -> Exported:
+def export(checkpoints: Path, file: Path, wanted: str = "latest", *, everything: bool = False) -> Exported:
     """Write the `latest` intact checkpoint, the `best`, or that of a step, to `file`.
 
     `everything`: with the optimiser's state, by the names of the checkpoint. Raises DamagedError, OSError,
     and what torch raises for a damaged file.
     """
-    checkpoint = _chosen(checkpoints, which)
-    record, tensors = record_of(checkpoint), _tensors_of(checkpoint, everything=everything)
-    _write(file, tensors if everything else _weights(tensors), record)
+    checkpoint = _chosen(checkpoints, wanted)
+    record, saved = record_of(checkpoint), _tensors_of(checkpoint, everything=everything)
+    tensors = saved if everything else _weights(saved)
+    _write(file, tensors, record)
     return Exported(
         checkpoint=checkpoint.name,
         step=record.step,
-        tensors=len(tensors if everything else _weights(tensors)),
+        tensors=len(tensors),
         bytes=file.stat().st_size,
-        averaged=not everything and any(name.startswith(EMA) for name in tensors),
+        averaged=not everything and any(name.startswith(EMA) for name in saved),
     )
 
 
-def _chosen(checkpoints: Path, which: str) -> Path:
+def _chosen(checkpoints: Path, wanted: str) -> Path:
     """Its files are what its manifest says."""
-    if which == "latest":
+    if wanted == "latest":
         return _newest_intact(checkpoints)
-    best = Folder(path=checkpoints, keep=0, keep_best=True).best() if which == "best" else None
-    if which == "best" and best is None:
+    best = Folder(path=checkpoints, keep=0, keep_best=True).best() if wanted == "best" else None
+    if wanted == "best" and best is None:
         raise DamagedError(f"{checkpoints} has no best checkpoint: the job says whether one is kept")
-    chosen = checkpoints / (best.path if best else name_of(int(which)))
+    chosen = checkpoints / (best.path if best else name_of(int(wanted)))
     verify(chosen)
     return chosen
 
@@ -126,7 +127,7 @@ def _write(file: Path, tensors: Mapping[str, Tensor], record: Record) -> None:
     handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(handle)
     try:
-        WRITERS[file.suffix](Path(part), tensors, record)
+        _WRITERS[file.suffix](Path(part), tensors, record)
         Path(part).chmod(0o644)
         Path(part).replace(file)
     finally:
@@ -145,7 +146,7 @@ def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], record: Record
     save_file(dict(tensors), file, metadata=about)
 
 
-WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], Record], None]] = {
+_WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], Record], None]] = {
     ".pt": _write_torch,
     ".safetensors": _write_safetensors,
 }
@@ -162,21 +163,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainer.export", description=__doc__)
     parser.add_argument("checkpoints", type=Path, help="the folder of the checkpoints")
     parser.add_argument("file", type=_file, help="what to write: .pt or .safetensors")
-    parser.add_argument("--checkpoint", type=_which, default="latest", help="latest, best, or a step")
+    parser.add_argument("--checkpoint", type=which, default="latest", help="latest, best, or a step")
     parser.add_argument("--all", action="store_true", help="the optimiser's state, too")
     return parser
 
 
 def _file(text: str) -> Path:
-    if Path(text).suffix not in WRITERS:
-        raise argparse.ArgumentTypeError(f"expected a name that ends in {' or '.join(WRITERS)}, got {text}")
+    if Path(text).suffix not in _WRITERS:
+        raise argparse.ArgumentTypeError(f"expected a name that ends in {' or '.join(_WRITERS)}, got {text}")
     return Path(text)
-
-
-def _which(text: str) -> str:
-    if text not in ("latest", "best") and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected latest, best, or a step, got {text}")
-    return text
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from launcher.bundle import Bundler
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec, Limits, Resources, Success
 from launcher.ledger import SqliteLedger
-from launcher.model import Event, Instance, Origin, Run
+from launcher.model import Event, Instance, Origin, Run, Wish
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.shelf import FolderShelf
@@ -132,6 +132,7 @@ class Hurried:
         self.screen = CueScreen()
         self.struck_at: float | None = None
         self.ledger = SqliteLedger(Path(":memory:"), now=self._clock.now, alive=lambda _: False)
+        self._wishes = FakeWishes(self._clock)
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> Hurried:
@@ -152,6 +153,14 @@ class Hurried:
             self.screen.cues[cue] = add
         else:
             add()
+
+    def ask(self, wish: Wish, *, cue: str, after_s: float) -> None:
+        """The user wants that, so long after the launcher shows `cue`."""
+
+        def note() -> None:
+            self._wishes.at = {self._clock.now() + after_s: wish}
+
+        self.screen.cues[cue] = note
 
     def launch(self, spec: JobSpec) -> list[Run]:
         """The job, driven to its end: all its runs, the last one first."""
@@ -176,6 +185,6 @@ class Hurried:
             packer=Bundler({}, origin=origin),
             shelf=FolderShelf(),
             screen=self.screen,
-            wishes=FakeWishes(self._clock),
+            wishes=self._wishes,
             who=f"host:{next(self._numbers)}:0",
         )

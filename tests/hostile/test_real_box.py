@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.model import Run
+from launcher.model import Cause, Run, Wish
 from launcher.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.e2e.hurried import PRINTS, Hurried, job
 from tests.hostile.deceits import DECEITS, Deceit
@@ -16,17 +16,20 @@ from tests.hostile.test_lies import assert_nothing_evil
 LIFE_S = 600.0
 """What the job allows: half a minute here."""
 FACTOR = 20.0
+WISH_S = 40.0
+"""After the training began: the deceit is at work by then."""
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("wish", [Wish.NONE, Wish.DESTROY])
 @pytest.mark.parametrize("name", DECEITS)
-def test_a_deceit_comes_to_a_good_end(name: str, tmp_path: Path) -> None:
+def test_a_deceit_comes_to_a_good_end(name: str, wish: Wish, tmp_path: Path) -> None:
     deceit = DECEITS[name]
-    run, gpu_s, left, story = deceived(deceit, tmp_path)
+    run, gpu_s, left, story = deceived(deceit, wish, tmp_path)
 
     assert left == 0, story
     assert run.phase == "ended", story
-    assert run.cause in deceit.causes, story
+    assert run.cause in deceit.causes | ({Cause.STOPPED} if wish is Wish.DESTROY else set()), story
     assert gpu_s <= LIFE_S + LIMIT_SLACK_S + LATE_S + NONSENSE_S, story
     assert_nothing_evil(tmp_path)
     assert not Path("/tmp/evil-of-a-box").exists()
@@ -34,7 +37,7 @@ def test_a_deceit_comes_to_a_good_end(name: str, tmp_path: Path) -> None:
         assert all(proof.holds is True for proof in run.proofs), story
 
 
-def deceived(deceit: Deceit, folder: Path) -> tuple[Run, float, int, str]:
+def deceived(deceit: Deceit, wish: Wish, folder: Path) -> tuple[Run, float, int, str]:
     """The run, what its machine was paid for, how many are left, and its diary."""
     program = (
         "import subprocess, time; "
@@ -42,6 +45,7 @@ def deceived(deceit: Deceit, folder: Path) -> tuple[Run, float, int, str]:
         f"time.sleep({1e4 if deceit.holds else 3}); {PRINTS}"
     )
     with Hurried(folder, factor=FACTOR) as hurried:
+        hurried.ask(wish, cue="50-train", after_s=WISH_S)
         spec = job(program, hours=LIFE_S / 3600)
         (run,) = hurried.launch(replace(spec, retry={}))
         story = "\n".join(f"{event.phase}: {event.text[:200]}" for event in hurried.screen.events)

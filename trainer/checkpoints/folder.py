@@ -6,6 +6,7 @@ again before it is removed: under `step-N` there is never a part of one.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import re
@@ -130,6 +131,13 @@ class Folder:
 def newest_first(folder: Path) -> list[Path]:
     """The checkpoints in a folder."""
     return sorted(_checkpoints(folder), key=step_of, reverse=True)
+
+
+def which(text: str) -> str:
+    """Read how a command line names a checkpoint. Raises argparse.ArgumentTypeError."""
+    if text not in ("latest", "best") and not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"expected latest, best, or a step, got {text}")
+    return text
 
 
 def name_of(step: int) -> str:

@@ -18,6 +18,7 @@ from typing import NoReturn
 import torch
 
 from trainer import layout
+from trainer.checkpoints.folder import which
 from trainer.data.faults import DataError
 from trainer.dist import join
 from trainer.ending import exit_code_of, reason_of
@@ -120,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--box", type=Path, default=Path(box) if box else None, help="a box's folder")
     parser.add_argument("--checkpoints", type=Path, help="the folder of the checkpoints")
     parser.add_argument(
-        "--checkpoint", type=_which, default="latest", help="latest, best, or a step; default latest"
+        "--checkpoint", type=which, default="latest", help="latest, best, or a step; default latest"
     )
     parser.add_argument("--data", type=Path, help="the folder of the data that it was trained on")
     parser.add_argument("--code", type=Path, help="the folder of the code, for a task of your own")
@@ -130,12 +131,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="the folder of the report")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a rank; default 1")
     return parser
-
-
-def _which(text: str) -> str:
-    if text not in ("latest", "best") and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected latest, best, or a step, got {text}")
-    return text
 
 
 if __name__ == "__main__":
