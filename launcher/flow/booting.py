@@ -74,7 +74,7 @@ class Patience:
 
     def mistrusts(self, error: HostKeyError, now: float) -> None:
         """Something answers that is not the machine, or not yet."""
-        self.mistrust = str(error)
+        self.mistrust, self.blind = str(error), False
         self.mistrusted_since = self.mistrusted_since or now
 
     def unseen(self, now: float) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from launcher import policy
-from launcher.model import Cause, Phase
-from tests.fakebox import Loading
-from tests.fakes import FakeProvider
-from tests.launcher.terminal import Terminal
+from launcher.errors import HostKeyError, UnreachableError
+from launcher.model import Cause, Instance, Phase
+from launcher.ports import Remote
+from tests.fakebox import Loading, Training
+from tests.fakes import PRICE, FakeProvider
+from tests.launcher.terminal import Market, Terminal
 from tests.launcher.world import World
 
 
@@ -129,3 +131,23 @@ def test_no_machine_gets_more_than_the_longest_time(tmp_path: Path) -> None:
     run = world.launch()
     assert run.cause is Cause.HOST
     assert run.detail.startswith("it is not ready (loading: layer ")
+
+
+class CutOffImpostors(Market):
+    """Nobody can ask it for a while; after that somebody else answers in the place of the first machine."""
+
+    def connect(self, instance: Instance) -> Remote:
+        if instance.host != "host-1":
+            return super().connect(instance)
+        if self.clock.now() < instance.rented_at + 20:
+            error = UnreachableError("off line")
+            error.cause = Cause.PROVIDER
+            raise error
+        raise HostKeyError("it has another key")
+
+
+def test_an_impostor_after_a_cut_is_the_machine_s_fault_and_another_is_taken(terminal: Terminal) -> None:
+    terminal.market = CutOffImpostors(terminal.clock, [Training()], usd_per_hour=PRICE)
+    assert terminal.launch().exit_code == 0
+    good, bad = terminal.ledger.runs()
+    assert (bad.host, bad.cause, good.host) == ("host-1", Cause.HOST, "host-2")
