@@ -42,6 +42,9 @@ _REFUSALS: Mapping[str, Reply] = {
     "invalid_key": refusal(404, "auth_error", "Invalid user key").reply,
     "two_factor": refusal(401, "auth_error", "Two-factor authentication is required.").reply,
     "not_json": Reply(body=b"<html><body>Be right back.</body></html>", content_type="text/html"),
+    "null_answer": reply(None),
+    "list_answer": reply([]),
+    "text_answer": reply("Be right back."),
 }
 """Nothing is done, and this is the answer."""
 _DISTORTIONS: Mapping[str, Reply] = {

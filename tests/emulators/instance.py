@@ -64,6 +64,8 @@ class Instance:
     """Names of HARDWARE faults: how the machine differs from its offer."""
     losing: bool = False
     """Lost its GPU to somebody who pays more; runs again when it has priority."""
+    hidden_until: float = 0.0
+    """The list is late, and does not have it until then."""
     ended: bool = False
     """The host took the machine back."""
     course: int = 0

@@ -42,7 +42,8 @@ def list_instances(world: World, call: Call) -> Reply:
     filters = call.json_query("select_filters", {}) or {}
     order = call.json_query("order_by") or [{"col": "id", "dir": "asc"}]
     _check_columns([*filters, *(part["col"] for part in order)])
-    rows = [{**_row(world, one), "volume_info": []} for one in world.instances.seen()]
+    listed = [one for one in world.instances.seen() if not _is_hidden(world, one)]
+    rows = [{**_row(world, one), "volume_info": []} for one in listed]
     found = [row for row in rows if matches(row, filters)]
     for part in reversed(order):
         reverse = part.get("dir") == "desc"
@@ -61,6 +62,14 @@ def list_instances(world: World, call: Call) -> Reply:
             "instances": page,
         }
     )
+
+
+def _is_hidden(world: World, instance: Instance) -> bool:
+    """Whether the list is late with this one."""
+    fault = world.faults.take("hidden_row", instance.place)
+    if fault:
+        instance.hidden_until = world.clock.now() + (20.0 if fault.seconds is None else fault.seconds)
+    return world.clock.now() < instance.hidden_until
 
 
 def list_old(world: World, call: Call) -> Reply:
@@ -235,7 +244,9 @@ def _page(world: World, call: Call, rows: list[dict[str, Any]]) -> tuple[list[di
     if world.faults.take("empty_list"):
         return [], None
     start = known.index(token) + 1 if token else 0
-    page = rows[start : start + limit]
+    page: list[Any] = rows[start : start + limit]
+    if page and world.faults.take("null_row"):
+        page[-1] = None
     return page, known[start + limit - 1] if start + limit < len(rows) else None
 
 

@@ -121,6 +121,9 @@ def test_ten_searches_a_minute_are_answered() -> None:
         ("invalid_key", 404),
         ("two_factor", 401),
         ("not_json", 200),
+        ("null_answer", 200),
+        ("list_answer", 200),
+        ("text_answer", 200),
     ],
 )
 def test_a_create_can_fail_with_and_without_renting(still: VastEmulator, fault: str, status: int) -> None:

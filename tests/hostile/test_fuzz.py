@@ -20,21 +20,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher.errors import BoxError
+from launcher.errors import BoxError, UnreachableError
 from launcher.gate import caps
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import latest_of, listed
 from launcher.gate.status import lease_of, sighting_of
 from launcher.gate.text import one_line, printable
+from launcher.providers.vast.rows import InstanceRow, OfferRow
 from launcher.render.loglines import lines_of, parse_line, shown
 from tests.fakebox import Training
 from tests.hostile.boxes import Since
 from tests.hostile.lies import GOOD, STEERING, Lie
 from tests.hostile.test_lies import PHASES, WISHES, Wish, assert_a_good_end, assert_no_crash, lying_terminal
+from tests.launcher.vast import rows
 from trainer import layout
 from trainer.records import RecordError, parse_json
 
-READERS = 7
+READERS = 8
 FUZZ = int(os.environ.get("FUZZ", "0"))
 """How many examples the readers share; of runs a hundredth. Else fewer, and always the same."""
 EXAMPLES, RUNS = (FUZZ // READERS + 1, FUZZ // 100) if FUZZ else (300, 300)
@@ -45,7 +47,7 @@ _COMMON = {
     "print_blob": bool(FUZZ),
     "suppress_health_check": list(HealthCheck),
 }
-readers, runs = settings(max_examples=EXAMPLES, **_COMMON), settings(max_examples=RUNS, **_COMMON)
+readers, whole_runs = settings(max_examples=EXAMPLES, **_COMMON), settings(max_examples=RUNS, **_COMMON)
 
 ODD_TEXTS = st.sampled_from(
     [STEERING, "", "..", "/", "\0", "\ud800", "a" * 300, "run/.git/config", "1e999", "NaN", "\u2028", "١"]
@@ -173,6 +175,16 @@ def test_what_is_shown_steers_no_terminal(text: str) -> None:
 
 
 @readers
+@given(mutated(rows.offer()) | VALUES, mutated(rows.instance()) | VALUES)
+def test_a_row_of_the_market_is_in_its_ranges_or_refused(offer: Any, instance: Any) -> None:
+    read = OfferRow.of(offer)
+    assert_sound(read)
+    assert read is None or read.usd_per_hour > 0
+    with suppress(UnreachableError):
+        assert_sound(InstanceRow.of(instance))
+
+
+@readers
 @given(ANYTHING)
 def test_json_is_read_or_refused(content: bytes) -> None:
     with suppress(RecordError):
@@ -213,7 +225,7 @@ def lies() -> st.SearchStrategy[Lie]:
 @pytest.mark.parametrize("since", PHASES)
 @pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.__name__)
 def test_a_run_on_a_box_that_says_anything_comes_to_a_good_end(wish: Wish, since: Since) -> None:
-    few = settings(runs, max_examples=max(1, RUNS // (len(PHASES) * len(WISHES))))
+    few = settings(whole_runs, max_examples=max(1, RUNS // (len(PHASES) * len(WISHES))))
     few(given(lies())(lambda lie: come_to_a_good_end(lie, since, wish)))()
 
 

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 from launcher.errors import AuthError, ProviderError
 from launcher.model import Standing
-from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.api import VastApi, credit_of
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
 """The permission categories of a key that launches: search is in `misc`."""
@@ -17,11 +17,8 @@ def standing(api: VastApi, now: Callable[[], float]) -> Standing:
     """What can be told without changing anything. Raises AuthError when the key is not accepted at all."""
     user, date = api.account()
     heard_at = now()
-    credit = user.get("credit")
-    if not isinstance(credit, int | float):
-        raise ProviderError("Vast does not say how much credit the account has")
     return Standing(
-        credit_usd=float(credit),
+        credit_usd=credit_of(user),
         clock_ahead_s=_ahead_s(date, heard_at),
         needed=NEEDED,
         refused=tuple(category for category, ask in _asked(api).items() if not _may(ask)),

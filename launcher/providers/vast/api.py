@@ -24,6 +24,7 @@ _PAGE = 25
 _CHARGES_PAGE = 100
 _PAGES = 400
 _LOG_LINES = "5000"
+_MOST_USD = 1e9
 _T = TypeVar("_T")
 
 
@@ -139,10 +140,7 @@ class VastApi:
 
     def credit_usd(self) -> float:
         """Dollars left on the account."""
-        credit = self.account()[0].get("credit")
-        if not isinstance(credit, int | float):
-            raise ProviderError("Vast does not say how much credit the account has")
-        return float(credit)
+        return credit_of(self.account()[0])
 
     def account(self) -> tuple[Mapping[str, Any], str | None]:
         """The account's row, and the answer's Date header."""
@@ -247,6 +245,14 @@ class VastApi:
         return self._made
 
 
+def credit_of(user: Mapping[str, Any]) -> float:
+    """Dollars left on the account, by its row. Raises ProviderError."""
+    credit = user.get("credit")
+    if isinstance(credit, int | float) and abs(credit) <= _MOST_USD:
+        return float(credit)
+    raise ProviderError("Vast does not say how much credit the account has")
+
+
 def _once(call: Callable[[], _T]) -> _T:
     import requests
 
@@ -262,6 +268,8 @@ def _once(call: Callable[[], _T]) -> _T:
         raise NoAnswer(_in_words(error)) from error
     except KeyError as error:
         raise NoAnswer(f"an answer without {error}") from error
+    except (TypeError, AttributeError, IndexError, ValueError) as error:  # the SDK expects Vast's own types
+        raise NoAnswer(f"an answer that makes no sense ({type(error).__name__}: {error})"[:300]) from error
     except TimeoutError as error:  # the SDK's own, of a log that is not ready
         raise NoAnswer(str(error)) from error
 

@@ -14,6 +14,7 @@ from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import offer_of, query, verified_and_free
 from launcher.providers.vast.ranking import Estimate, ranked
+from launcher.providers.vast.rows import OfferRow
 from launcher.survey import Hurdle, Quote, Relaxation, Survey
 
 _MOST_WORK_PER_DOLLAR = "dlperf_per_dphtotal-"
@@ -44,7 +45,7 @@ def fitting(api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: flo
 def survey(api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: float) -> Survey:
     """What the job's limits leave of the market, and what each offer would cost to finish."""
     best = _search(api, spec, query(spec), _order(spec))
-    rows = {row.get("id"): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
+    rows = {str(row.get("id")): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
     seen = funnel(list(rows.values()), spec, lock, now)
     return Survey(
         offers=seen.offers,
@@ -76,8 +77,8 @@ def _cheapest(api: VastApi, spec: JobSpec, wanted: Mapping[str, Any]) -> list[An
     rows: dict[Any, Any] = {}
     for _ in range(_PAGES):
         page = _search(api, spec, filters, _CHEAPEST)
-        rows |= {row.get("id"): row for row in page if isinstance(row, dict)}
-        prices = [row["dph_total"] for row in page if isinstance(row, dict) and row.get("dph_total")]
+        rows |= {str(row.get("id")): row for row in page if isinstance(row, dict)}
+        prices = [row.usd_per_hour for row in map(OfferRow.of, page) if row is not None]
         if len(page) < _PAGE or not prices:
             break
         filters["dph_total"] = {"gte": max(prices)}

@@ -42,8 +42,8 @@ class Answer:
 
     @property
     def transient(self) -> bool:
-        """True when the same call may well succeed in a moment."""
-        return self.status in (500, 502, 503, 504)
+        """True when the same call may well succeed in a moment; from 520 on a proxy speaks for Vast."""
+        return self.status in (408, 500, 502, 503, 504, *range(520, 528))
 
     @property
     def too_often(self) -> bool:

@@ -10,6 +10,10 @@ from launcher.errors import UnreachableError
 from launcher.model import Extras
 from launcher.providers.vast.refusals import silent
 
+_WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+_LARGEST = 1e12
+_MOST_CHARACTERS = 4000
+
 
 @dataclass(frozen=True, kw_only=True)
 class OfferRow:
@@ -47,35 +51,35 @@ class OfferRow:
         """None where the row lacks what it needs, or makes no sense."""
         try:
             return cls._read(row)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except _WHAT_A_ROW_RAISES:
             return None
 
     @classmethod
     def _read(cls, row: Mapping[str, Any]) -> OfferRow:
-        place = str(row.get("geolocation") or "")
+        place = _text(row.get("geolocation"))
         country = place.rpartition(",")[2].strip()
         return cls(
             id=str(int(row.get("ask_contract_id") or row["id"])),
             machine_id=str(int(row["machine_id"])),
-            gpu_name=str(row["gpu_name"]),
-            gpus=int(row["num_gpus"]),
-            gpu_memory_gb=float(row["gpu_ram"]) / 1000,
-            memory_gb=float(row["cpu_ram"]) * float(row.get("gpu_frac") or 1.0) / 1000,
-            disk_gb=float(row["disk_space"]),
-            cuda=float(row.get("cuda_max_good") or 0.0),
-            compute_cap=int(row.get("compute_cap") or 0),
-            reliability=float(row.get("reliability") or row.get("reliability2") or 0.0),
+            gpu_name=_text(row["gpu_name"]),
+            gpus=int(_number(row["num_gpus"])),
+            gpu_memory_gb=_number(row["gpu_ram"]) / 1000,
+            memory_gb=_number(row["cpu_ram"]) * _number(row.get("gpu_frac") or 1.0) / 1000,
+            disk_gb=_number(row["disk_space"]),
+            cuda=_number(row.get("cuda_max_good")),
+            compute_cap=int(_number(row.get("compute_cap"))),
+            reliability=_number(row.get("reliability") or row.get("reliability2")),
             country=country if len(country) == 2 else "",
             place=place,
             verified=row.get("verification") == "verified",
             rentable=row.get("rentable") is not False and row.get("rented") is not True,
             cpu_arch=str(row.get("cpu_arch") or "amd64"),
-            end_date=float(row.get("end_date") or 0.0),
-            usd_per_hour=float(row["dph_total"]),
-            min_bid_usd=float(row.get("min_bid") or 0.0),
+            end_date=_number(row.get("end_date")),
+            usd_per_hour=_price(row["dph_total"]),
+            min_bid_usd=_number(row.get("min_bid")),
             extras=_extras(row),
-            down_mbps=float(row.get("inet_down") or 0.0),
-            dlperf=float(row.get("dlperf") or 0.0),
+            down_mbps=_number(row.get("inet_down")),
+            dlperf=_number(row.get("dlperf")),
         )
 
 
@@ -135,46 +139,66 @@ class InstanceRow:
         """Raises UnreachableError on a row that cannot be read: it may be ours."""
         try:
             return cls._read(row)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _WHAT_A_ROW_RAISES as error:
             raise _unreadable(row) from error
 
     @classmethod
     def _read(cls, row: Mapping[str, Any]) -> InstanceRow:
-        address = str(row.get("public_ipaddr") or "").strip()
+        address = _text(row.get("public_ipaddr"))
         direct_port = _host_port(row.get("ports"))
-        proxy_host, proxy_port = str(row.get("ssh_host") or "").strip(), int(row.get("ssh_port") or 0)
+        proxy_host, proxy_port = _text(row.get("ssh_host")), int(_number(row.get("ssh_port")))
         return cls(
             id=str(int(row["id"])),
-            label=str(row.get("label") or ""),
-            machine_id=str(row.get("machine_id") or ""),
-            actual_status=str(row.get("actual_status") or ""),
-            cur_state=str(row.get("cur_state") or ""),
-            intended_status=str(row.get("intended_status") or ""),
-            status_msg=str(row.get("status_msg") or "").strip(),
+            label=_text(row.get("label")),
+            machine_id=_text(row.get("machine_id")),
+            actual_status=_text(row.get("actual_status")),
+            cur_state=_text(row.get("cur_state")),
+            intended_status=_text(row.get("intended_status")),
+            status_msg=str(row.get("status_msg") or "")[-_MOST_CHARACTERS:].strip(),
             is_bid=bool(row.get("is_bid")),
-            gpu_name=str(row.get("gpu_name") or ""),
-            gpus=int(row.get("num_gpus") or 0),
-            memory_gb=float(row.get("cpu_ram") or 0.0) * float(row.get("gpu_frac") or 1.0) / 1000,
-            disk_gb=max(0.0, float(row.get("disk_space") or 0.0)),
-            cuda=float(row.get("cuda_max_good") or 0.0),
-            usd_per_hour=float(row.get("dph_total") or 0.0),
+            gpu_name=_text(row.get("gpu_name")),
+            gpus=int(_number(row.get("num_gpus"))),
+            memory_gb=_number(row.get("cpu_ram")) * _number(row.get("gpu_frac") or 1.0) / 1000,
+            disk_gb=max(0.0, _number(row.get("disk_space"))),
+            cuda=_number(row.get("cuda_max_good")),
+            usd_per_hour=_number(row.get("dph_total")),
             extras=_extras(row),
-            up_s=None if row.get("uptime_mins") is None else float(row["uptime_mins"]) * 60,
-            down_gb=float(row.get("inet_down_billed") or 0.0),
-            up_gb=float(row.get("inet_up_billed") or 0.0),
-            start_date=float(row.get("start_date") or 0.0),
-            end_date=float(row.get("end_date") or 0.0),
+            up_s=None if row.get("uptime_mins") is None else _number(row["uptime_mins"]) * 60,
+            down_gb=_number(row.get("inet_down_billed")),
+            up_gb=_number(row.get("inet_up_billed")),
+            start_date=_number(row.get("start_date")),
+            end_date=_number(row.get("end_date")),
             direct=(address, direct_port) if address and direct_port else None,
             proxy=(proxy_host, proxy_port) if proxy_host and proxy_port else None,
         )
 
 
+def _number(value: Any) -> float:
+    """0 where there is none. Raises ValueError for what is no number, or beyond any that Vast has."""
+    number = float(value or 0.0)
+    if not abs(number) <= _LARGEST:
+        raise ValueError(f"{number} is no number of Vast's")
+    return number
+
+
+def _price(value: Any) -> float:
+    """Nobody lets a machine for nothing: such an offer would be the first to be rented."""
+    usd = _number(value)
+    if usd <= 0:
+        raise ValueError("an offer without a price")
+    return usd
+
+
+def _text(value: Any) -> str:
+    return str(value or "")[:_MOST_CHARACTERS].strip()
+
+
 def _extras(row: Mapping[str, Any]) -> Extras:
-    total_usd, gpu_usd = float(row.get("dph_total") or 0.0), float(row.get("dph_base") or 0.0)
+    total_usd, gpu_usd = _number(row.get("dph_total")), _number(row.get("dph_base"))
     return Extras(
         storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
-        down_usd_per_gb=float(row.get("inet_down_cost") or 0.0),
-        up_usd_per_gb=float(row.get("inet_up_cost") or 0.0),
+        down_usd_per_gb=_number(row.get("inet_down_cost")),
+        up_usd_per_gb=_number(row.get("inet_up_cost")),
     )
 
 

@@ -9,7 +9,9 @@ import pytest
 from launcher.job import JobSpec, Limits, Resources
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import offer_of, query
+from launcher.providers.vast.rows import OfferRow
 from tests.fakes import train_job
+from tests.launcher.vast import rows
 from tests.launcher.vast.rows import DAY_S, LOCK, NOW, offer, offer_row
 
 
@@ -123,3 +125,9 @@ def test_the_image_is_the_newest_that_the_driver_runs(cuda: float, image: str) -
     assert found.image is not None
     assert image in found.image
     assert "@sha256:" in found.image
+
+
+@pytest.mark.parametrize("price", [0, -1, None, "free", float("nan"), float("inf"), 1e300, [0.4]])
+def test_an_offer_without_a_price_is_none(price: object) -> None:
+    """It would be the cheapest of all."""
+    assert OfferRow.of(rows.offer(dph_total=price)) is None
