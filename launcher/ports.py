@@ -107,6 +107,8 @@ class Provider(Protocol):
     """True where machines cost nothing, so that no confirmation is asked for."""
     most_nodes: int
     """How many machines one run can have."""
+    list_lag_s: float
+    """A machine that was asked for stands in its list so much later at the latest."""
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers that fit every hard limit of the job, best first.
@@ -123,7 +125,14 @@ class Provider(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]:
-        """Every machine of ours. Raises ProviderError when it cannot be told: never an empty list instead."""
+        """Every machine of ours. Raises ProviderError when it cannot be told: never an empty list instead.
+
+        It may be late: a machine that is new, or just changed, is asked for by its id.
+        """
+        ...
+
+    def machine(self, instance_id: str) -> Instance | None:
+        """The machine with that id, whatever its label; None when there is none. Raises ProviderError."""
         ...
 
     def connect(self, instance: Instance) -> Remote:

@@ -58,6 +58,7 @@ class FakeProvider:
     name = "fake"
     free = False
     most_nodes = 1
+    list_lag_s = 60.0
 
     def __init__(
         self, clock: FakeClock, *, training: Training | None = None, usd_per_hour: float = PRICE
@@ -86,7 +87,9 @@ class FakeProvider:
         """What it says that it charged, by label."""
         self.image: str | None = None
         """What runs there when the job names none."""
-        self.most_at_once = 0
+        self.most_at_once = self.rentals = 0
+        self.unlisted: set[str] = set()
+        """Machines that its list does not show; each is there, and is charged."""
         self.forgotten: set[str] = set()
         """Runs whose keys were thrown away."""
         self._boxes: dict[str, FakeBox] = {}
@@ -137,12 +140,18 @@ class FakeProvider:
         )
         loading = self.loading.get(order.offer.host, Loading())
         self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock, loading=loading)
+        self.rentals += 1
         self.most_at_once = max(self.most_at_once, len(self._boxes))
         return instance
 
     def instances(self) -> Sequence[Instance]:
         self._settle()
-        return [box.listed() for box in self._boxes.values()]
+        return [box.listed() for id, box in self._boxes.items() if id not in self.unlisted]
+
+    def machine(self, instance_id: str) -> Instance | None:
+        self._settle()
+        box = self._boxes.get(instance_id)
+        return box.listed() if box else None
 
     def connect(self, instance: Instance) -> Remote:
         self.box(instance.id)
@@ -178,6 +187,17 @@ class FakeProvider:
         """What the box prints of a download at 80 Mbit/s."""
         size = 0 if box.instance.host in self.offline else 16_000_000
         return f"down {size} 100.00 101.60\n"
+
+    def rename(self, instance_id: str, label: str) -> None:
+        """The user gives the machine another label."""
+        box = self._boxes[instance_id]
+        box.instance = replace(box.instance, label=label)
+
+    @property
+    def rented(self) -> int:
+        """How many machines there are, listed or not."""
+        self._settle()
+        return len(self._boxes)
 
     def vanish(self) -> None:
         """Every machine is lost at once, as when its host dies."""

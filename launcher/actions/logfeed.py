@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from launcher.errors import ProviderError
+from launcher.flow.machines import machines_of
 from launcher.gate.reading import look
 from launcher.model import Phase, Run
 from launcher.outputs import CHUNK, GrowingFile, Outputs
-from launcher.policy import ours
 from launcher.ports import Ledger, Provider, Remote
 from trainer import layout
 
@@ -57,7 +57,7 @@ class LogFeed:
 
     def _connected(self, run: Run) -> Remote | None:
         if self._remote is None:
-            machines = ours(run, self._provider.instances())
+            machines = machines_of(run, self._provider)
             if not machines:
                 self.over, self.note = True, f"its machine is gone: vastrun attach {run.id}"
                 return None

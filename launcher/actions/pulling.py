@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launcher.errors import UsageError
+from launcher.flow.machines import machines_of
 from launcher.flow.trip import Tools
 from launcher.model import Collected, Driver, Run
-from launcher.policy import HOLD_S, ours
+from launcher.policy import HOLD_S
 
 
 def pull(run: Run, tools: Tools, *, folder: str) -> Collected:
     """What could be fetched into `folder` now. Raises HeldError when another launcher fills that folder."""
-    machines = ours(run, tools.provider.instances())
+    machines = machines_of(run, tools.provider)
     if not machines:
         raise UsageError(f"{run.id} has no machine any more; what came home lies in {run.out_dir}")
     if folder == run.out_dir:

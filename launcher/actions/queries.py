@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from launcher.config import read_job
 from launcher.errors import ProviderError, UsageError
 from launcher.exits import verdict_of
+from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.renting import choose
 from launcher.flow.trip import Tools
@@ -239,7 +240,7 @@ def _lease_end(run: Run) -> float | None:
 
 def _seen(tools: Tools, run: Run, *, keep_armed: bool) -> tuple[Sighting | None, str]:
     """What the box shows, and how its lease was armed again, if it had to be."""
-    machines = ours(run, tools.provider.instances())
+    machines = machines_of(run, tools.provider)
     if not machines:
         return None, ""
     remote = tools.provider.connect(machines[0])

@@ -13,8 +13,6 @@ from launcher.model import Instance, Meter, Offer, Order
 from launcher.ports import Provider
 from launcher.references import Reference
 
-_PAUSE_S = 2.0
-
 
 def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:
     """Offers that fit the job and its price, best first, on none of the hosts in `avoid`. Costs nothing.
@@ -97,14 +95,7 @@ def look_for_it(trip: Trip) -> Instance | None:
 
     Raises ProviderError when the provider cannot tell: whoever comes next looks for it again.
     """
-    if trip.run.rented_at is None:
-        return None
-    for _ in range(2):
-        machines = trip.machines()
-        if machines:
-            return machines[0]
-        trip.wait(_PAUSE_S)
-    return None
+    return None if trip.run.rented_at is None else trip.found_late()
 
 
 def _order(trip: Trip, offer: Offer) -> Order:

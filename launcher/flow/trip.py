@@ -9,6 +9,7 @@ from typing import Any
 from launcher import policy
 from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError
 from launcher.flow.guarded import Guarded
+from launcher.flow.machines import machines_of
 from launcher.flow.notices import Notices
 from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Event, Instance, Phase, Run, Wish
@@ -157,7 +158,7 @@ class Trip:
     def machines(self) -> list[Instance]:
         """This run's machines. Raises ProviderError when it cannot be told."""
         asked_at = self.now()
-        found = policy.ours(self.run, self.tools.provider.instances())
+        found = machines_of(self.run, self.tools.provider)
         for machine in found[:1]:
             # A disk that is full must not keep a machine from its end: the next row has it.
             with suppress(StorageError):
@@ -194,9 +195,26 @@ class Trip:
     def is_gone(self) -> bool:
         """True when the provider says twice that it has no such machine. Unable to tell is not gone."""
         try:
-            if self.machines():
-                return False
-            self.wait(_LOOK_AGAIN_S)
-            return not self.machines()
+            return self.found_late() is None
         except ProviderError:
             return False
+
+    def found_late(self) -> Instance | None:
+        """The run's machine; None when it was absent twice, and for as long as the market's list may lag.
+
+        Raises ProviderError when the provider cannot tell.
+        """
+        if machines := self.machines():
+            return machines[0]
+        while True:
+            self.wait(_LOOK_AGAIN_S)
+            if machines := self.machines():
+                return machines[0]
+            if self.now() >= self._shown_by():
+                return None
+
+    def _shown_by(self) -> float:
+        """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""
+        if self.run.instance_id is not None or self.run.rented_at is None:
+            return 0.0
+        return self.run.rented_at + self.tools.provider.list_lag_s

@@ -22,6 +22,7 @@ class OverSsh:
     name = "local"
     free = True
     most_nodes = 1
+    list_lag_s = 0.0
 
     def __init__(self, local: Provider, boxes: Path, sshd: Sshd, keys: KeyRing) -> None:
         self._local, self._boxes, self._sshd, self._keys = local, boxes, sshd, keys
@@ -35,6 +36,9 @@ class OverSsh:
 
     def instances(self) -> Sequence[Instance]:
         return self._local.instances()
+
+    def machine(self, instance_id: str) -> Instance | None:
+        return self._local.machine(instance_id)
 
     def connect(self, instance: Instance) -> Remote:
         self._local.connect(instance)  # starts its lease again, and says when it is gone

@@ -21,6 +21,7 @@ class Ready:
         """`image`: of a job that names none."""
         self._provider, self._image = provider, image
         self.name, self.free, self.most_nodes = provider.name, provider.free, provider.most_nodes
+        self.list_lag_s = provider.list_lag_s
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return self._provider.search(replace(spec, image=spec.image or self._image))
@@ -35,6 +36,9 @@ class Ready:
 
     def instances(self) -> Sequence[Instance]:
         return self._provider.instances()
+
+    def machine(self, instance_id: str) -> Instance | None:
+        return self._provider.machine(instance_id)
 
     def connect(self, instance: Instance) -> Remote:
         return self._provider.connect(instance)

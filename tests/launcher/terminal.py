@@ -146,7 +146,7 @@ class Terminal:
 
     def machines(self) -> int:
         """How many are rented."""
-        return len(self.market.instances())
+        return self.market.rented
 
     def wiring(self) -> Wiring:
         return Wiring(

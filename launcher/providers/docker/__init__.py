@@ -40,6 +40,7 @@ class DockerProvider:
     name = "docker"
     free = True
     most_nodes = 1
+    list_lag_s = 0.0
     login = "root"
     """Who logs in to a container."""
 
@@ -87,6 +88,10 @@ class DockerProvider:
         """Every container that a launcher of this ledger made, whatever became of it."""
         owned = self._engine.containers(f"{OWNER}={owner_of(self._state)}")
         return [_instance(container) for container in owned]
+
+    def machine(self, instance_id: str) -> Instance | None:
+        """The one with that name."""
+        return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
         """A shell in the container. One that was made and never started is started."""

@@ -46,6 +46,7 @@ class LocalProvider:
 
     name = "local"
     most_nodes = 1
+    list_lag_s = 0.0
 
     def __init__(
         self,
@@ -108,6 +109,10 @@ class LocalProvider:
         except OSError as error:
             raise box_error(error) from error
         return found
+
+    def machine(self, instance_id: str) -> Instance | None:
+        """The one with that name."""
+        return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
         """A shell in the folder."""

@@ -42,6 +42,7 @@ class VastProvider:
     name = "vast"
     free = False
     most_nodes = 1
+    list_lag_s = 60.0
 
     def __init__(
         self,
@@ -89,6 +90,11 @@ class VastProvider:
         self._run_of |= {machine.id: machine.label.removeprefix(LABEL_PREFIX) for machine in found}
         return found
 
+    def machine(self, instance_id: str) -> Instance | None:
+        """As Vast answers for that id alone: sooner than its list."""
+        row = self._row(instance_id)
+        return None if row is None else renting.instance_of(row)
+
     def connect(self, instance: Instance) -> Remote:
         """A shell on the instance. Raises ProviderError, with its cause, when it will not run."""
         row = self._row(instance.id)
@@ -104,7 +110,7 @@ class VastProvider:
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
         if not boot.may_answer(row) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
-        return self._shell(row, addresses)
+        return self._shell(row, instance.label.removeprefix(LABEL_PREFIX), addresses)
 
     def destroy(self, instance_id: str) -> None:
         """Vast agreed to end it, or has none. The key that opened it is forgotten."""
@@ -138,8 +144,8 @@ class VastProvider:
             return 0.0
         return now - self._offline_since.setdefault(row.id, now)
 
-    def _shell(self, row: InstanceRow, addresses: Sequence[tuple[str, int]]) -> Remote:
-        run_id = row.label.removeprefix(LABEL_PREFIX)
+    def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
+        """`run_id`: whose machine it is, whatever its label is by now."""
         key = self._keys.pair(run_id)
         self._let_in(row.id, key.public)
         known = KnownHosts(self._keys.known_hosts(run_id, row.id), vouch=lambda: self._logged.of(row.id))

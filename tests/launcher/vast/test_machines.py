@@ -51,6 +51,65 @@ def test_a_list_is_asked_for_again_after_a_fault_that_passes(
     assert [found.id for found in provider.instances()] == [machine.id]
 
 
+@pytest.mark.parametrize("fault", ["null_answer", "list_answer", "text_answer"])
+def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
+    machine, wanted = rent(provider), order(provider)
+    calls = (
+        lambda: provider.search(job()),
+        provider.instances,
+        lambda: provider.machine(machine.id),
+        lambda: provider.destroy(machine.id),
+        lambda: provider.rent(wanted),
+        provider.standing,
+        lambda: provider.charged(0.0, 1.0),
+    )
+    for call in calls:
+        vast.faults.add(fault, times=99)
+        with pytest.raises(ProviderError):
+            call()
+        vast.faults.clear()
+
+
+def test_a_row_that_is_null_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
+    rent(provider)
+    vast.faults.add("null_row", times=99)
+    with pytest.raises(UnreachableError):
+        provider.instances()
+
+
+def test_a_machine_that_its_list_leaves_out_is_there_by_its_id(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    machine = rent(provider)
+    vast.faults.add("hidden_row", seconds=1e9)
+    assert provider.instances() == []
+    found = provider.machine(machine.id)
+    assert found is not None
+    assert found.label == machine.label
+    provider.destroy(machine.id)
+    assert provider.machine(machine.id) is None
+
+
+def test_a_machine_whose_label_was_changed_is_there_by_its_id_and_opens_with_its_run_s_key(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    machine = rent(provider)
+    with vast.lock:
+        vast.instances.rename(vast.instances.get(int(machine.id)), "my own words")
+    assert provider.instances() == []
+    found = provider.machine(machine.id)
+    assert found is not None
+
+    def answers() -> bool:
+        try:
+            provider.connect(machine).close()
+        except UnreachableError:
+            return False
+        return True
+
+    assert eventually(answers, what="the machine")
+
+
 def test_a_malformed_row_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rent(provider)
     vast.faults.add("malformed_row", times=2)

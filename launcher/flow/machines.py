@@ -1,0 +1,22 @@
+"""machines_of(run): a run's machines, by the id that was noted and by its label. A market's list may lag."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from launcher import policy
+from launcher.model import Instance, Run
+from launcher.ports import Provider
+
+
+def machines_of(run: Run, provider: Provider) -> list[Instance]:
+    """The run's machines, the noted one first. Raises ProviderError when it cannot be told.
+
+    What was noted is asked for by its id where the list does not have it: the list may be late, and the
+    user may have given the machine another label.
+    """
+    found = policy.ours(run, provider.instances())
+    if run.instance_id is not None and all(machine.id != run.instance_id for machine in found):
+        noted = provider.machine(run.instance_id)
+        found = [*([noted] if noted else []), *found]
+    return [replace(machine, label=run.label) for machine in found]
