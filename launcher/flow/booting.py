@@ -18,6 +18,7 @@ from trainer import layout
 _PAUSE_S = 0.5
 _TELL_S = 30.0
 """Progress within one state is told this often at most."""
+_TELL_UNSEEN_S = 15.0
 _INSPECTION_S = 150.0
 
 
@@ -77,10 +78,15 @@ class Patience:
         self.mistrust, self.blind = str(error), False
         self.mistrusted_since = self.mistrusted_since or now
 
-    def unseen(self, now: float) -> None:
-        """Nobody could look: only the longest time goes on."""
+    def unseen(self, why: str, now: float) -> str:
+        """Nobody could look: only the longest time goes on. What to tell; empty soon after it was told."""
         self.running_since = self.answers_since = self.boxless_since = None
         self.moved_at, self.blind = now, True
+        if why == self.told and now - self.told_at < _TELL_UNSEEN_S:
+            return ""
+        self.told, self.told_at = why, now
+        left_s = max(0.0, self.began + policy.BOOT_S - now)
+        return f"the machine cannot be looked at: {why}; waits {left_s / 60:.0f} min more at most"
 
     def late(self, now: float) -> str:
         """Which limit was passed; empty while it may still come up."""
@@ -121,7 +127,8 @@ def boot(trip: Trip) -> End:
             elif isinstance(error, NoBoxError):
                 patience.boxless(trip.now())
             elif error.cause is Cause.PROVIDER:
-                patience.unseen(trip.now())
+                if news := patience.unseen(str(error), trip.now()):
+                    trip.tell(news)
             else:
                 _tell_progress(trip, patience)
         patience.watched = True

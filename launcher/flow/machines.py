@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launcher import policy
+from launcher.errors import ProviderError
 from launcher.model import Instance, Run
 from launcher.ports import Provider
 
@@ -12,10 +13,17 @@ from launcher.ports import Provider
 def machines_of(run: Run, provider: Provider) -> list[Instance]:
     """The run's machines, the noted one first. Raises ProviderError when it cannot be told.
 
-    What was noted is asked for by its id where the list does not have it: the list may be late, and the
-    user may have given the machine another label.
+    What was noted is asked for by its id where the list does not have it, or cannot be had: the list may be
+    late, and the user may have given the machine another label.
     """
-    found = policy.ours(run, provider.instances())
+    try:
+        found = policy.ours(run, provider.instances())
+    except ProviderError:
+        # Its own row is enough to go on with; that it has none says nothing, while the list cannot be had.
+        noted = provider.machine(run.instance_id) if run.instance_id is not None else None
+        if noted is None:
+            raise
+        found = [noted]
     if run.instance_id is not None and all(machine.id != run.instance_id for machine in found):
         noted = provider.machine(run.instance_id)
         found = [*([noted] if noted else []), *found]

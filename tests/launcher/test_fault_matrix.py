@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "provider.search": PROVIDER_TROUBLES,
     "provider.rent": PROVIDER_TROUBLES,
     "provider.instances": PROVIDER_TROUBLES,
+    "provider.machine": PROVIDER_TROUBLES,
     "provider.connect": (*PROVIDER_TROUBLES, "gone"),
     "provider.destroy": PROVIDER_TROUBLES,
     "remote.run": REMOTE_TROUBLES,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from launcher.errors import UncertainError
-from launcher.model import Instance, Order
+from launcher.errors import UncertainError, UnreachableError
+from launcher.model import Cause, Instance, Order
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
 
@@ -90,4 +91,62 @@ def test_a_renamed_machine_of_a_detached_run_is_found_by_another_launcher(termin
     assert "running" in terminal.type("status", "last").stdout
     assert terminal.type("stop", "--now", "last").exit_code == 0
 
+    assert_one_machine_given_back(terminal)
+
+
+class UncountedMarket(Market):
+    """Its list can never be had: it counts one machine more than it shows."""
+
+    def instances(self) -> list[Instance]:
+        error = UnreachableError("a list of 1 instances that counts 2")
+        error.cause = Cause.PROVIDER
+        raise error
+
+
+def test_a_list_that_cannot_be_had_blocks_no_boot_that_the_machine_s_own_row_proves(
+    terminal: Terminal,
+) -> None:
+    terminal.market = UncountedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
+
+    end = terminal.launch()
+
+    run = terminal.ledger.runs()[0]
+    assert [proof.holds for proof in run.proofs] == [True] * len(run.proofs)
+    assert end.exit_code == 11, "that the machine is gone cannot be seen"
+    assert terminal.market.rented == 0
+
+
+class MuteMarket(Market):
+    """After the rent it says nothing any more for ten minutes."""
+
+    mute_until = 0.0
+
+    def rent(self, order: Order) -> Instance:
+        self.mute_until = self.clock.now() + 600
+        return super().rent(order)
+
+    def _answer(self) -> None:
+        if self.clock.now() < self.mute_until:
+            error = UnreachableError("HTTP 500")
+            error.cause = Cause.PROVIDER
+            raise error
+
+    def instances(self) -> list[Instance]:
+        self._answer()
+        return list(super().instances())
+
+    def machine(self, instance_id: str) -> Instance | None:
+        self._answer()
+        return super().machine(instance_id)
+
+
+def test_what_a_boot_waits_for_is_told_every_15_s_with_the_reason(terminal: Terminal) -> None:
+    terminal.market = MuteMarket(terminal.clock, [Training()], usd_per_hour=3.6)
+
+    assert terminal.launch().exit_code == 0
+
+    events = terminal.ledger.events(terminal.ledger.runs()[0].id)
+    told = [event.at for event in events if "cannot be looked at: HTTP 500" in event.text]
+    assert len(told) >= 600 / 20
+    assert max(later - earlier for earlier, later in pairwise(told)) < 20
     assert_one_machine_given_back(terminal)

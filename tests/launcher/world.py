@@ -89,7 +89,7 @@ class World:
 
     def rented(self) -> int:
         """How many machines are rented now."""
-        return len(self.market.instances())
+        return self.market.rented
 
     def pass_time(self, seconds: float) -> None:
         self.clock.sleep(seconds)
