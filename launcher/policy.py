@@ -63,13 +63,38 @@ def cost_usd(run: Run, now: float) -> float:
 
 def cost_of(run: Run, now: float) -> Cost:
     """What the run's machine cost so far: never less than is billed, as far as it was seen."""
-    storage_usd_per_hour = run.meter.extras.storage_usd_per_hour
+    meter = run.meter
+    storage_usd_per_hour = meter.extras.storage_usd_per_hour
     gpu_usd_per_hour = max(0.0, run.usd_per_hour - storage_usd_per_hour)
+    gpu_s = max(0.0, gpu_seconds(run, now) - meter.former_gpu_s)
+    rented_s = max(0.0, rented_seconds(run, now) - meter.former_rented_s)
     return Cost(
-        gpu_usd=gpu_seconds(run, now) / 3600 * gpu_usd_per_hour,
-        storage_usd=rented_seconds(run, now) / 3600 * storage_usd_per_hour,
-        traffic_usd=traffic_usd(run.meter),
+        gpu_usd=meter.former_gpu_usd + gpu_s / 3600 * gpu_usd_per_hour,
+        storage_usd=meter.former_storage_usd + rented_s / 3600 * storage_usd_per_hour,
+        traffic_usd=traffic_usd(meter),
     )
+
+
+def repriced(run: Run, machine: Instance, now: float) -> Run:
+    """The run at the price that its machine has now. What it cost until then stays.
+
+    A price that rose counts from the last look at the machine: nobody knows when it did.
+    """
+    former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
+    price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
+    if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
+        return run
+    since = max(run.rented_at, now - WATCHED_S) if price > former else now
+    cost = cost_of(run, since)
+    meter = replace(
+        run.meter,
+        extras=machine.extras,
+        former_gpu_usd=cost.gpu_usd,
+        former_storage_usd=cost.storage_usd,
+        former_gpu_s=gpu_seconds(run, since),
+        former_rented_s=rented_seconds(run, since),
+    )
+    return replace(run, usd_per_hour=machine.usd_per_hour, meter=meter)
 
 
 def down_gb(image_gb: float | None) -> float:
@@ -242,6 +267,10 @@ def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
         free_s = max(0.0, _lately(since, now) - machine.up_s)
     began_at = meter.began_at or since + free_s
     return replace(meter, began_at=began_at, idle_s=meter.idle_s + free_s, idle_at=None)
+
+
+def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
+    return all(abs(one - other) <= 1e-6 * max(one, other) for one, other in zip(prices, others, strict=True))
 
 
 def _lately(since: float, now: float) -> float:

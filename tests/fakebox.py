@@ -61,6 +61,8 @@ class FakeBox:
         self.started_at: float | None = None
         self.stop_at: float | None = None
         self.ended_at: float | None = None
+        self.charged_until: float | None = None
+        """At the prices that it had before."""
         self._told_step: int | None = None
         self._lease_from = self.up_at
         self._rearmed = False

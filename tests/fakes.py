@@ -188,6 +188,18 @@ class FakeProvider:
         size = 0 if box.instance.host in self.offline else 16_000_000
         return f"down {size} 100.00 101.60\n"
 
+    def reprice(self, factor: float) -> None:
+        """Every machine costs so many times as much from now on."""
+        for box in self._boxes.values():
+            self.bill_usd += self._owed(box, self.clock.now())
+            box.charged_until = self.clock.now()
+            box.instance = replace(box.instance, usd_per_hour=box.instance.usd_per_hour * factor)
+
+    @staticmethod
+    def _owed(box: FakeBox, at: float) -> float:
+        since = box.instance.rented_at if box.charged_until is None else box.charged_until
+        return (at - since) / 3600 * box.instance.usd_per_hour
+
     def rename(self, instance_id: str, label: str) -> None:
         """The user gives the machine another label."""
         box = self._boxes[instance_id]
@@ -220,7 +232,7 @@ class FakeProvider:
     def _end(self, instance_id: str, at: float) -> None:
         box = self._boxes.pop(instance_id, None)
         if box is not None:
-            self.bill_usd += (at - box.instance.rented_at) / 3600 * box.instance.usd_per_hour
+            self.bill_usd += self._owed(box, at)
 
 
 class FakeRemote:

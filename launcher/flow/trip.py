@@ -172,9 +172,14 @@ class Trip:
         before it arrived nobody knows. Counted from its arrival, GPUs that began to run meanwhile, or whose
         up time it tells, would be charged too little.
         """
-        meter = policy.metered(self.run, machine, asked_at)
-        if meter != self.run.meter:
-            self.save(meter=meter)
+        run = policy.repriced(self.run, machine, asked_at)
+        meter = policy.metered(run, machine, asked_at)
+        if meter == self.run.meter:
+            return
+        former = self.run.usd_per_hour
+        self.save(meter=meter, usd_per_hour=run.usd_per_hour)
+        if run.usd_per_hour != former:
+            self.tell(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
 
     def remote(self) -> Guarded:
         """A shell on this run's machine. Raises UnreachableError, GoneError."""

@@ -42,6 +42,12 @@ class Meter:
     down_gb: float = 0.0
     up_gb: float = 0.0
     """Traffic, as the provider last counted it."""
+    former_gpu_usd: float = 0.0
+    former_storage_usd: float = 0.0
+    """Charged at prices that the machine had before."""
+    former_gpu_s: float = 0.0
+    former_rented_s: float = 0.0
+    """The seconds that these are for."""
     given_back_at: float | None = None
     """When the provider last agreed to end it; whether it did is for a later look to say."""
 

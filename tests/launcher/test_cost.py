@@ -11,9 +11,10 @@ import pytest
 from launcher import policy
 from launcher.job import JobSpec, Limits
 from launcher.model import Cause, Extras, Instance, Meter, Offer, Order, Phase, Run
-from tests.fakebox import Loading
-from tests.fakes import FakeProvider, train_job
+from tests.fakebox import Loading, Training
+from tests.fakes import PRICE, FakeProvider, train_job
 from tests.launcher.faults import Plan
+from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
 
 RENTED = 1_800_000_000.0
@@ -83,6 +84,23 @@ def test_gpus_are_charged_unless_they_were_seen_to_be_free(
     assert cost.gpu_usd == pytest.approx(gpu_s * 0.001)
     assert cost.storage_usd == pytest.approx(ended_s * 0.0001)
     assert cost.traffic_usd == 0
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_price_that_changes_counts_from_then_on_and_what_was_charged_before_stays(
+    factor: float, tmp_path: Path
+) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=600))
+    terminal.at(300, lambda: terminal.market.reprice(factor))
+
+    end = terminal.launch()
+
+    assert end.exit_code == 0, end.output
+    assert "/h now, $3.600/h before" in end.stderr
+    run, bill_usd = terminal.ledger.runs()[0], terminal.market.bill_usd
+    assert run.usd_per_hour == pytest.approx(PRICE * factor)
+    late_usd = policy.WATCHED_S / 3600 * abs(run.usd_per_hour - PRICE)
+    assert bill_usd <= policy.cost_usd(run, terminal.clock.now()) <= bill_usd * 1.01 + late_usd
 
 
 class SlowMarket(FakeProvider):
