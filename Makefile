@@ -60,7 +60,7 @@ proof: $(STAMPS)/trainer ## Train what the README's table has, and write the tab
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
 
 chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1
-	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel 8 \
+	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel $(if $(HOSTILE),16,8) \
 		$(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile)
 
 fuzz: $(STAMPS)/dev ## Generate FUZZ (100000) lies of a box, and try the readers and whole runs on them
