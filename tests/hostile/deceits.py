@@ -19,6 +19,8 @@ class Deceit:
     """How the run may end; None is a success."""
     spoils_log: bool = False
     """What the program printed need not come home."""
+    late: bool = False
+    """It is seen only when the training is over."""
     holds: bool = False
     """The machine would stay for ever: the launcher ends it at the job's limit."""
 
@@ -108,20 +110,24 @@ DECEITS: Mapping[str, Deceit] = {
         causes=_ENDED_BY_US | _NO_PROOF | {Cause.HANG, None},
         spoils_log=True,
     ),
-    "list of evil files": Deceit(script=_at_the_end(_LISTED), causes=_NO_PROOF),
+    "list of evil files": Deceit(late=True, script=_at_the_end(_LISTED), causes=_NO_PROOF),
     "list without an end": Deceit(
+        late=True,
         script=_at_the_end('os.remove("run/manifest.json"); os.symlink("/dev/zero", "run/manifest.json")'),
         causes=_NO_PROOF,
     ),
     "outcome without an end": Deceit(
+        late=True,
         script=_at_the_end('os.remove("run/outcome.json"); os.symlink("/dev/zero", "run/outcome.json")'),
         causes=_NO_PROOF,
     ),
     "outcome that is a pipe": Deceit(
+        late=True,
         script=_at_the_end('os.remove("run/outcome.json"); os.mkfifo("run/outcome.json")'),
         causes=_NO_PROOF | _ENDED_BY_US,
     ),
     "outcome of wrong types": Deceit(
+        late=True,
         script=_at_the_end(
             'write("run/outcome.json", json.dumps(json.load(open("run/outcome.json")) '
             '| {"detail": None, "checks": [{"name": "files", "holds": "maybe", "text": []}]}))'
@@ -129,6 +135,7 @@ DECEITS: Mapping[str, Deceit] = {
         causes=_NO_PROOF,
     ),
     "output that is another file": Deceit(
+        late=True,
         script=_at_the_end('os.remove("run/outcome.json"); os.symlink("/etc/passwd", "run/outcome.json")'),
         causes=_NO_PROOF,
     ),
