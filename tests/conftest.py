@@ -27,8 +27,8 @@ _WAITING_ENDS = 0.9
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three more than there are cores: many tests wait, for a box, a server or a rank."""
-    return 3 + (os.cpu_count() or 1)
+    """Four more than there are cores: many tests wait, for a box, a server or a rank."""
+    return 4 + (os.cpu_count() or 1)
 
 
 def pytest_configure() -> None:

@@ -110,7 +110,8 @@ def test_an_image_that_cannot_be_pulled_is_not_the_host_s_fault(desk: Desk, faul
 
 
 def test_a_host_is_not_blamed_while_vast_cannot_be_asked(desk: Desk) -> None:
-    desk.vast.faults.add("server_error", endpoint="list_instances", times=10_000)
+    for endpoint in ("list_instances", "show_instance"):
+        desk.vast.faults.add("server_error", endpoint=endpoint, times=10_000)
     run = desk.launch()
     assert run.cause is Cause.PROVIDER
     assert run.phase is Phase.DESTROY, "it may still be there"
