@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from launcher import policy
-from launcher.errors import NoOfferError, UncertainError, UsageError
+from launcher.errors import NoOfferError, UncertainError, UnreachableError, UsageError, VastrunError
 from launcher.flow.trip import Trip
 from launcher.hosts import avoided
 from launcher.job import JobSpec
@@ -77,14 +77,21 @@ def rent_anew(trip: Trip) -> Instance:
             rented_at=trip.now(),
             meter=meter,
         )
+        trip.was_refused = False
         try:
             return trip.tools.provider.rent(_order(trip, offer))
         except NoOfferError:
+            trip.was_refused = True
             trip.tell(f"offer {offer.id} was taken")
         except UncertainError:
             found = look_for_it(trip)
             if found is not None:
                 return found
+        except UnreachableError:
+            raise
+        except VastrunError:
+            trip.was_refused = True
+            raise
     raise NoOfferError(
         f"no offer could be rented; {len(tried)} tried", hint="vastrun launch again in a minute"
     )

@@ -70,6 +70,8 @@ class Trip:
         self.tools = tools
         self.machine: Instance | None = None
         """As it was last listed for a connection."""
+        self.was_refused = False
+        """The last machine that was asked for was refused: none is waited for."""
         self._remote: Guarded | None = None
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
@@ -220,6 +222,6 @@ class Trip:
 
     def _shown_by(self) -> float:
         """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""
-        if self.run.instance_id is not None or self.run.rented_at is None:
+        if self.was_refused or self.run.instance_id is not None or self.run.rented_at is None:
             return 0.0
         return self.run.rented_at + self.tools.provider.list_lag_s

@@ -124,7 +124,7 @@ CASES = (
     Case("pull_eof", HOST, TWICE),
     Case("pull_no_space", HOST, TWICE),
     Case("build_failure", HOST, TWICE),
-    Case("onstart_skipped", (Cause.HOST,), ((115, 1200), TRAINED), factor=10.0),
+    Case("onstart_skipped", (Cause.HOST,), ((115, 1200), TRAINED), factor=20.0),
     Case("onstart_by_sh"),
     Case("no_container_key", HOST, ((55, 600), TRAINED)),
     Case("log_noise"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import UncertainError, UnreachableError
+from launcher.errors import ProviderError, UncertainError, UnreachableError
 from launcher.model import Cause, Instance, Order
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
@@ -150,3 +150,17 @@ def test_what_a_boot_waits_for_is_told_every_15_s_with_the_reason(terminal: Term
     assert len(told) >= 600 / 20
     assert max(later - earlier for earlier, later in pairwise(told)) < 20
     assert_one_machine_given_back(terminal)
+
+
+class RefusingMarket(Market):
+    """Says at once that it rents nothing."""
+
+    def rent(self, order: Order) -> Instance:
+        raise ProviderError("no credit")
+
+
+def test_a_refusal_is_not_followed_by_a_wait_for_a_machine_that_nobody_rented(terminal: Terminal) -> None:
+    terminal.market = RefusingMarket(terminal.clock, [Training()], usd_per_hour=3.6)
+    began = terminal.clock.now()
+    assert terminal.launch().exit_code == 5
+    assert terminal.clock.now() - began < 10
