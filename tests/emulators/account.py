@@ -11,6 +11,8 @@ from typing import Any
 from tests.emulators.answers import refusal
 
 EMAIL = "user@example.com"
+OURS, OTHER = 10001, 10002
+"""Numbers of accounts."""
 INSTANCE_KEY_CALLS = frozenset({"show_instance", "set_state", "destroy"})
 """What the key inside a container may do, to that container."""
 
@@ -25,6 +27,7 @@ class ApiKey:
     permissions: Mapping[str, Any] | None = None
     instance_id: int | None = None
     """Set for the key that Vast puts into a container."""
+    user_id: int = OURS
 
     def allows(self, endpoint: str, category: str, target: int | None, body: Mapping[str, Any]) -> bool:
         """Whether the key may call this endpoint on that instance."""
@@ -54,7 +57,7 @@ class Account:
     keys: dict[str, ApiKey] = field(default_factory=dict)
     ssh_keys: dict[int, SshKey] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
-    user_id: int = 10001
+    user_id: int = OURS
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(7001)
@@ -67,6 +70,12 @@ class Account:
         made = ApiKey(next(self._ids), secrets.token_hex(32), name, permissions, instance_id)
         self.keys[made.key] = made
         return made
+
+    def add_stranger(self) -> str:
+        """The key of another account, which has nothing rented."""
+        made = ApiKey(next(self._ids), secrets.token_hex(32), user_id=OTHER)
+        self.keys[made.key] = made
+        return made.key
 
     def revoke(self, key: str) -> None:
         """The key opens nothing any more."""

@@ -19,7 +19,7 @@ def show_user(world: World, call: Call) -> Reply:
     account = world.account
     return reply(
         {
-            "id": account.user_id,
+            "id": call.key.user_id if call.key else account.user_id,
             "email": EMAIL,
             "username": EMAIL.partition("@")[0],
             "credit": account.credit,

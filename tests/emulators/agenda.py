@@ -6,6 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.emulators.instance import Instance
 
@@ -17,8 +18,8 @@ class _Entry:
     at: float
     number: int
     course: int | None = field(compare=False)
-    instance: Instance = field(compare=False)
-    action: Action = field(compare=False)
+    instance: Any = field(compare=False)
+    action: Callable[[Any], None] = field(compare=False)
 
 
 class Agenda:
@@ -34,6 +35,11 @@ class Agenda:
         course = None if lasting else instance.course
         entry = _Entry(self.moment + max(delay_s, 0.0), next(self._numbers), course, instance, action)
         heapq.heappush(self._entries, entry)
+
+    def later(self, delay_s: float, deed: Callable[[], None]) -> None:
+        """Something that is about no instance comes after so long."""
+        at = self.moment + max(delay_s, 0.0)
+        heapq.heappush(self._entries, _Entry(at, next(self._numbers), None, None, lambda _: deed()))
 
     @property
     def next_at(self) -> float:

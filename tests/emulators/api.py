@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.emulators import account_api, instances_api, offers_api, templates_api
-from tests.emulators.answers import ApiError, Reply, refusal, reply, text_reply
+from tests.emulators.account import OURS
+from tests.emulators.answers import ApiError, Reply, no_such_instance, refusal, reply, text_reply
 from tests.emulators.call import Call, Route
 from tests.emulators.faults import REQUEST, Fault, Place
 from tests.emulators.world import World
@@ -62,6 +63,8 @@ class Request:
     target: str
     headers: Mapping[str, str]
     body: bytes
+    address: str = "127.0.0.1"
+    """Who asks."""
 
 
 def answer(world: World, request: Request) -> Reply:
@@ -89,7 +92,8 @@ def _answer(world: World, request: Request) -> Reply:
     fault = world.faults.first(REQUEST, Place(endpoint=route.name, instance_id=ids[0] if ids else None))
     if fault and fault.name in _REFUSALS:
         return _REFUSALS[fault.name]
-    call = _admit(world, route, Call(ids=ids, query=query, body=_body(request.body), key=None), token)
+    call = Call(ids=ids, query=query, body=_body(request.body), key=None, address=request.address)
+    call = _admit(world, route, call, token)
     return _distorted(route.handler(world, call), fault)
 
 
@@ -112,10 +116,14 @@ def _token(request: Request, query: Mapping[str, str]) -> str | None:
 def _admit(world: World, route: Route, call: Call, token: str | None) -> Call:
     """The call with its key, if the key is known, allowed to do this, and not too fast."""
     if token is None and route.open:
-        world.limits.check(route.name, "")
+        world.limits.check(route.name, "", call.address)
         return call
     key = world.account.identify(token)
-    world.limits.check(route.name, key.key)
+    # Every box has an address of its own, though it stands on this computer.
+    box = f"instance {key.instance_id}" if key.instance_id is not None else call.address
+    world.limits.check(route.name, key.key, box)
+    if key.user_id != OURS and call.ids:
+        raise no_such_instance(call.id)
     if not key.allows(route.name, route.category, call.ids[0] if call.ids else None, call.body):
         msg = f"This key does not have the permission {route.category} for this call."
         raise refusal(403, "auth_error", msg)

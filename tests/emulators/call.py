@@ -20,6 +20,7 @@ class Call:
     query: Mapping[str, str]
     body: Mapping[str, Any]
     key: ApiKey | None
+    address: str
 
     @property
     def id(self) -> int:

@@ -66,6 +66,10 @@ class Instance:
     """Lost its GPU to somebody who pays more; runs again when it has priority."""
     hidden_until: float = 0.0
     """The list is late, and does not have it until then."""
+    absent_until: float = 0.0
+    """Nor is it to be had by its id."""
+    price_factor: float = 1.0
+    """By which its GPUs' price has changed since it was rented."""
     ended: bool = False
     """The host took the machine back."""
     course: int = 0
@@ -96,7 +100,7 @@ class Instance:
     def gpu_usd_per_hour(self) -> float:
         """For all its GPUs."""
         usd = self.machine.gpu_usd * self.gpus if self.bid_usd is None else self.bid_usd
-        return round(usd * (1.5 if "higher_price" in self.flaws else 1.0), 6)
+        return round(usd * self.price_factor * (1.5 if "higher_price" in self.flaws else 1.0), 6)
 
     @property
     def traffic(self) -> tuple[int, int]:

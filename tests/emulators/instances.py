@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from tests.emulators.account import Account
 from tests.emulators.agenda import Agenda
-from tests.emulators.answers import no_such_ask, no_such_instance, refusal
+from tests.emulators.answers import ApiError, no_such_ask, no_such_instance, refusal
 from tests.emulators.billing import Billing, Meter, Rates
 from tests.emulators.box import Graphics
 from tests.emulators.clock import Clock
@@ -101,6 +102,15 @@ class Fleet:
         else:
             self._life.boot(instance)
         return instance
+
+    def create_later(self, ask: Ask, rental: Rental, delay_s: float) -> None:
+        """A new instance after so long; none where the GPU cannot be had by then."""
+
+        def create() -> None:
+            with suppress(ApiError):
+                self.create(ask, rental)
+
+        self._agenda.later(delay_s, create)
 
     def start(self, instance: Instance) -> bool:
         """Whether it starts; if not, the wish is queued."""

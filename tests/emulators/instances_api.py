@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.emulators.account import OURS
 from tests.emulators.answers import Reply, refusal, reply
 from tests.emulators.call import Call, Route
 from tests.emulators.faults import FAULTS, ROW
@@ -30,7 +32,8 @@ _UNAVAILABLE = "Required resources are currently unavailable, state change queue
 
 def show_instance(world: World, call: Call) -> Reply:
     """One row; null when there is no such instance."""
-    instance = next((one for one in world.instances.seen() if one.id == call.id), None)
+    there = (one for one in world.instances.seen() if not _is_absent(world, one))
+    instance = next((one for one in there if one.id == call.id), None)
     row = _row(world, instance) if instance else None
     if row and not world.settings.ports_by_id:
         row["ports"] = None
@@ -42,12 +45,14 @@ def list_instances(world: World, call: Call) -> Reply:
     filters = call.json_query("select_filters", {}) or {}
     order = call.json_query("order_by") or [{"col": "id", "dir": "asc"}]
     _check_columns([*filters, *(part["col"] for part in order)])
-    listed = [one for one in world.instances.seen() if not _is_hidden(world, one)]
+    ours = world.instances.seen() if call.key and call.key.user_id == OURS else []
+    listed = [one for one in ours if not _is_hidden(world, one)]
     rows = [{**_row(world, one), "volume_info": []} for one in listed]
     found = [row for row in rows if matches(row, filters)]
     for part in reversed(order):
         reverse = part.get("dir") == "desc"
         found.sort(key=sort_key(part["col"], reverse=reverse), reverse=reverse)
+    found = world.frozen(found)
     page, token = _page(world, call, found)
     columns = call.json_query("select_cols")
     if columns and columns != ["*"]:
@@ -55,8 +60,8 @@ def list_instances(world: World, call: Call) -> Reply:
     return reply(
         {
             "success": True,
-            "instances_found": len(found),
-            "total_instances": len(rows),
+            "instances_found": len(found) + world.miscounted(),
+            "total_instances": len(rows) + world.miscounted(),
             "label_counts": _label_counts(rows),
             "next_token": token,
             "instances": page,
@@ -69,7 +74,15 @@ def _is_hidden(world: World, instance: Instance) -> bool:
     fault = world.faults.take("hidden_row", instance.place)
     if fault:
         instance.hidden_until = world.clock.now() + (20.0 if fault.seconds is None else fault.seconds)
-    return world.clock.now() < instance.hidden_until
+    return world.clock.now() < instance.hidden_until or _is_absent(world, instance)
+
+
+def _is_absent(world: World, instance: Instance) -> bool:
+    """Whether nothing shows this one."""
+    fault = world.faults.take("absent_row", instance.place)
+    if fault:
+        instance.absent_until = world.clock.now() + (8.0 if fault.seconds is None else fault.seconds)
+    return world.clock.now() < instance.absent_until
 
 
 def list_old(world: World, call: Call) -> Reply:
@@ -111,7 +124,7 @@ def set_states(world: World, call: Call) -> Reply:
 
 def start_many(world: World, call: Call) -> Reply:
     """Starts several."""
-    return set_states(world, Call(ids=(), query={}, body={**call.body, "state": "running"}, key=call.key))
+    return set_states(world, replace(call, ids=(), body={**call.body, "state": "running"}))
 
 
 def destroy(world: World, call: Call) -> Reply:

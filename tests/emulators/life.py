@@ -24,6 +24,8 @@ _PULL = (
 )
 _RIVAL_MARGIN = 1.1
 _ABOVE = 1.001
+_LASTING = frozenset({"price_rises", "price_falls", "relabelled"})
+"""Blows that come whatever course its life takes meanwhile."""
 
 
 class Life:
@@ -56,6 +58,9 @@ class Life:
             "frozen": lambda it: self._show(it, "frozen"),
             "container_exits": self.halt,
             "credit_zero": lambda _: self._bankrupt(),
+            "price_rises": lambda it: self._reprice(it, 2.0),
+            "price_falls": lambda it: self._reprice(it, 0.5),
+            "relabelled": self._relabel,
             "contract_end": self.end_contract,
         }
 
@@ -150,7 +155,8 @@ class Life:
         if fault.name == "network_cut":
             self.cut(instance, fault.seconds or 10.0)
         else:
-            self._agenda.after(instance, self._until(instance, fault), self._blows[fault.name])
+            delay_s = self._until(instance, fault)
+            self._agenda.after(instance, delay_s, self._blows[fault.name], lasting=fault.name in _LASTING)
 
     def cut(self, instance: Instance, seconds: float) -> None:
         """The box is silent for so long."""
@@ -221,6 +227,13 @@ class Life:
 
     def _show(self, instance: Instance, actual: str) -> None:
         instance.actual = actual
+
+    def _reprice(self, instance: Instance, factor: float) -> None:
+        instance.price_factor *= factor
+        instance.meter.rates.gpu_usd_per_hour = instance.gpu_usd_per_hour
+
+    def _relabel(self, instance: Instance) -> None:
+        instance.label = "my own words"
 
     def _bankrupt(self) -> None:
         self._account.credit = 0.0

@@ -1,4 +1,4 @@
-"""Rate limits: the seconds that must lie between two calls of an endpoint with the same key."""
+"""Rate limits: the seconds between two calls of an endpoint with the same key, and from the same address."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _BURST = 1e-3
 @dataclass(frozen=True)
 class _Caller:
     endpoint: str
-    key: str
+    who: str
+    """A key, or an address."""
 
 
 class Limits:
@@ -57,14 +58,15 @@ class Limits:
         self._allowed_at: dict[_Caller, float] = {}
         self._searches: dict[str, deque[float]] = defaultdict(deque)
 
-    def check(self, endpoint: str, key: str) -> None:
-        """The call counts; raises ApiError (429) when it comes too early."""
+    def check(self, endpoint: str, key: str, address: str) -> None:
+        """The call counts for both; raises ApiError (429) when it comes too early for one of them."""
         if not self.enabled:
             return
-        if endpoint in _SEARCHES:
-            self._check_searches(key)
-        elif endpoint in SPACING_S:
-            self._check_spacing(_Caller(endpoint, key))
+        for who in dict.fromkeys((f"key {key}", f"address {address}")):
+            if endpoint in _SEARCHES:
+                self._check_searches(who)
+            elif endpoint in SPACING_S:
+                self._check_spacing(_Caller(endpoint, who))
 
     def _check_spacing(self, caller: _Caller) -> None:
         now = self._clock.now()
@@ -76,8 +78,8 @@ class Limits:
             raise self._refusal(spacing)
         self._allowed_at[caller] = now + spacing
 
-    def _check_searches(self, key: str) -> None:
-        now, recent = self._clock.now(), self._searches[key]
+    def _check_searches(self, who: str) -> None:
+        now, recent = self._clock.now(), self._searches[who]
         while recent and recent[0] <= now - 60:
             recent.popleft()
         if len(recent) >= SEARCHES_A_MINUTE:

@@ -89,6 +89,10 @@ class Market:
         ask = self._asks.get(ask_id)
         return ask if ask and self._clock.now() - ask.issued_at <= REISSUE_S + _GRACE_S else None
 
+    def asks(self) -> Sequence[Ask]:
+        """Every offer that was made so far."""
+        return list(self._asks.values())
+
     def end_date(self, machine: Machine) -> float:
         """Until when the machine can be rented."""
         return self.began_at + machine.days * DAY_S

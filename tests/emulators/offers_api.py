@@ -13,6 +13,8 @@ from tests.emulators.market import Ask
 from tests.emulators.rental import read_rental
 from tests.emulators.world import World
 
+_NO_CREDIT = refusal(400, "insufficient_credit", "error 400/3720: Your account lacks credit.")
+
 
 def search(world: World, call: Call) -> Reply:
     """Offers by a query in the body."""
@@ -96,9 +98,26 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
         instance = world.instances.create(ask, rental, stopped=True)
         text = f"error 400/3510: bid {rental.bid_usd} is too low, the minimum is {lowest}"
         return reply({"success": False, "error": "bid_too_low", "msg": text, "new_contract": instance.id})
+    late = world.faults.take("create_late", Place(machine_id=ask.machine.id))
+    if late:
+        world.instances.create_later(ask, rental, 20.0 if late.seconds is None else late.seconds)
+        raise ApiError(Reply(cut=True))
+    again = world.faults.take("create_twice", Place(machine_id=ask.machine.id))
+    if again:
+        other = _like(world, ask)
+        world.instances.create_later(other, rental, again.seconds or 0.0)
     stopped = world.faults.take("created_stopped", Place(machine_id=ask.machine.id)) is not None
     instance = world.instances.create(ask, rental, stopped=stopped)
+    if world.faults.take("create_denied_done", Place(machine_id=ask.machine.id)):
+        raise _NO_CREDIT
     return reply({"success": True, "new_contract": instance.id, "instance_api_key": instance.api_key})
+
+
+def _like(world: World, ask: Ask) -> Ask:
+    """An offer of as many GPUs, on another machine where there is one."""
+    rented = world.instances.rented_machines()
+    others = [one for one in world.market.asks() if one.gpus == ask.gpus and one.machine.id not in rented]
+    return next((one for one in others if one.machine.id != ask.machine.id), ask)
 
 
 def _refuse(world: World, ask: Ask) -> None:
@@ -110,7 +129,7 @@ def _refuse(world: World, ask: Ask) -> None:
 
 def _check_account(world: World) -> None:
     if world.account.credit <= 0 or world.faults.take("insufficient_credit"):
-        raise refusal(400, "insufficient_credit", "error 400/3720: Your account lacks credit.")
+        raise _NO_CREDIT
     if world.faults.take("spend_rate_limit"):
         raise refusal(400, "spend_rate_limit", "error 400/3730: Your account's spend rate is limited.")
 

@@ -20,9 +20,12 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], answer: Callable[[Request], Reply]) -> None:
+    def __init__(
+        self, address: tuple[str, int], answer: Callable[[Request], Reply], now: Callable[[], float]
+    ) -> None:
         super().__init__(address, _RequestHandler)
         self.answer = answer
+        self.now = now
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="api", daemon=True)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -59,6 +62,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             target=self.path,
             headers={name.lower(): value for name, value in self.headers.items()},
             body=self.rfile.read(length) if length else b"",
+            address=self.client_address[0],
         )
         reply = self.server.answer(request)
         if reply.hang_s:
@@ -73,6 +77,10 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(reply.body)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The emulator's time, not this computer's."""
+        return super().date_time_string(self.server.now() if timestamp is None else timestamp)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve
 

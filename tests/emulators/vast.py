@@ -61,7 +61,8 @@ class VastEmulator:
         """`image`: instances are containers of it, whatever image is asked for."""
         self.clock = clock or Clock()
         self._docker = _docker_host(image)
-        self._server = Server((self._docker.address if self._docker else "127.0.0.1", port), self._answer)
+        address = self._docker.address if self._docker else "127.0.0.1"
+        self._server = Server((address, port), self._answer, self.clock.now)
         settings = Settings(
             machines=synthetic_machines(40, seed=seed) if machines is None else machines,
             seed=seed,

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
@@ -81,6 +82,9 @@ class World:
             honours_queue=settings.honours_queue,
         )
         self._cut_until = 0.0
+        self._frozen_until = 0.0
+        self._miscounts_until = 0.0
+        self._last_list: list[dict[str, Any]] = []
         self._results: dict[str, Result] = {}
 
     def cut(self, seconds: float) -> None:
@@ -93,6 +97,23 @@ class World:
         key = self.account.keys.get(token or "")
         inside = key is not None and key.instance_id is not None
         return inside or self.clock.now() >= self._cut_until
+
+    def frozen(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the list shows: these rows, or for a while what it showed last."""
+        now = self.clock.now()
+        fault = self.faults.take("frozen_list")
+        if fault:
+            self._frozen_until = now + (20.0 if fault.seconds is None else fault.seconds)
+        if now >= self._frozen_until:
+            self._last_list = rows
+        return self._last_list
+
+    def miscounted(self) -> int:
+        """By how much the list's count is wrong."""
+        fault = self.faults.take("count_off")
+        if fault:
+            self._miscounts_until = self.clock.now() + (20.0 if fault.seconds is None else fault.seconds)
+        return 1 if self.clock.now() < self._miscounts_until else 0
 
     def publish(self, text: str) -> str:
         """The address where the text will be, soon, for anyone who knows it."""
