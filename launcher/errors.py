@@ -9,10 +9,12 @@ VastrunError
 ├── NoSuchRunError      no run by that name                                               exit 2
 ├── ImageError          an image cannot be built, found or trusted                        exit 1
 ├── AuthError           the provider does not accept the key                              exit 4
+│   └── OutOfReachError a run's machine is on another account, or its key is refused      exit 4
 ├── NoOfferError        nothing fits the job                                              exit 8
 └── ProviderError       the provider answered with an error
     ├── UncertainError  no clear answer: it may or may not have happened
     ├── UnreachableError  the box cannot be reached now: silent, not lost
+    │   ├── BusyError     the provider wants fewer calls: waited for, no run fails of it
     │   └── HostKeyError  something else answers in its place
     ├── BoxError        the box says what no honest box says, or too much of it
     └── GoneError       the provider says that there is no such machine
@@ -76,6 +78,10 @@ class AuthError(VastrunError):
     cause = Cause.PROVIDER
 
 
+class OutOfReachError(AuthError):
+    """This key does not reach a run's machine. The run stays open, under its lease."""
+
+
 class NoOfferError(VastrunError):
     """Nothing on offer fits the job."""
 
@@ -97,6 +103,12 @@ class UnreachableError(ProviderError):
     """The box cannot be reached at present. Silent, not lost."""
 
     cause = Cause.HOST
+
+
+class BusyError(UnreachableError):
+    """The provider was asked too often, by whomever, and did nothing. It will answer later."""
+
+    cause = Cause.PROVIDER
 
 
 class NoBoxError(UnreachableError):

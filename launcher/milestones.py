@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from launcher.bills import cost_usd
 from launcher.model import Cause, Event, Phase, Run, Verdict
 from launcher.phases import VERDICT_OF
-from launcher.policy import DESTROY_TRIES, cost_usd
+from launcher.policy import DESTROY_TRIES
 
 
 class Milestone(StrEnum):

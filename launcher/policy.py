@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from launcher import bills
 from launcher.job import JobSpec
-from launcher.model import Cause, Cost, Instance, Lease, Meter, Offer, Run
+from launcher.model import Cause, Instance, Lease, Offer, Run
 
 SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""
@@ -38,8 +39,12 @@ LATE_S = 300.0
 """A launcher that finds a run past its limits brings home for so long what is there."""
 HOLD_S = 600.0
 """How long a driver may be silent before another may take its run."""
-WATCHED_S = 60.0
-"""What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
+ABSENT_S = 10.0
+"""A machine that nobody asked to end is gone when it was absent for so long."""
+BUSY_S = 1800.0
+"""Longest wait, in one step, for a provider that wants fewer calls."""
+REFUSED_S = 60.0
+"""Longest wait for a provider that does not accept the key of a run that has a machine."""
 DESTROY_TRIES = 10
 """With the waits between them more than 5 minutes: a line that was cut is often back by then."""
 RENT_TRIES = 5
@@ -56,76 +61,9 @@ _FREE_COLLECT_S = 86400.0
 _GRACE_S = 120.0
 
 
-def cost_usd(run: Run, now: float) -> float:
-    """Dollars spent on the run's machine so far."""
-    return cost_of(run, now).usd
-
-
-def cost_of(run: Run, now: float) -> Cost:
-    """What the run's machine cost so far: never less than is billed, as far as it was seen."""
-    meter = run.meter
-    storage_usd_per_hour = meter.extras.storage_usd_per_hour
-    gpu_usd_per_hour = max(0.0, run.usd_per_hour - storage_usd_per_hour)
-    gpu_s = max(0.0, gpu_seconds(run, now) - meter.former_gpu_s)
-    rented_s = max(0.0, rented_seconds(run, now) - meter.former_rented_s)
-    return Cost(
-        gpu_usd=meter.former_gpu_usd + gpu_s / 3600 * gpu_usd_per_hour,
-        storage_usd=meter.former_storage_usd + rented_s / 3600 * storage_usd_per_hour,
-        traffic_usd=traffic_usd(meter),
-    )
-
-
-def repriced(run: Run, machine: Instance, now: float) -> Run:
-    """The run at the price that its machine has now. What it cost until then stays.
-
-    A price that rose counts from the last look at the machine: nobody knows when it did.
-    """
-    former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
-    price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
-    if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
-        return run
-    since = max(run.rented_at, now - WATCHED_S) if price > former else now
-    cost = cost_of(run, since)
-    meter = replace(
-        run.meter,
-        extras=machine.extras,
-        former_gpu_usd=cost.gpu_usd,
-        former_storage_usd=cost.storage_usd,
-        former_gpu_s=gpu_seconds(run, since),
-        former_rented_s=rented_seconds(run, since),
-    )
-    return replace(run, usd_per_hour=machine.usd_per_hour, meter=meter)
-
-
 def down_gb(image_gb: float | None) -> float:
     """What a machine fetches before it trains; `image_gb` is None where it is not known."""
     return DOWN_GB if image_gb is None else image_gb + _SETUP_GB
-
-
-def traffic_usd(meter: Meter) -> float:
-    """What the bytes into the machine and out of it cost."""
-    return meter.down_gb * meter.extras.down_usd_per_gb + meter.up_gb * meter.extras.up_usd_per_gb
-
-
-def rented_seconds(run: Run, now: float) -> float:
-    """From rent until the machine was given back."""
-    return 0.0 if run.rented_at is None else max(0.0, (run.released_at or now) - run.rented_at)
-
-
-def gpu_seconds(run: Run, now: float) -> float:
-    """Of the time rented, what was not seen to be free of charge."""
-    meter = run.meter
-    free_s = meter.idle_s
-    if meter.idle_at is not None:
-        free_s += _lately(meter.idle_at, run.released_at or now)
-    return max(0.0, rented_seconds(run, now) - free_s)
-
-
-def metered(run: Run, machine: Instance, now: float) -> Meter:
-    """The run's meter after this look at its machine."""
-    meter = _metered_idle(run, machine, now) if machine.idle else _metered_running(run, machine, now)
-    down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
-    return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None)
 
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
@@ -147,7 +85,7 @@ def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
         return False
     lease = lease_of(spec, run.offer)
     spent_usd = (lease.life_s - left_s + lease.grace_s) / 3600 * run.usd_per_hour
-    return spent_usd + traffic_usd(run.meter) >= spec.limits.usd
+    return spent_usd + bills.traffic_usd(run.meter) >= spec.limits.usd
 
 
 def lease_of(spec: JobSpec, offer: Offer) -> Lease:
@@ -196,7 +134,7 @@ def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause
     slack_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour
-    if spec.limits.usd is not None and cost_usd(run, now) > spec.limits.usd + slack_usd:
+    if spec.limits.usd is not None and bills.cost_usd(run, now) > spec.limits.usd + slack_usd:
         return Cause.MONEY_LIMIT
     return None
 
@@ -218,17 +156,13 @@ def ours(run: Run, instances: Sequence[Instance]) -> list[Instance]:
     return sorted(found, key=lambda i: i.id != run.instance_id)
 
 
-def rented_at(run: Run, machine: Instance, now: float) -> float:
-    """When the machine began to cost: as the provider says, between our asking for it and now."""
-    return min(max(run.rented_at or now, machine.rented_at), now)
-
-
 def released_at(run: Run, lease_life_s: float, looked_at: float) -> float:
     """When a machine that is gone stopped costing: as its end was agreed to, else by its lease."""
-    if run.meter.given_back_at is not None or run.rented_at is None:
-        return run.meter.given_back_at or looked_at
-    armed_at = run.meter.began_at or run.rented_at + BOOT_S
-    return min(looked_at, armed_at + lease_life_s + LIMIT_SLACK_S)
+    meter = run.meter
+    if meter.given_back_at is not None or run.rented_at is None:
+        return meter.given_back_at or looked_at
+    armed_at = meter.began_at or run.rented_at + BOOT_S
+    return min(meter.absent_at or looked_at, armed_at + lease_life_s + LIMIT_SLACK_S)
 
 
 def lease_ends_at(run: Run, lease: Lease) -> float | None:
@@ -242,40 +176,6 @@ def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
     if spec.limits.usd is None:
         return spec
     return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))
-
-
-def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
-    meter = run.meter
-    if meter.began_at is None and machine.state == "loading":
-        # It loads before it runs: all of its life was free so far.
-        return replace(meter, idle_s=max(0.0, now - (run.rented_at or now)), idle_at=now)
-    if meter.began_at is None:
-        # It ran and ended between two looks.
-        return replace(meter, began_at=meter.idle_at or run.rented_at, idle_at=now)
-    free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
-    return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
-
-
-def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
-    meter = run.meter
-    if meter.began_at is not None and meter.idle_at is None:
-        return meter
-    since = meter.idle_at or run.rented_at or now
-    free_s = 0.0
-    if machine.up_s is not None:
-        # The provider's word counts only within what was seen: it is not always the time that it bills.
-        free_s = max(0.0, _lately(since, now) - machine.up_s)
-    began_at = meter.began_at or since + free_s
-    return replace(meter, began_at=began_at, idle_s=meter.idle_s + free_s, idle_at=None)
-
-
-def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
-    return all(abs(one - other) <= 1e-6 * max(one, other) for one, other in zip(prices, others, strict=True))
-
-
-def _lately(since: float, now: float) -> float:
-    """The seconds since then; 0 when nobody looked for too long to tell."""
-    return now - since if 0 <= now - since <= WATCHED_S else 0.0
 
 
 def _reserve_usd(offer: Offer, limit_usd: float | None) -> float:

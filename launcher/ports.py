@@ -13,6 +13,7 @@ from launcher.model import (
     Completed,
     Driver,
     Event,
+    Identity,
     Instance,
     Offer,
     Order,
@@ -162,6 +163,10 @@ class HasAccount(Protocol):
 
     def standing(self) -> Standing:
         """How the account stands. Changes nothing. Raises AuthError, ProviderError."""
+        ...
+
+    def identity(self) -> Identity:
+        """Whose key this is, by one question. Raises AuthError, ProviderError."""
         ...
 
 

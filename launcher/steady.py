@@ -1,4 +1,4 @@
-"""A clock for one process: epoch seconds that nobody sets forward or back. Time asleep counts."""
+"""Clocks that nobody sets forward or back. Time asleep counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from collections.abc import Callable
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+def elapsed() -> float:
+    """Seconds since this computer was started: the same for all its processes."""
+    return time.clock_gettime(_ELAPSED)
+
+
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Counts on from what `wall` says now, which is asked this once."""
-    offset = wall() - time.clock_gettime(_ELAPSED)
-    return lambda: offset + time.clock_gettime(_ELAPSED)
+    """Epoch seconds for one process: counts on from what `wall` says now, which is asked this once."""
+    offset = wall() - elapsed()
+    return lambda: offset + elapsed()

@@ -19,13 +19,13 @@ from launcher.flow.trip import Tools
 from launcher.interrupts import Interrupts, ask_on, say_on
 from launcher.job import JobSpec
 from launcher.ledger import SqliteLedger
-from launcher.model import NOTHING, Origin, Run, Wish
+from launcher.model import NOTHING, Origin, Wish
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
 from launcher.presence import Presence
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
 from launcher.shipped import configs_dir
-from launcher.steady import steady_clock
+from launcher.steady import elapsed, steady_clock
 
 if TYPE_CHECKING:
     from launcher.actions.exporting import Exporter
@@ -69,10 +69,10 @@ class Wiring:
         """Time, for a command that drives nothing."""
         return self.interrupts(Wish.STOP, Wish.NONE, None)
 
-    def tools_for(self, run: Run) -> Tools:
-        """What reaches the machine of a run, for a command that does not drive it."""
+    def tools_for(self, provider: str, began: float) -> Tools:
+        """What reaches machines, for a command that drives nothing."""
         interrupts = self.interrupts(Wish.STOP, Wish.NONE, None)
-        return self.tools(run.provider, interrupts, self.screen(run.created_at))
+        return self.tools(provider, interrupts, self.screen(began))
 
     @contextmanager
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
@@ -175,7 +175,7 @@ def _made_of(
     """What a provider needs besides a clock."""
     if name == "vast":
         recall = partial(_recall, ledger, name)
-        return _vast_account(environ), state, recall, partial(_read_lock, environ)
+        return _vast_account(environ), state, recall, partial(_read_lock, environ), elapsed
     if name == "docker":
         return state, environ, partial(_read_lock, environ)
     return state / "boxes", _python(environ)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.actions.following import follow
+from launcher.bills import cost_usd
 from launcher.config import dump_job, read_job
 from launcher.errors import HeldError, UsageError
 from launcher.flow import begin, drive
@@ -13,7 +14,7 @@ from launcher.flow.trip import Tools
 from launcher.job import JobSpec
 from launcher.model import NOTHING, Cause, Driver, Event, Origin, Phase, Run, Wish
 from launcher.outputs import Outputs
-from launcher.policy import HOLD_S, cost_usd, with_limit
+from launcher.policy import HOLD_S, with_limit
 from launcher.ports import Ledger
 
 OTHER_MACHINES = 3

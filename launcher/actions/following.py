@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from launcher.bills import cost_usd
 from launcher.flow.trip import Tools
 from launcher.model import Phase, Run, Wish
 from launcher.outputs import GrowingFile, Outputs
-from launcher.policy import cost_usd
 
 _LOOK_S = 0.5
 _LAST_LINES = 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from launcher.bills import cost_of
 from launcher.config import read_job
 from launcher.errors import ProviderError, UsageError
 from launcher.exits import verdict_of
@@ -30,7 +31,7 @@ from launcher.model import (
     Verdict,
 )
 from launcher.outputs import Outputs
-from launcher.policy import cost_of, lease_ends_at, lease_of, ours, worst_case_usd
+from launcher.policy import lease_ends_at, lease_of, ours, worst_case_usd
 from launcher.ports import Biller, Ledger, Provider, Surveyor
 from launcher.survey import Survey
 from trainer import layout

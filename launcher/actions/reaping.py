@@ -1,24 +1,59 @@
-"""Reaping: machines that no open run claims are ended, and their absence is seen twice."""
+"""Reaping: machines that no open run claims are ended, their absence is seen twice, their cost is noted."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
+from dataclasses import replace
 
-from launcher.ports import Clock, Provider
+from launcher import bills, policy
+from launcher.actions.queries import Orphan
+from launcher.errors import HeldError
+from launcher.flow.trip import Tools
+from launcher.model import Driver, Run
+from launcher.ports import KeepsKeys
 
 _TRIES = 5
 _LOOK_AGAIN_S = 2.0
 
 
-def reap(provider: Provider, machine_ids: Collection[str], clock: Clock) -> list[str]:
-    """Those that are gone for certain: absent from two lists in a row. Raises ProviderError."""
-    for machine_id in machine_ids:
-        provider.destroy(machine_id)
-    absences = dict.fromkeys(machine_ids, 0)
+def reap(orphans: Sequence[Orphan], tools: Tools) -> list[str]:
+    """The ids of those that are gone for certain: absent twice, from the list and by their ids.
+
+    Raises ProviderError, StorageError.
+    """
+    for orphan in orphans:
+        asked_at = tools.clock.now()
+        tools.provider.destroy(orphan.instance.id)
+        if orphan.run is None:
+            continue
+        if isinstance(tools.provider, KeepsKeys):
+            tools.provider.forget(orphan.run.id)
+        _note_cost(orphan, orphan.run, tools, asked_at)
+    absences = {orphan.instance.id: 0 for orphan in orphans}
     for _ in range(_TRIES):
-        there = {machine.id for machine in provider.instances()}
+        there = {machine.id for machine in tools.provider.instances()}
+        there |= {i for i in absences if i not in there and tools.provider.machine(i) is not None}
         absences = {i: 0 if i in there else count + 1 for i, count in absences.items()}
         if all(count >= 2 for count in absences.values()):
             break
-        clock.sleep(_LOOK_AGAIN_S)
+        tools.clock.sleep(_LOOK_AGAIN_S)
     return [machine_id for machine_id, count in absences.items() if count >= 2]
+
+
+def _note_cost(orphan: Orphan, run: Run, tools: Tools, asked_at: float) -> None:
+    """What the machine cost is part of its run's cost. Whoever drives the run notes it himself."""
+    now = tools.clock.now()
+    try:
+        tools.ledger.hold(run.id, Driver(who=tools.who, until=now + policy.HOLD_S))
+    except HeldError:
+        return
+    try:
+        run = tools.ledger.get(run.id)
+        if orphan.instance.id == run.instance_id:
+            run = replace(run, released_at=now)
+        else:
+            rental = replace(bills.rental_of(run, orphan.instance, asked_at, now), released_at=now)
+            run = replace(run, rentals=bills.with_rental(run, rental))
+        tools.ledger.save(run, who=tools.who)
+    finally:
+        tools.ledger.release(run.id, tools.who)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import click
 
+from launcher.bills import cost_usd
 from launcher.cli.output import say
-from launcher.errors import JobFileError, StorageError, UsageError, VastrunError
+from launcher.errors import JobFileError, OutOfReachError, StorageError, UsageError, VastrunError
 from launcher.exits import EXIT_INTERRUPTED
 from launcher.model import Phase, Run
 from launcher.outputs import Outputs
-from launcher.policy import cost_usd
 from launcher.render.amounts import usd
 
 _RUN = "launcher.run"
@@ -63,7 +63,7 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     spent = usd(cost_usd(run, ctx.obj.now()))
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
-    if isinstance(error, StorageError) and run.instance_id and run.phase is not Phase.ENDED:
+    if isinstance(error, StorageError | OutOfReachError) and run.instance_id and run.phase is not Phase.ENDED:
         lines.append(
             f"then:  vastrun resume {run.id}   (nothing is lost: its machine goes on under its lease)"
         )

@@ -21,7 +21,7 @@ def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> N
     """Fetch what RUN has put out so far from its living machine; files that are here already are kept."""
     run = the_run(wiring, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
-    got = pull(run, wiring.tools_for(run), folder=folder)
+    got = pull(run, wiring.tools_for(run.provider, run.created_at), folder=folder)
     not_intact = got.evidence.damaged or ()
     counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": dict(got.renamed)}
     damaged = f"\nnot intact: {', '.join(not_intact)}" if not_intact else ""

@@ -32,7 +32,7 @@ def command(ctx: click.Context, provider: str, yes: bool, dry_run: bool, as_json
         return
     say(table, err=True)
     confirm(f"end {len(ids)} of them" if len(ids) > 1 else "end it", yes=yes)
-    gone = reap(market, ids, wiring.clock())
+    gone = reap(found, wiring.tools_for(provider, wiring.now()))
     left = [machine_id for machine_id in ids if machine_id not in gone]
     text = "\n".join(f"{machine_id} is gone" for machine_id in gone)
     show(orphans_document(found, gone), text, as_json=as_json)

@@ -153,7 +153,8 @@ def unlike_its_offer(trip: Trip, machine: Instance) -> End | None:
 def _accepted(trip: Trip) -> End:
     """Ends well when the machine is what was offered."""
     end = _unlike_by_itself(trip)
-    for machine in trip.machines()[:1]:
+    machine = trip.own_machine()
+    if machine is not None:
         end = end or unlike_its_offer(trip, machine)
     if end is not None:
         return end

@@ -6,7 +6,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from launcher import policy
-from launcher.errors import GoneError, HeldError, StorageError, VastrunError
+from launcher.errors import (
+    AuthError,
+    BusyError,
+    GoneError,
+    HeldError,
+    OutOfReachError,
+    StorageError,
+    VastrunError,
+)
+from launcher.flow.refused import Refused, identify
 from launcher.flow.steps import STEPS
 from launcher.flow.trip import End, OverError, Tools, Trip, lost, stopped
 from launcher.job import JobSpec
@@ -47,8 +56,8 @@ def begin(
 def drive(run: Run, spec: JobSpec, tools: Tools) -> Run:
     """The run, driven until it ended, was detached (in `train`) or could not be torn down (in `destroy`).
 
-    Raises StorageError and HeldError. A run that has a machine then stands as it was, to be driven on, and
-    the lease guards the machine.
+    Raises StorageError, HeldError, and AuthError where a machine is out of reach of this key. A run that has
+    a machine then stands as it was, to be driven on, and the lease guards the machine.
     """
     trip = Trip(run, spec, tools)
     trip.hold()
@@ -70,12 +79,10 @@ def _take(trip: Trip) -> End | None:
     """The end of the present step, whatever it raises. A fault of ours must not leave a machine rented."""
     phase = trip.run.phase
     try:
-        if phase in BEFORE_TRAINING and trip.is_stopping():
-            return stopped(f"before it could {phase.value}")
-        return STEPS[phase](trip)
+        return _step(trip)
     except OverError as over:
         return over.end
-    except HeldError:
+    except (HeldError, OutOfReachError):
         raise
     except StorageError as error:
         if phase is Phase.PLAN:
@@ -90,6 +97,19 @@ def _take(trip: Trip) -> End | None:
     except Exception as error:  # noqa: BLE001 - the one place: see above
         detail = f"{type(error).__name__}: {error}"
         return End(result=Result.FAILED, cause=Cause.INTERNAL, detail=detail)
+
+
+def _step(trip: Trip) -> End | None:
+    """The end of the present step. It begins again while the provider refuses us."""
+    phase, refused = trip.run.phase, Refused(trip)
+    identify(trip)
+    while True:
+        if phase in BEFORE_TRAINING and trip.is_stopping():
+            return stopped(f"before it could {phase.value}")
+        try:
+            return STEPS[phase](trip)
+        except (AuthError, BusyError) as error:
+            refused.wait(error)
 
 
 def _give_up(trip: Trip, error: StorageError) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from launcher.bills import cost_usd
 from launcher.errors import StorageError
 from launcher.job import JobSpec
 from launcher.milestones import Milestone, Notice, memo_of, milestones_due, told_in
 from launcher.model import Run
-from launcher.policy import cost_usd
 from launcher.ports import Clock, Ledger, Notifier
 
 

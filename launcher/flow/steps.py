@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from launcher import policy
+from launcher import bills, policy
 from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
@@ -54,7 +54,7 @@ def rent(trip: Trip) -> End:
         usd_per_hour=machine.usd_per_hour,
         host=machine.host or trip.run.host,
         image=machine.image or trip.run.image,
-        rented_at=policy.rented_at(trip.run, machine, trip.now()),
+        rented_at=bills.rented_at(trip.run, machine, trip.now()),
         meter=Meter(extras=machine.extras),
     )
     trip.meter(machine, max(asked_at, trip.run.rented_at or asked_at))
@@ -109,24 +109,27 @@ def collect(trip: Trip) -> End:
 
 
 def destroy(trip: Trip) -> End:
-    """The provider said twice that it has no such machine."""
+    """The provider said twice that it has no machine of this run."""
     trip.hang_up()
-    machines = trip.machines()
-    for machine in machines:
-        trip.tools.provider.destroy(machine.id)
-    if machines:
+    trip.look_closely()
+    machine = trip.own_machine()
+    # Also where the provider shows none: what it shows may be late.
+    machine_id = machine.id if machine else trip.run.instance_id
+    if machine_id is not None:
+        trip.tools.provider.destroy(machine_id)
+    if machine is not None and trip.run.meter.given_back_at is None:
         _note_given_back(trip)
     looked_at = trip.now()
-    if not trip.is_gone():
+    if not trip.is_clear():
         return End(result=Result.FAILED, detail="the machine is still there")
     if isinstance(trip.tools.provider, KeepsKeys):  # also where the machine ended without us
         trip.tools.provider.forget(trip.run.id)
-    if not machines and trip.run.instance_id is None:
+    if machine_id is None:
         trip.save(rented_at=None)
     elif trip.run.offer is not None:
         life_s = policy.lease_of(trip.spec, trip.run.offer).life_s
         trip.save(released_at=policy.released_at(trip.run, life_s, looked_at))
-    trip.tell("the machine is gone, seen twice" if machines else "there is no machine, seen twice")
+    trip.tell("the machine is gone, seen twice" if machine else "there is no machine, seen twice")
     return _OK
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from launcher import policy
-from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError
+from launcher import bills, policy
+from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError, VastrunError
 from launcher.flow.guarded import Guarded
 from launcher.flow.machines import machines_of
 from launcher.flow.notices import Notices
@@ -17,6 +18,7 @@ from launcher.phases import Result
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf, Wishes
 
 _LOOK_AGAIN_S = 2.0
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +74,17 @@ class Trip:
         """As it was last listed for a connection."""
         self.was_refused = False
         """The last machine that was asked for was refused: none is waited for."""
+        self.is_identified = False
+        """The key was seen to be of the run's account."""
         self._remote: Guarded | None = None
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
         self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
-        late = policy.over_limit(spec, run, self.now()) is not None
+        self.arrive()
+
+    def arrive(self) -> None:
+        """A launcher that comes to a run past its limits gets some time for what is there."""
+        late = policy.over_limit(self.spec, self.run, self.now()) is not None
         self._limits_count_from = self.now() + (policy.LATE_S if late else 0.0)
 
     def save(self, **changes: Any) -> None:
@@ -95,7 +103,7 @@ class Trip:
     def tell(self, text: str) -> None:
         """A line in the diary and on the screen."""
         now = self.tools.clock.now()
-        usd = policy.cost_usd(self.run, now)
+        usd = bills.cost_usd(self.run, now)
         event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
         self.tools.screen.event(event)
         self.tools.ledger.tell(event)
@@ -161,11 +169,38 @@ class Trip:
         """This run's machines. Raises ProviderError when it cannot be told."""
         asked_at = self.now()
         found = machines_of(self.run, self.tools.provider)
-        for machine in found[:1]:
-            # A disk that is full must not keep a machine from its end: the next row has it.
+        own = self._own(found)
+        # A disk that is full must not keep a machine from its end: the next row has it.
+        for machine in own:
             with suppress(StorageError):
                 self.meter(machine, asked_at)
+        for machine in found:
+            if machine not in own:
+                self._end_other(machine, asked_at)
         return found
+
+    def own_machine(self) -> Instance | None:
+        """The run's machine, without others that its label is on. Raises ProviderError."""
+        return next(iter(self._own(self.machines())), None)
+
+    def _own(self, found: Sequence[Instance]) -> Sequence[Instance]:
+        """None or one of them: the one that was noted, else the first."""
+        if self.run.instance_id is None:
+            return found[:1]
+        return [machine for machine in found if machine.id == self.run.instance_id]
+
+    def _end_other(self, machine: Instance, asked_at: float) -> None:
+        """A machine that the provider made late, or twice, is ended, and what it costs is the run's."""
+        is_new = all(one.instance_id != machine.id for one in self.run.rentals)
+        rental = bills.rental_of(self.run, machine, asked_at, self.now())
+        with suppress(VastrunError):  # one that stays is seen again
+            self.tools.provider.destroy(machine.id)
+            rental = replace(rental, released_at=self.now())
+        with suppress(StorageError):
+            self.save(rentals=bills.with_rental(self.run, rental))
+            if is_new:
+                price = f"${machine.usd_per_hour:.3f}/h"
+                self.tell(f"there is another machine of this run, {machine.id} at {price}: it is ended")
 
     def meter(self, machine: Instance, asked_at: float) -> None:
         """What was seen of the machine counts for the run's cost.
@@ -174,8 +209,10 @@ class Trip:
         before it arrived nobody knows. Counted from its arrival, GPUs that began to run meanwhile, or whose
         up time it tells, would be charged too little.
         """
-        run = policy.repriced(self.run, machine, asked_at)
-        meter = policy.metered(run, machine, asked_at)
+        if self.run.meter.given_back_at is not None and self._is_no_more(machine):
+            return  # the list is late, and nothing is charged
+        run = bills.repriced(self.run, machine, asked_at, self.now())
+        meter = bills.metered(run, machine, asked_at)
         if meter == self.run.meter:
             return
         former = self.run.usd_per_hour
@@ -183,13 +220,29 @@ class Trip:
         if run.usd_per_hour != former:
             self.tell(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
 
+    def look_closely(self) -> None:
+        """What the machine's own row says counts for its cost: the list may be older."""
+        if self.run.instance_id is None or self.tools.provider.free:
+            return
+        asked_at = self.now()
+        with suppress(ProviderError, StorageError):
+            machine = self.tools.provider.machine(self.run.instance_id)
+            if machine is not None:
+                self.meter(machine, asked_at)
+
+    def _is_no_more(self, machine: Instance) -> bool:
+        """By its id, which is asked for besides where the list still has it. Unable to tell is not gone."""
+        try:
+            return self.tools.provider.machine(machine.id) is None
+        except ProviderError:
+            return False
+
     def remote(self) -> Guarded:
         """A shell on this run's machine. Raises UnreachableError, GoneError."""
         if self._remote is None:
-            machines = self.machines()
-            if not machines:
+            self.machine = self.own_machine()
+            if self.machine is None:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
-            self.machine = machines[0]
             self._remote = Guarded(self.tools.provider.connect(self.machine), self.must_go_on)
         return self._remote
 
@@ -200,9 +253,23 @@ class Trip:
             self._remote = None
 
     def is_gone(self) -> bool:
-        """True when the provider says twice that it has no such machine. Unable to tell is not gone."""
+        """True when the provider has no such machine, for as long as `policy` says. Unable to tell is not
+        gone."""
+        absent_s = 0.0 if self.tools.provider.free else policy.ABSENT_S
+        since = self.now()
         try:
-            return self.found_late() is None
+            gone = self._looked_for(self.own_machine, absent_s) is None
+        except ProviderError:
+            return False
+        if gone:
+            with suppress(StorageError):
+                self.save(meter=replace(self.run.meter, absent_at=since))
+        return gone
+
+    def is_clear(self) -> bool:
+        """True when the provider says twice that the run has no machine. Unable to tell is not clear."""
+        try:
+            return not self._looked_for(self.machines, 0.0)
         except ProviderError:
             return False
 
@@ -211,14 +278,21 @@ class Trip:
 
         Raises ProviderError when the provider cannot tell.
         """
-        if machines := self.machines():
-            return machines[0]
-        while True:
+        return self._looked_for(self.own_machine, 0.0)
+
+    def _looked_for(self, look: Callable[[], _T], absent_s: float) -> _T:
+        """What a look finds; nothing, when two of them and all within `absent_s` found nothing.
+
+        A machine that was asked for lately may stand in the list only later.
+        """
+        until = max(self.now() + absent_s, self._shown_by())
+        found = look()
+        while not found:
             self.wait(_LOOK_AGAIN_S)
-            if machines := self.machines():
-                return machines[0]
-            if self.now() >= self._shown_by():
-                return None
+            found = look()
+            if self.now() >= until:
+                break
+        return found
 
     def _shown_by(self) -> float:
         """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""

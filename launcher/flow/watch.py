@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from launcher import policy
+from launcher import bills, policy
 from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.flow.pace import Pace
 from launcher.flow.rearming import is_disarmed, rearm
@@ -110,7 +110,7 @@ def _listen(trip: Trip, seconds: float) -> None:
 def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
     """Keeps the screen and the row up to date."""
     now = trip.now()
-    trip.tools.screen.progress(trip.run, loss=sighting.loss, usd=policy.cost_usd(trip.run, now))
+    trip.tools.screen.progress(trip.run, loss=sighting.loss, usd=bills.cost_usd(trip.run, now))
     if sighting.lease == "armed" and sighting.lease_ends_at is not None:
         memory.ends_by = now + sighting.lease_ends_at - sighting.at
     if sighting.onstart_step != memory.onstart_step:
@@ -159,7 +159,7 @@ def _start(trip: Trip, memory: Memory, remote: Remote) -> End | None:
 def _money_runs_out(trip: Trip, memory: Memory) -> bool:
     """The launcher's own lock on money: the lease counts hours, and knows nothing of traffic."""
     now = trip.now()
-    if trip.tools.provider.free or 0 <= now - memory.metered_at < policy.WATCHED_S:
+    if trip.tools.provider.free or 0 <= now - memory.metered_at < bills.WATCHED_S:
         return False
     memory.metered_at = now
     with suppress(ProviderError):

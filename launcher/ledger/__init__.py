@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger.migrations import MIGRATIONS, migrate, schema_of
-from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
+from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Rental, Run, Wish
 from trainer.records import whole_unicode
 
 BUSY_S = 10.0
@@ -216,6 +216,7 @@ def _row_of(run: Run) -> dict[str, Any]:
     row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
     row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
     row["meter"] = json.dumps(asdict(run.meter))
+    row["rentals"] = json.dumps([asdict(rental) for rental in run.rentals])
     return row
 
 
@@ -230,13 +231,17 @@ def _run_of(row: sqlite3.Row) -> Run:
     values["wish"] = Wish(row["wish"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
-    values["offer"] = None if row["offer"] is None else Offer(**_with_extras(row["offer"]))
-    values["meter"] = Meter(**_with_extras(row["meter"]))
+    values["offer"] = None if row["offer"] is None else Offer(**_with_extras(json.loads(row["offer"])))
+    values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
+    values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)
 
 
-def _with_extras(text: str) -> dict[str, Any]:
+def _rental_of(values: dict[str, Any]) -> Rental:
+    return Rental(**{**values, "meter": Meter(**_with_extras(values["meter"]))})
+
+
+def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a noun that has extras; rows of before have none."""
-    values: dict[str, Any] = json.loads(text)
     return {**values, "extras": Extras(**values.get("extras", {}))}

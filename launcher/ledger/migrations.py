@@ -94,7 +94,22 @@ def _told(db: sqlite3.Connection) -> None:
     db.execute("UPDATE events SET told = substr(text, 11) WHERE text LIKE 'notified: %'")
 
 
-MIGRATIONS: Sequence[Migration] = (_first_tables, _phase_of_failure, _meter, _speeds, _image, _told)
+def _account(db: sqlite3.Connection) -> None:
+    """Runs of before are on no account that is known, and had one machine each."""
+    db.execute("ALTER TABLE runs ADD COLUMN rentals TEXT NOT NULL DEFAULT '[]'")
+    db.execute("ALTER TABLE runs ADD COLUMN account TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE runs ADD COLUMN clock_ahead_s REAL")
+
+
+MIGRATIONS: Sequence[Migration] = (
+    _first_tables,
+    _phase_of_failure,
+    _meter,
+    _speeds,
+    _image,
+    _told,
+    _account,
+)
 
 
 def schema_of(db: sqlite3.Connection) -> int:

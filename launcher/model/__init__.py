@@ -10,9 +10,9 @@ from launcher.model.boxes import (
     Sighting,
 )
 from launcher.model.endings import Cause, Phase, Verdict, Wish
-from launcher.model.market import Extras, Instance, Lease, Offer, Order, Standing
+from launcher.model.market import Extras, Identity, Instance, Lease, Offer, Order, Standing
 from launcher.model.origins import NOTHING, Origin
-from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Run
+from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Rental, Run
 from launcher.model.steps import StepEnd
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Event",
     "Evidence",
     "Extras",
+    "Identity",
     "Instance",
     "Judgement",
     "Lease",
@@ -38,6 +39,7 @@ __all__ = [
     "Phase",
     "Proof",
     "RankSighting",
+    "Rental",
     "Run",
     "Sighting",
     "Standing",

@@ -111,6 +111,15 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Who we are to a provider, and what time it is there."""
+
+    account: str
+    clock_ahead_s: float | None
+    """This computer's clock against the provider's; None: it does not say."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Standing:
     """How an account stands with a provider that costs money."""
 

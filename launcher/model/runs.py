@@ -50,6 +50,20 @@ class Meter:
     """The seconds that these are for."""
     given_back_at: float | None = None
     """When the provider last agreed to end it; whether it did is for a later look to say."""
+    absent_at: float | None = None
+    """Since when the provider had it no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rental:
+    """A further machine that a run's label was on: made late, or twice. It is ended, and was charged."""
+
+    instance_id: str
+    usd_per_hour: float
+    rented_at: float
+    released_at: float | None = None
+    """When the provider last agreed to end it; None: it is there."""
+    meter: Meter = Meter()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +106,12 @@ class Run:
     released_at: float | None = None
     """When its machine stopped costing; set once its absence is confirmed."""
     meter: Meter = Meter()
+    rentals: tuple[Rental, ...] = ()
+    """Machines besides its own: each of them is part of what it cost."""
+    account: str = ""
+    """Whose key it was rented with; empty: the provider has no accounts, or was not asked."""
+    clock_ahead_s: float | None = None
+    """How far this computer's clock was ahead of the provider's when these times were written."""
     ended_at: float | None = None
     cause: Cause | None = None
     detail: str = ""

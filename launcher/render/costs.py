@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.actions.queries import Orphan, RunRow
+from launcher.bills import rented_seconds
 from launcher.model import Cost
-from launcher.policy import rented_seconds
 from launcher.render.amounts import duration, usd
 from launcher.render.runs import state_of
 from launcher.render.table import short, table

@@ -9,10 +9,10 @@ from typing import Any
 
 from launcher.actions.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
 from launcher.advice import advice_for
+from launcher.bills import gpu_seconds, rented_seconds
 from launcher.exits import exit_code_of
 from launcher.hosts import HostRecord
 from launcher.job import JobSpec
-from launcher.policy import gpu_seconds, rented_seconds
 from launcher.survey import Survey
 
 SCHEMA_VERSION = 1

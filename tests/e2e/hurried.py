@@ -29,6 +29,7 @@ from tests.fakes import FakeScreen, FakeWishes
 
 PRINTS = "print('all is well', flush=True)"
 WORKS = f"import time; time.sleep(2); {PRINTS}"
+LASTS = f"import time; time.sleep(6); {PRINTS}"
 WAITS = f"import time; time.sleep(60); {PRINTS}"
 _WAKE_S = 0.02
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.bills import WATCHED_S, cost_usd
 from launcher.exits import exit_code_of
 from launcher.model import Cause, Run
-from launcher.policy import cost_usd
-from tests.e2e.hurried import PRINTS, WAITS, WORKS, Hurried, job
+from tests.e2e.hurried import LASTS, PRINTS, WAITS, WORKS, Hurried, job
 from tests.emulators.billing import Meter
 from tests.emulators.faults import FAULTS
 
@@ -29,6 +29,8 @@ FREE: Paid = (0, 0)
 TRAINED: Paid = (5, 1200)
 """Two minutes here and more, on a busy computer; a machine that nobody gave back would cost an hour."""
 LOOKED_AT: Paid = (0, 300)
+ENDED: Paid = (0, 120)
+"""It was never used."""
 UNTIL_STRUCK: Paid = (1, 1200)
 """And no longer than from its rent until the fault took its GPU away."""
 TRAINS = "50-train"
@@ -106,6 +108,20 @@ CASES = (
     Case("hidden_row", seconds=30.0),
     Case("hidden_row", seconds=30.0, cue=TRAINS, program=WORKS),
     Case("hidden_row", seconds=1e9, times=99),
+    Case("absent_row"),
+    Case("frozen_list", seconds=30.0),
+    Case("frozen_list", seconds=30.0, cue=TRAINS, program=WORKS),
+    Case("count_off", seconds=60.0),
+    Case("count_off", seconds=60.0, cue=TRAINS, program=WORKS),
+    Case("create_late", seconds=30.0, factor=20.0),
+    Case("create_late", paid=(TRAINED, ENDED), seconds=75.0, program=LASTS, factor=20.0),
+    Case("create_twice", paid=(TRAINED, ENDED)),
+    Case("create_twice", paid=(TRAINED, ENDED), seconds=20.0, program=LASTS),
+    Case("create_denied_done", (Cause.PROVIDER,), (ENDED,)),
+    Case("price_rises", seconds=5.0, program=LASTS, unseen_s=WATCHED_S),
+    Case("price_falls", seconds=5.0, program=LASTS, unseen_s=WATCHED_S),
+    Case("relabelled", program=WORKS),
+    Case("relabelled", program=LASTS, seconds=10.0),
     Case("invalid_key", (Cause.PROVIDER,), (), endpoint="search"),
     Case("two_factor", (Cause.PROVIDER,), (), endpoint="search"),
     Case("no_such_ask"),

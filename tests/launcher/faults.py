@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from launcher.errors import (
+    AuthError,
+    BusyError,
     GoneError,
     ProviderError,
     StorageError,
@@ -51,6 +53,8 @@ TROUBLES: Mapping[str, Callable[[], BaseException]] = {
     "uncertain": lambda: UncertainError("the answer was cut off"),
     "unreachable": lambda: UnreachableError("connection timed out"),
     "gone": lambda: GoneError("HTTP 404"),
+    "denied": lambda: AuthError("HTTP 401"),
+    "busy": lambda: BusyError("HTTP 429"),
     "outbid": _outbid,
     "vanish": lambda: GoneError("HTTP 404"),
     "bug": lambda: RuntimeError("a fault of our own"),

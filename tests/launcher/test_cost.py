@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import policy
+from launcher import bills, policy
 from launcher.job import JobSpec, Limits
 from launcher.model import Cause, Extras, Instance, Meter, Offer, Order, Phase, Run
 from tests.fakebox import Loading, Training
@@ -42,7 +42,7 @@ def seen(*sightings: tuple[float, Instance]) -> Run:
     """The run after its machine was seen so, each so many seconds after it was rented."""
     run = RUN
     for after_s, machine in sightings:
-        run = replace(run, meter=policy.metered(run, machine, RENTED + after_s))
+        run = replace(run, meter=bills.metered(run, machine, RENTED + after_s))
     return run
 
 
@@ -79,8 +79,8 @@ def test_gpus_are_charged_unless_they_were_seen_to_be_free(
 ) -> None:
     run = replace(seen(*sightings), released_at=RENTED + ended_s)
 
-    assert policy.gpu_seconds(run, RENTED + 1e6) == pytest.approx(gpu_s)
-    cost = policy.cost_of(run, RENTED + 1e6)
+    assert bills.gpu_seconds(run, RENTED + 1e6) == pytest.approx(gpu_s)
+    cost = bills.cost_of(run, RENTED + 1e6)
     assert cost.gpu_usd == pytest.approx(gpu_s * 0.001)
     assert cost.storage_usd == pytest.approx(ended_s * 0.0001)
     assert cost.traffic_usd == 0
@@ -99,8 +99,8 @@ def test_a_price_that_changes_counts_from_then_on_and_what_was_charged_before_st
     assert "/h now, $3.600/h before" in end.stderr
     run, bill_usd = terminal.ledger.runs()[0], terminal.market.bill_usd
     assert run.usd_per_hour == pytest.approx(PRICE * factor)
-    late_usd = policy.WATCHED_S / 3600 * abs(run.usd_per_hour - PRICE)
-    assert bill_usd <= policy.cost_usd(run, terminal.clock.now()) <= bill_usd * 1.01 + late_usd
+    late_usd = bills.WATCHED_S / 3600 * abs(run.usd_per_hour - PRICE)
+    assert bill_usd <= bills.cost_usd(run, terminal.clock.now()) <= bill_usd * 1.01 + late_usd
 
 
 class SlowMarket(FakeProvider):
@@ -137,14 +137,14 @@ def test_the_cost_is_not_below_the_bill_when_the_provider_answers_late(tmp_path:
     run = world.launch()
 
     assert run.cause is None
-    assert 0 < market.gpu_usd <= policy.cost_of(run, world.clock.now()).gpu_usd
-    assert policy.cost_of(run, world.clock.now()).gpu_usd < market.bill_usd
+    assert 0 < market.gpu_usd <= bills.cost_of(run, world.clock.now()).gpu_usd
+    assert bills.cost_of(run, world.clock.now()).gpu_usd < market.bill_usd
 
 
 def test_traffic_is_charged_both_ways_as_it_was_last_counted() -> None:
     run = seen((5, replace(MACHINE, down_gb=3.0, up_gb=1.0)), (9, replace(MACHINE, down_gb=4.0, up_gb=0.0)))
 
-    assert policy.cost_of(run, RENTED).traffic_usd == pytest.approx(4.0 * 0.5 + 1.0 * 0.25)
+    assert bills.cost_of(run, RENTED).traffic_usd == pytest.approx(4.0 * 0.5 + 1.0 * 0.25)
 
 
 def offer(extras: Extras) -> Offer:

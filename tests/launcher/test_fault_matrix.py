@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher import policy
+from launcher import bills, policy
 from launcher.errors import HeldError, StorageError
 from launcher.model import Cause, Phase, Run
 from tests.launcher.faults import Fault, Killed, Moment
 from tests.launcher.world import World
 from trainer import layout
 
-PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "vanish", "bug", "killed")
+PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "denied", "busy", "vanish", "bug", "killed")
 REMOTE_TROUBLES = ("error", "unreachable", "gone", "vanish", "bug", "killed")
 DISK_TROUBLES = ("no space", "bug", "killed")
 
@@ -98,7 +98,7 @@ def check_nothing_leaked_and_nothing_lied(world: World, run: Run | None) -> None
         assert world.shelf.log.endswith("the end\n"), story
     else:
         assert run.detail, story
-    cost = policy.cost_usd(run, world.clock.now())
+    cost = bills.cost_usd(run, world.clock.now())
     assert cost == pytest.approx(world.market.bill_usd, rel=0.05, abs=0.2), story
 
 

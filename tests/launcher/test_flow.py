@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import policy
+from launcher import bills, policy
 from launcher.errors import HeldError
 from launcher.job import Limits
 from launcher.model import Cause, Driver, Extras, Phase, Wish
@@ -35,7 +35,7 @@ def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: 
     }
     assert all(proof.holds for proof in run.proofs)
     assert world.rented() == 0
-    assert policy.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.2)
+    assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.2)
 
 
 def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_
 
     assert run.cause is Cause.LOST
     assert "lease" in run.detail
-    assert policy.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
+    assert bills.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_money_that_traffic_used_up_stops_the_training_with_a_checkpoint(tmp_pat
     assert run.cause is Cause.MONEY_LIMIT
     assert "the end" in world.shelf.log
     assert 1.7 < world.market.bill_usd <= 2.0
-    assert policy.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd + 1.0, rel=0.01)
+    assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd + 1.0, rel=0.01)
 
 
 def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(tmp_path:
     run = world.launch()
 
     assert run.cause is Cause.NO_OFFER
-    assert policy.cost_usd(run, world.clock.now()) == 0
+    assert bills.cost_usd(run, world.clock.now()) == 0
 
 
 def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_launcher_killed_between_the_destroy_and_its_proof_does_not_make_the_r
     world.pass_time(3600)
     run = world.resume()
 
-    assert policy.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.01)
+    assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.01)
 
 
 def folder(parent: Path, name: str) -> Path:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.bills import cost_usd
 from launcher.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger import SqliteLedger
 from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
-from launcher.policy import cost_usd
 from tests import parts
 from tests.waiting import LONGEST_S
 
@@ -249,7 +249,7 @@ def _race(processes: list[subprocess.Popen[str]]) -> list[str]:
 def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path: Path) -> None:
     hands.open(path).add(FULL)
     with sqlite3.connect(path) as db:
-        for column in ("meter", "boot_s", "steps_per_s", "image"):
+        for column in ("meter", "boot_s", "steps_per_s", "image", "rentals", "account", "clock_ahead_s"):
             db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
         db.execute("ALTER TABLE events DROP COLUMN told")
         db.execute("UPDATE runs SET offer = json_remove(offer, '$.extras')")

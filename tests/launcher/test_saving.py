@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import policy
+from launcher import bills
 from launcher.actions.attempts import Attempts
 from launcher.bundle import Bundler
 from launcher.flow.saving import SLICE_S, Saving, next_limit
@@ -162,6 +162,6 @@ def test_a_machine_that_went_away_is_followed_by_one_that_continues_after_the_sa
     assert VERDICT_OF[second.cause] == "SUCCEEDED"
     assert second.parent == first.id
     assert desk.world.rented() == 0
-    spent = sum(policy.cost_usd(run, desk.world.clock.now()) for run in (first, second))
+    spent = sum(bills.cost_usd(run, desk.world.clock.now()) for run in (first, second))
     assert spent == pytest.approx(desk.world.market.bill_usd, rel=0.2)
     assert (Path(second.out_dir) / "checkpoints" / "step-000010" / "state.pt").is_file()

@@ -110,11 +110,10 @@ class DockerProvider:
         return self._shell(container, container.ssh_port)
 
     def destroy(self, instance_id: str) -> None:
-        """The container and its volumes are removed. The key that opened it is forgotten."""
+        """The container and its volumes are removed."""
         container = self._found(instance_id)
         if container is not None:
             self._engine.remove(container.name)
-            self._keys.forget(_run_of(container.labels[LABEL]))
 
     def forget(self, run_id: str) -> None:
         """The run's key is gone from this computer."""

@@ -6,12 +6,13 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 
 from launcher.errors import GoneError, ProviderError, UnreachableError
 from launcher.experience import Experience
 from launcher.image.lock import Lock, shipped_lock
 from launcher.job import JobSpec
-from launcher.model import LABEL_PREFIX, Instance, Offer, Order, Standing
+from launcher.model import LABEL_PREFIX, Identity, Instance, Offer, Order, Standing
 from launcher.ports import Clock, Remote
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
@@ -50,30 +51,33 @@ class VastProvider:
         state: Path,
         recall: Recall = _nothing,
         lock: Callable[[], Lock] = shipped_lock,
+        elapsed: Callable[[], float] | None = None,
         *,
         clock: Clock,
     ) -> None:
         """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.
-        `lock`: the images to choose from.
+        `lock`: the images to choose from. `elapsed`: a clock that all of them share, and that nobody sets.
         """
         self._recall = recall
         self._lock = lock
         self._clock = clock
-        self._api = VastApi(account, Limiter(state / "vast-calls.json", clock), clock)
+        limiter = Limiter(state / "vast-calls.json", elapsed or clock.now, clock.sleep)
+        self._api = VastApi(account, limiter, clock)
         self._keys = KeyRing(state / "keys")
         self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
+        self._chance = Random()
         self._opened: set[str] = set()
         self._noise: defaultdict[str, Noise] = defaultdict(Noise)
         """Of each run, however often it was connected to."""
-        self._run_of: dict[str, str] = {}
-        """The run of each machine that was listed."""
         self._offline_since: dict[str, float] = {}
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
-        return market.fitting(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
+        return market.fitting(
+            self._api, spec, self._lock(), self._recall(spec), self._clock.now(), self._chance
+        )
 
     def survey(self, spec: JobSpec) -> Survey:
         """The market as the job sees it: what each limit removes, and what the rest would cost."""
@@ -86,9 +90,7 @@ class VastProvider:
     def instances(self) -> Sequence[Instance]:
         """Every machine whose label is ours."""
         rows = self._api.instances()
-        found = [renting.instance_of(InstanceRow.of(row)) for row in rows if _is_ours(row)]
-        self._run_of |= {machine.id: machine.label.removeprefix(LABEL_PREFIX) for machine in found}
-        return found
+        return [renting.instance_of(InstanceRow.of(row)) for row in rows if _is_ours(row)]
 
     def machine(self, instance_id: str) -> Instance | None:
         """As Vast answers for that id alone: sooner than its list."""
@@ -113,12 +115,10 @@ class VastProvider:
         return self._shell(row, instance.label.removeprefix(LABEL_PREFIX), addresses)
 
     def destroy(self, instance_id: str) -> None:
-        """Vast agreed to end it, or has none. The key that opened it is forgotten."""
+        """Vast agreed to end it, or has none."""
         if instance_id.isdecimal():
             with contextlib.suppress(GoneError):
                 self._api.destroy(instance_id)
-        if instance_id in self._run_of:
-            self._keys.forget(self._run_of[instance_id])
 
     def forget(self, run_id: str) -> None:
         """The run's key is gone from this computer."""
@@ -127,6 +127,10 @@ class VastProvider:
     def standing(self) -> Standing:
         """The account's credit, and what its key may do."""
         return accounts.standing(self._api, self._clock.now)
+
+    def identity(self) -> Identity:
+        """The account's number, and Vast's time."""
+        return accounts.identity(self._api, self._clock.now)
 
     def charged(self, since: float, until: float) -> Mapping[str, float]:
         """Dollars by label; Vast settles its charges minutes later."""

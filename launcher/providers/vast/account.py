@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from launcher.errors import AuthError, ProviderError
-from launcher.model import Standing
+from launcher.model import Identity, Standing
 from launcher.providers.vast.api import VastApi, credit_of
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
 """The permission categories of a key that launches: search is in `misc`."""
+
+
+_MOST_ID = 1 << 63
 
 
 def standing(api: VastApi, now: Callable[[], float]) -> Standing:
@@ -24,6 +28,19 @@ def standing(api: VastApi, now: Callable[[], float]) -> Standing:
         refused=tuple(category for category, ask in _asked(api).items() if not _may(ask)),
         wider=_is_wider(api),
     )
+
+
+def identity(api: VastApi, now: Callable[[], float]) -> Identity:
+    """Whose key this is. Raises AuthError when it is not accepted."""
+    user, date = api.account()
+    return Identity(account=_id_of(user), clock_ahead_s=_ahead_s(date, now()))
+
+
+def _id_of(user: Mapping[str, Any]) -> str:
+    found = user.get("id")
+    if isinstance(found, int) and 0 < found < _MOST_ID:
+        return str(found)
+    raise ProviderError("Vast does not say whose key this is")
 
 
 def _asked(api: VastApi) -> dict[str, Callable[[], object]]:

@@ -220,16 +220,15 @@ class VastApi:
         """The answer to one call, in its turn. One that came too often was not carried out: asked again."""
         self._sdk()  # brings requests along, or says what is missing
         pauses = iter(_BACK_OFF_S)
+        refused_s: float | None = None
         while True:
-            self._limiter.wait(endpoint)
-            try:
-                return _once(call)
-            except Refused as refused:
-                pause = next(pauses, None) if refused.answer.too_often else None
-                asked = refused.answer.retry_after_s() or 0.0
-                if pause is None or asked > _LONGEST_PAUSE_S:
-                    raise
-                self._limiter.hold_off(endpoint, max(pause, asked))
+            with self._limiter.turn(endpoint, refused_s):
+                try:
+                    return _once(call)
+                except Refused as refused:
+                    refused_s = _pause_after(refused.answer, next(pauses, None))
+                    if refused_s is None:
+                        raise
 
     def _sdk(self) -> VastAI:
         if self._made is None:
@@ -272,6 +271,14 @@ def _once(call: Callable[[], _T]) -> _T:
         raise NoAnswer(f"an answer that makes no sense ({type(error).__name__}: {error})"[:300]) from error
     except TimeoutError as error:  # the SDK's own, of a log that is not ready
         raise NoAnswer(str(error)) from error
+
+
+def _pause_after(answer: Answer, usual_s: float | None) -> float | None:
+    """How long to wait before the same call is made once more; None: it is not."""
+    asked_s = answer.retry_after_s() or 0.0
+    if usual_s is None or not answer.too_often or asked_s > _LONGEST_PAUSE_S:
+        return None
+    return max(usual_s, asked_s)
 
 
 def _count(page: Mapping[str, Any], column: str) -> int:

@@ -1,17 +1,20 @@
-"""The limiter: every process of a user keeps Vast's spacing between calls, together."""
+"""The limiter: all processes of a user queue together for their calls, at Vast's spacing.
+
+Vast limits each key, and each address besides: one queue for all keys of this computer holds both.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from launcher.errors import StorageError
-from launcher.ports import Clock
 
 
 @dataclass(frozen=True)
@@ -36,63 +39,145 @@ LIMITS: Mapping[str, Limit] = {
 """As Vast documents them for each endpoint; it names none for the account and the logs."""
 
 _MARGIN_S = 0.05
-_FARTHEST_S = 300.0
-"""A slot further ahead than this was noted before the clock was set back."""
+_SLOWER, _SLOWEST = 2.0, 8.0
+"""What a refusal makes of the distance between two calls, and how far it grows."""
+_RECOVERY = 0.9
+"""What each call that follows leaves of the delay."""
+_EVEN = 1.05
+
+
+@dataclass
+class _Queue:
+    """Of one endpoint: who calls when. Times by the limiter's own clock."""
+
+    booked: list[tuple[float, str]] = field(default_factory=list)
+    """Times and tickets: the last calls and all that wait, the earliest first."""
+    closed_until: float = 0.0
+    pace: float = 1.0
+    """How many times as far apart as documented calls are kept, since Vast refused one."""
+
+    def book(self, limit: Limit, now: float) -> str:
+        """A ticket for the next free time."""
+        past, waiting = self._split(now)
+        self.booked = [*past[-limit.calls :], *waiting]
+        self.pace = 1 + (self.pace - 1) * _RECOVERY
+        return self._append(secrets.token_hex(8), limit, now)
+
+    def close(self, limit: Limit, now: float, seconds: float) -> str:
+        """Nobody calls for so long, and less often after that. The ticket is the first one then."""
+        self.pace = min(_SLOWEST, self.pace * _SLOWER)
+        self.closed_until = max(self.closed_until, now + seconds)
+        return self._put(secrets.token_hex(8), limit, now)
+
+    def left_s(self, ticket: str, limit: Limit, now: float) -> float:
+        """How long the ticket has to wait; 0: its turn is now, and the others keep their distance from it."""
+        at = next((at for at, one in self.booked if one == ticket), now)
+        if at <= now:
+            self._put(ticket, limit, now)
+            at = next(at for at, one in self.booked if one == ticket)
+        return max(0.0, at - now)
+
+    def _put(self, ticket: str, limit: Limit, now: float) -> str:
+        """The ticket is the first that is not over; those after it come later where they must."""
+        others = [call for call in self.booked if call[1] != ticket]
+        self.booked = [call for call in others if call[0] <= now]
+        self._append(ticket, limit, now)
+        for at, other in others[len(self.booked) - 1 :]:
+            self._append(other, limit, at)
+        return ticket
+
+    def _append(self, ticket: str, limit: Limit, earliest: float) -> str:
+        times = [at for at, _ in self.booked]
+        at = max(earliest, self.closed_until, *times[-1:])
+        if len(times) >= limit.calls:
+            at = max(at, times[-limit.calls] + limit.seconds * self.pace + _MARGIN_S)
+        if self.pace > _EVEN and times:
+            # Calls that came all at once were too many: one after the other, evenly.
+            at = max(at, times[-1] + limit.seconds / limit.calls * self.pace)
+        self.booked.append((at, ticket))
+        return ticket
+
+    def _split(self, now: float) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
+        past = [call for call in self.booked if call[0] <= now]
+        return past, self.booked[len(past) :]
 
 
 class Limiter:
-    """Hands out slots. A process that dies in its slot costs the others nothing but that slot."""
+    """One queue for each endpoint: who comes first calls first, and a refusal makes all of them slower.
 
-    def __init__(self, path: Path, clock: Clock, limits: Mapping[str, Limit] = LIMITS) -> None:
+    A process that dies while it waits costs the others nothing but its turn.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        now: Callable[[], float],
+        sleep: Callable[[float], None],
+        limits: Mapping[str, Limit] = LIMITS,
+    ) -> None:
+        """`now`: a clock that all processes of this computer share, and that nobody sets."""
         self._path = path
-        self._clock = clock
+        self._now = now
+        self._sleep = sleep
         self._limits = limits
 
-    def wait(self, endpoint: str) -> None:
-        """Returns when this process may call the endpoint once. Raises StorageError."""
-        slot = self._book(endpoint)
-        while (left := slot - self._clock.now()) > 0:
-            self._clock.sleep(left)
+    @contextmanager
+    def turn(self, endpoint: str, refused_s: float | None = None) -> Iterator[None]:
+        """Begins when this process may call the endpoint once. Raises StorageError.
 
-    def hold_off(self, endpoint: str, seconds: float) -> None:
-        """Nobody calls the endpoint for `seconds`: Vast said that it was too often."""
+        `refused_s`: Vast has just refused this call as one too many. Nobody calls for so long, then this one
+        first. The distance to the next call counts from the end of the turn: when within it Vast heard of
+        it, nobody knows.
+        """
         limit = self._limits[endpoint]
-        with self._slots() as slots:
-            # A full window that ends then: the next slot is the first free one after it.
-            slots[endpoint] = [self._clock.now() + seconds - limit.seconds] * limit.calls
+        with self._queue(endpoint) as (queue, now):
+            ticket = queue.book(limit, now) if refused_s is None else queue.close(limit, now, refused_s)
+        while left_s := self._left_s(endpoint, ticket):
+            self._sleep(left_s)
+        try:
+            yield
+        finally:
+            self._left_s(endpoint, ticket)
 
-    def _book(self, endpoint: str) -> float:
-        limit, now = self._limits[endpoint], self._clock.now()
-        with self._slots() as slots:
-            booked = [at for at in slots.get(endpoint, []) if at < now + _FARTHEST_S][-limit.calls :]
-            slot = now
-            if len(booked) == limit.calls:
-                slot = max(now, booked[0] + limit.seconds + _MARGIN_S)
-            slots[endpoint] = [*booked, slot][-limit.calls :]
-        return slot
+    def _left_s(self, endpoint: str, ticket: str) -> float:
+        with self._queue(endpoint) as (queue, now):
+            return queue.left_s(ticket, self._limits[endpoint], now)
 
     @contextmanager
-    def _slots(self) -> Iterator[dict[str, list[float]]]:
-        """The booked slots of each endpoint, locked, and written back."""
+    def _queue(self, endpoint: str) -> Iterator[tuple[_Queue, float]]:
+        """The endpoint's queue, locked, and the time; it is written back."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._path.open("a+", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                slots = _read(file)
-                yield slots
+                now = self._now()
+                queues = _read(file, now)
+                yield queues.setdefault(endpoint, _Queue()), now
                 file.seek(0)
                 file.truncate()
-                json.dump(slots, file)
+                json.dump(
+                    {"at": now, "queues": {name: asdict(queue) for name, queue in queues.items()}}, file
+                )
         except OSError as error:
             hint = "free some space, or XDG_STATE_HOME=/another/folder vastrun …"
             raise StorageError(f"cannot write {self._path}: {error.strerror or error}", hint=hint) from error
 
 
-def _read(file: IO[str]) -> dict[str, list[float]]:
-    """The slots in the file. One that a crash left half-written books nothing."""
+def _read(file: IO[str], now: float) -> dict[str, _Queue]:
+    """The queues in the file. One that a crash left half-written, or of before a restart, holds nobody up."""
     file.seek(0)
     try:
-        slots = json.load(file)
-        return {str(name): [float(at) for at in times] for name, times in slots.items()}
-    except (ValueError, TypeError, AttributeError):
+        content = json.load(file)
+        if content["at"] > now:
+            return {}
+        return {str(name): _queue_of(values) for name, values in content["queues"].items()}
+    except (ValueError, TypeError, AttributeError, KeyError):
         return {}
+
+
+def _queue_of(values: Mapping[str, Any]) -> _Queue:
+    return _Queue(
+        booked=sorted((float(at), str(ticket)) for at, ticket in values["booked"]),
+        closed_until=float(values["closed_until"]),
+        pace=min(_SLOWEST, max(1.0, float(values["pace"]))),
+    )

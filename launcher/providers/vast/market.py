@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from random import Random
 from typing import Any
 
 from launcher.errors import NoOfferError
@@ -13,7 +14,7 @@ from launcher.model import Offer
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import offer_of, query, verified_and_free
-from launcher.providers.vast.ranking import Estimate, ranked
+from launcher.providers.vast.ranking import Estimate, ranked, shuffled
 from launcher.providers.vast.rows import OfferRow
 from launcher.survey import Hurdle, Quote, Relaxation, Survey
 
@@ -24,13 +25,16 @@ _PAGE = 64
 _PAGES = 4
 
 
-def fitting(api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: float) -> list[Offer]:
-    """Offers that pass every hard limit, the cheapest to finish first.
+def fitting(
+    api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: float, chance: Random
+) -> list[Offer]:
+    """Offers that pass every hard limit, the cheapest to finish first; equals in any order.
 
     Raises NoOfferError, which says what each limit removed.
     """
     rows = _search(api, spec, query(spec), _order(spec))
-    found = _offers(ranked(funnel(rows, spec, lock, now).left, spec, lock, known), spec, lock)
+    best = ranked(funnel(rows, spec, lock, now).left, spec, lock, known)
+    found = _offers(shuffled(best, chance), spec, lock)
     if found:
         return found
     # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.

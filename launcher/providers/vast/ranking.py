@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from launcher.survey import Term
 
 _NET_SHARE = 0.25
 """Of the bandwidth that a host lists, what a download was seen to get: a fifth to a half."""
+_EQUAL = 1.01
 _PREEMPTION_RISK = 0.2
 _SLOW_START_RISK = 0.5
 """Risk that a box which needs as long for its image as one may stand still never becomes ready."""
@@ -67,6 +69,16 @@ def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: Experienc
         (made for made in estimates if made is not None),
         key=lambda made: (made.usd, -made.row.reliability, made.row.id),
     )
+
+
+def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estimate]:
+    """In the same order, but for those that cost as good as the same: many launches must not want one."""
+    left, found = list(estimates), []
+    while left:
+        equals = [one for one in left if one.usd <= left[0].usd * _EQUAL]
+        left = left[len(equals) :]
+        found += chance.sample(equals, len(equals))
+    return found
 
 
 def _estimate(row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: Experience) -> Estimate | None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from launcher.errors import (
     AuthError,
+    BusyError,
     GoneError,
     NoOfferError,
     ProviderError,
@@ -125,7 +126,10 @@ def _denied(answer: Answer) -> VastrunError:
 
 
 def _too_often(answer: Answer) -> VastrunError:
-    return silent(f"it wants fewer calls (HTTP 429 {answer.reason})")
+    return BusyError(
+        f"Vast wants fewer calls (HTTP 429 {answer.reason})",
+        hint="again in some minutes; other programs with your key or on your network call it, too",
+    )
 
 
 def _page_lost(_answer: Answer) -> VastrunError:

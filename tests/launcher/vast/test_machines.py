@@ -218,7 +218,7 @@ def test_a_machine_to_which_nothing_is_shipped_ends_itself(
     assert eventually(lambda: not provider.instances())
 
 
-def test_the_key_of_a_machine_is_forgotten_with_it(
+def test_the_key_of_a_machine_is_forgotten_with_its_run(
     vast: VastEmulator, provider: VastProvider, tmp_path: Path
 ) -> None:
     machine = rent(provider)
@@ -233,7 +233,7 @@ def test_the_key_of_a_machine_is_forgotten_with_it(
     assert eventually(opened)
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["calm-heron-3f1a"]
 
-    provider.instances()
     provider.destroy(machine.id)
-
+    assert list((tmp_path / "keys").iterdir()), "another machine of the run may be there"
+    provider.forget("calm-heron-3f1a")
     assert not list((tmp_path / "keys").iterdir())

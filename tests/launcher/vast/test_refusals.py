@@ -9,6 +9,7 @@ import pytest
 
 from launcher.errors import (
     AuthError,
+    BusyError,
     GoneError,
     NoOfferError,
     ProviderError,
@@ -41,7 +42,7 @@ def answer(status: int, body: dict[str, Any] | str, **headers: str) -> Answer:
         (409, {"msg": "offer no longer available"}, NoOfferError),
         (404, {"error": "no_such_instance"}, GoneError),
         (404, {"error": "not_found"}, GoneError),
-        (429, "API requests too frequent: endpoint threshold=4.5", UnreachableError),
+        (429, "API requests too frequent: endpoint threshold=4.5", BusyError),
         (502, "<html>Bad Gateway</html>", UnreachableError),
         (408, "Request Timeout", UnreachableError),
         (520, "<html>Unknown Error</html>", UnreachableError),

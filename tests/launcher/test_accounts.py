@@ -1,0 +1,173 @@
+"""Whose machine it is: a wrong key ends no run, and a clock that was set changes no bill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import AuthError, BusyError
+from launcher.model import Identity, Instance, Order, Standing
+from tests.fakebox import Training
+from tests.fakes import FakeClock
+from tests.launcher.terminal import Market, Terminal
+
+OURS = "10001"
+
+
+class Bank(Market):
+    """A market with accounts. `account` is the key's; None: the key is not accepted."""
+
+    account: str | None = OURS
+    ahead_s = 0.0
+
+    def identity(self) -> Identity:
+        return Identity(account=self._checked(), clock_ahead_s=self.ahead_s)
+
+    def standing(self) -> Standing:
+        raise NotImplementedError
+
+    def rent(self, order: Order) -> Instance:
+        self._checked()
+        return super().rent(order)
+
+    def instances(self) -> list[Instance]:
+        return list(super().instances()) if self._checked() == OURS else []
+
+    def machine(self, instance_id: str) -> Instance | None:
+        return super().machine(instance_id) if self._checked() == OURS else None
+
+    def destroy(self, instance_id: str) -> None:
+        if self._checked() == OURS:
+            super().destroy(instance_id)
+
+    def _checked(self) -> str:
+        if self.account is None:
+            raise AuthError("the key is not accepted")
+        return self.account
+
+
+class DesksClock(FakeClock):
+    """The clock of the user's computer, which is ahead of the market's."""
+
+    def __init__(self, market: FakeClock) -> None:
+        super().__init__()
+        self._market = market
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return self._market.now() + self.ahead_s
+
+    def sleep(self, seconds: float) -> None:
+        self._market.sleep(seconds)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    terminal = Terminal(tmp_path, Training(seconds=600))
+    terminal.market = Bank(terminal.clock, [Training(seconds=600)], usd_per_hour=3.6)
+    return terminal
+
+
+def bank(terminal: Terminal) -> Bank:
+    assert isinstance(terminal.market, Bank)
+    return terminal.market
+
+
+@pytest.mark.parametrize("account", ["10002", None])
+@pytest.mark.parametrize("command", [("resume", "last"), ("stop", "--now", "last"), ("wait", "last")])
+def test_a_key_that_does_not_reach_the_machine_is_an_error_of_the_command_and_the_run_stays_open(
+    terminal: Terminal, account: str | None, command: tuple[str, ...]
+) -> None:
+    terminal.launch("--detach")
+    before = terminal.ledger.runs()[0]
+    bank(terminal).account = account
+
+    end = terminal.type(*command)
+
+    assert end.exit_code == 4, end.output
+    run = terminal.ledger.runs()[0]
+    assert (run.phase, run.cause, run.account) == (before.phase, None, OURS)
+    assert f"vastrun resume {run.id}" in end.stderr
+    assert "account 10001" in end.stderr
+    assert terminal.market.rented == 1
+
+    bank(terminal).account = OURS
+    assert terminal.type("resume", "last").exit_code in (0, 3)
+    assert terminal.market.rented == 0
+
+
+@pytest.mark.parametrize(("for_s", "code"), [(30, 0), (900, 4)])
+def test_a_key_that_is_refused_in_mid_run_is_tried_again_and_then_leaves_the_run_open(
+    terminal: Terminal, for_s: float, code: int
+) -> None:
+    terminal.at(100, lambda: setattr(terminal.market, "account", None))
+    terminal.at(100 + for_s, lambda: setattr(terminal.market, "account", OURS))
+
+    assert terminal.launch().exit_code == code
+
+    if code:
+        assert terminal.ledger.runs()[0].cause is None
+        bank(terminal).account = OURS
+        assert terminal.type("resume", "last").exit_code == 0
+    assert terminal.market.rented == 0
+
+
+def test_a_key_that_is_wrong_from_the_start_ends_the_run_before_anything_is_rented(
+    terminal: Terminal,
+) -> None:
+    bank(terminal).account = None
+    end = terminal.launch()
+    assert end.exit_code == 5
+    assert "the key is not accepted" in end.output
+    assert terminal.ledger.runs(open_only=True) == []
+
+
+@pytest.mark.parametrize("by_s", [3600.0, -3600.0, 86_400.0, 30.0])
+def test_a_clock_that_was_set_between_two_launchers_changes_no_bill(terminal: Terminal, by_s: float) -> None:
+    desk = terminal.clock = DesksClock(terminal.clock)
+    terminal.launch("--detach")
+    desk.sleep(100)
+    began = desk.now()
+    desk.ahead_s = bank(terminal).ahead_s = by_s
+
+    assert terminal.type("resume", "last").exit_code == 0
+
+    assert desk.now() - by_s - began < 1000
+    bill_usd = terminal.market.bill_usd
+    assert bill_usd <= terminal.document("cost")["usd"] <= bill_usd * 1.02
+
+
+class CrowdedMarket(Bank):
+    """Wants fewer calls, for a while, of one verb."""
+
+    verb = ""
+    until = 0.0
+
+    def _busy(self, verb: str) -> None:
+        if verb == self.verb and self.clock.now() < self.until:
+            raise BusyError("Vast wants fewer calls (HTTP 429)")
+
+    def rent(self, order: Order) -> Instance:
+        self._busy("rent")
+        return super().rent(order)
+
+    def instances(self) -> list[Instance]:
+        self._busy("instances")
+        return super().instances()
+
+    def destroy(self, instance_id: str) -> None:
+        self._busy("destroy")
+        super().destroy(instance_id)
+
+
+@pytest.mark.parametrize("verb", ["rent", "instances", "destroy"])
+def test_no_run_fails_of_a_provider_that_wants_fewer_calls(terminal: Terminal, verb: str) -> None:
+    terminal.market = CrowdedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
+    terminal.market.verb, terminal.market.until = verb, terminal.clock.now() + 900
+
+    end = terminal.launch()
+
+    assert end.exit_code == 0, end.output
+    assert "wants fewer calls" in end.stderr
+    assert (terminal.market.rented, terminal.market.rentals) == (0, 1)
