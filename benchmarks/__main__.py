@@ -10,6 +10,7 @@ from benchmarks import (
     chaos,
     checkpoints,
     container,
+    crowd,
     loader,
     log_lag,
     long_log,
@@ -43,6 +44,7 @@ def main() -> None:
         "long-log": long_log.run,
         "release": release.run,
         "container": container.run,
+        "crowd": crowd.run,
         "chaos": partial(
             chaos.run,
             runs=options.runs,

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.docker import left_containers
 from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
-from benchmarks.chaos.plans import CERTAIN, CUT, LAUNCHER, Plan
+from benchmarks.chaos.plans import Plan
+from benchmarks.chaos.troubles import CERTAIN, CUT, FAULT, LAUNCHER, USER, Trouble
 from launcher.model import Cause, Verdict
 from launcher.phases import EXIT_CODE_OF
 from launcher.policy import LIMIT_SLACK_S
-from tests.e2e.terminal import Terminal
+from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
+
+
+@dataclass
+class Story:
+    """What happened on a ride."""
+
+    struck: set[Trouble] = field(default_factory=set)
+    codes: list[int] = field(default_factory=list)
+    """Of the launchers that were not killed, in their order."""
+    beside: list[tuple[Trouble, Launch]] = field(default_factory=list)
+    """What was typed at another terminal meanwhile."""
+    launcher_mb: float = 0.0
+    """Memory that a launcher took at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +42,7 @@ class Aftermath:
     """Why the verdict is not to be believed; empty when it is."""
     left_rented: int
     left_containers: int
+    twice_rented: int
     lost_bytes: int
     repeated_bytes: int
     ledger_usd: float
@@ -57,6 +72,7 @@ class Aftermath:
             self.wrong and f"WRONG: {self.wrong}",
             self.left_rented and f"LEFT RENTED: {self.left_rented}",
             self.left_containers and f"CONTAINERS LEFT: {self.left_containers}",
+            self.twice_rented and f"RENTED TWICE: {self.twice_rented}",
             self.evil and f"EVIL: {self.evil}",
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
             self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
@@ -69,17 +85,17 @@ class Aftermath:
 
 _ENDED_BEFORE = 2
 """What `resume` says of a run whose launcher was killed after its end."""
-
+_HELD = 1
+"""What `resume` says of a run that another launcher drives."""
 _REFUSALS = frozenset({1, 4, 8})
 """What `launch` ends with when it has nothing to begin with: no answer, a bad key, no offer."""
+_TRACEBACK = "Traceback (most recent call last)"
 
 Logged = Sequence[tuple[str, str]]
 """The program's lines in one log: text and number."""
 
 
-def look_back(
-    plan: Plan, terminal: Terminal, vast: VastEmulator, codes: Sequence[int], launcher_mb: float
-) -> Aftermath:
+def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) -> Aftermath:
     """What there is to say when nobody is at work any more."""
     with vast.lock:
         left = len(vast.instances)
@@ -91,13 +107,14 @@ def look_back(
     logs = [LINE.findall(path.read_text()) for path in terminal.folder.glob("runs/*/run.log")]
     spoilt = plan.deceit is not None and plan.deceit.spoils_log
     slack_s = LIMIT_SLACK_S if plan.stranded else 0.0
-    comparable = left == 0 and not plan.loses_time and not plan.abandoned
+    comparable = left == 0 and not plan.unwatched and not plan.abandoned
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),
-        wrong="" if plan.abandoned else _wrong(plan, last, codes, struck),
+        wrong=_crashed(terminal) or ("" if plan.abandoned else _wrong(plan, last, story, struck)),
         left_rented=left,
         left_containers=left_containers(vast),
+        twice_rented=_twice(struck, len(spans_s), rows),
         lost_bytes=0 if spoilt else sum(map(_lost, logs)),
         repeated_bytes=sum(map(_repeated, logs)),
         ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
@@ -105,27 +122,66 @@ def look_back(
         usd_per_hour=last["usd_per_hour"] if last else 0.0,
         overspend_s=max([0.0, *(span - plan.life_s - slack_s for span in spans_s)]),
         evil=_evil(terminal) if plan.deceit and last else 0,
-        launcher_mb=launcher_mb,
+        launcher_mb=story.launcher_mb,
     )
 
 
-def _wrong(plan: Plan, last: Any, codes: Sequence[int], struck: frozenset[str]) -> str:
+def _crashed(terminal: Terminal) -> str:
+    """Whether any command ended in a traceback."""
+    crashed = [path for path in terminal.folder.glob("stderr-*") if _TRACEBACK in path.read_text()]
+    return f"a traceback: {crashed[0].read_text().splitlines()[-1]}" if crashed else ""
+
+
+def _wrong(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> str:
     if last is None:
-        return _without_run(plan, codes)
+        return _without_run(story, struck)
     if last["verdict"] is None:
         return f"the run is still in phase {last['phase']}"
     verdict = Verdict(last["verdict"])
-    if codes and codes[-1] not in (EXIT_CODE_OF[verdict], _ENDED_BEFORE):
-        return f"{verdict} with exit code {codes[-1]}"
+    allowed = {EXIT_CODE_OF[verdict], _ENDED_BEFORE, *([_HELD] if story.beside else [])}
+    if story.codes and story.codes[-1] not in allowed:
+        return f"{verdict} with exit code {story.codes[-1]}"
+    for trouble, command in story.beside:
+        if odd := _odd(trouble, command.process.returncode, allowed):
+            return odd
     if verdict is Verdict.SUCCEEDED:
         if plan.deceit and None not in plan.deceit.causes:
             return f"a success in spite of {plan.troubles[0]}"
         fatal = struck.intersection(CERTAIN)
         return f"a success in spite of {', '.join(fatal)}" if fatal else _unproven(Path(last["out_dir"]))
-    excused = plan.excused if last["rented_at"] else plan.excused | plan.excused_before_renting
-    if Cause(last["cause"]) not in excused:
+    if Cause(last["cause"]) not in _excuses(plan, last, story, struck):
         return f"{verdict} by {last['cause']} ({last['detail']}), but nothing happened that explains it"
     return ""
+
+
+def _odd(trouble: Trouble, code: int, allowed: Set[int]) -> str:
+    """What is wrong with the exit code of a command that was typed beside the launcher."""
+    expected = {
+        "stop": {0, 2},
+        "stop at once": {0, 2},
+        "resume beside it": {*allowed, _HELD},
+        "another key": {_HELD, 2, 4},
+    }.get(trouble.name, allowed)
+    return "" if code in expected else f"{trouble.name} ended with exit code {code}"
+
+
+def _excuses(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> Set[Cause]:
+    """The causes by which a run may have ended, after what really struck it."""
+    excused = {cause for cause in plan.deceit.causes if cause} if plan.deceit else set()
+    for trouble in plan.troubles:
+        if trouble in story.struck or (trouble.kind == FAULT and trouble.name in struck):
+            excused |= trouble.excuses
+    offline = any(trouble.kind == CUT for trouble in story.struck)
+    if offline and not last["rented_at"]:
+        excused.add(Cause.PROVIDER)  # whoever is off line then is told so at once
+    return excused
+
+
+def _twice(struck: frozenset[str], machines: int, rows: Sequence[Any]) -> int:
+    """How many machines were rented beyond one for each try, but for those that Vast made by itself."""
+    by_itself = sum(name in struck for name in ("create_twice", "create_late"))
+    refused = sum(name in struck for name in ("created_stopped", "bid_too_low"))
+    return max(0, machines - len(rows) - by_itself - refused)
 
 
 def _evil(terminal: Terminal) -> int:
@@ -144,11 +200,11 @@ def _is_evil(path: Path) -> bool:
         return file.read(4) == b"evil"
 
 
-def _without_run(plan: Plan, codes: Sequence[int]) -> str:
+def _without_run(story: Story, struck: frozenset[str]) -> str:
     """The launcher was killed before it began, or there was nothing that it could begin with."""
-    kinds = {trouble.kind for trouble in plan.troubles}
-    explained = LAUNCHER in kinds or ((plan.excused or CUT in kinds) and _REFUSALS.issuperset(codes))
-    return "" if explained else f"there is no run, and exit code {codes[-1]}"
+    gone = {trouble.kind for trouble in story.struck} & {LAUNCHER, CUT, USER}
+    explained = gone or (struck and _REFUSALS.issuperset(story.codes))
+    return "" if explained else f"there is no run, and exit code {story.codes[-1]}"
 
 
 def _unproven(outputs: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from docker.errors import APIError
 from docker.models.containers import Container
 
-from benchmarks.chaos.plans import DOCKER_KILL, DOCKER_PAUSE, NETWORK_REMOVED, Trouble
+from benchmarks.chaos.troubles import DOCKER_KILL, DOCKER_PAUSE, NETWORK_REMOVED, Trouble
 from tests.emulators.vast import VastEmulator
 
 _REMOVED_S = 10.0

@@ -15,14 +15,17 @@ RESULT = "42\n"
 
 _JOB = """\
 name: chaos
-resources: {{gpus: 0}}
+resources: {{gpus: 0, interruptible: {interruptible}}}
 ranks: 1
-limits: {{hours: {hours}, usd: 1, collect_s: {collect_s}, stall_s: 60}}
+limits: {{hours: {hours}, usd: {usd}, collect_s: {collect_s}, stall_s: 60}}
 code: {{path: code}}
 command: python {program}
 success: {{files: result.txt, log: "line {last} "}}
 outputs: result.txt
 """
+_RETRY = "retry: {lost: 2, preempted: 2, signal: 1, host: 1}\n"
+_BIDS = ("outbid", "bid_too_low")
+"""Faults that only a machine with a bid meets."""
 _CHATTER = f"""\
 import subprocess
 import time
@@ -51,9 +54,16 @@ def write_job(plan: Plan, folder: Path) -> Path:
     (code / PROGRAM).write_text(_CHATTER)
     if plan.deceit:
         (code / "deceit.sh").write_text(plan.deceit.script)
-        if plan.deceit.holds:
-            (code / "stays").touch()
+    if plan.holds_on:
+        (code / "stays").touch()
+    text = _JOB.format(
+        hours=plan.hours,
+        usd=plan.limit_usd,
+        collect_s=plan.collect_s,
+        interruptible=str(any(map(plan.has_fault, _BIDS))).lower(),
+        program=PROGRAM,
+        last=LINES - 1,
+    )
     job = folder / "job.yaml"
-    text = _JOB.format(hours=plan.life_s / 3600, collect_s=plan.collect_s, program=PROGRAM, last=LINES - 1)
-    job.write_text(text)
+    job.write_text(text + (_RETRY if plan.retries else ""))
     return job

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import math
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from benchmarks.chaos.aftermath import Aftermath, look_back
+from benchmarks.chaos.aftermath import Aftermath, Story, look_back
 from benchmarks.chaos.docker import befall
 from benchmarks.chaos.job import write_job
-from benchmarks.chaos.plans import BOX, CLOCK, CUT, DECEIT, DOCKER, FAULT, LAUNCHER, VICTIMS, Plan, Trouble
+from benchmarks.chaos.plans import Plan
+from benchmarks.chaos.troubles import (
+    BOX,
+    CLOCK,
+    COMMANDS,
+    COMPANY,
+    CUT,
+    DECEIT,
+    DOCKER,
+    FAULT,
+    KILL,
+    LAUNCHER,
+    MONEY,
+    PAUSE,
+    USER,
+    VICTIMS,
+    Trouble,
+)
 from benchmarks.chaos.wallclock import WallClock
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 
-_END_S = 360.0
+_END_S = 600.0
 _RESUME_AFTER_S = 1.0
+_RESUMES = 4
+_AT_ONCE = (FAULT, DECEIT, MONEY)
+"""Kinds that are there from the start."""
 
 
 def ride(plan: Plan, image: str | None = None) -> Aftermath:
@@ -30,66 +52,102 @@ def ride(plan: Plan, image: str | None = None) -> Aftermath:
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
         clock = WallClock(Path(folder) / "wallclock")
         terminal = Terminal(Path(folder), **vast.variables, **clock.variables)
+        one = Ride(plan, terminal, vast, clock)
         try:
-            codes, launcher_mb = _ride(plan, terminal, vast, clock)
-            return look_back(plan, terminal, vast, codes, launcher_mb)
+            one.run()
+            return look_back(plan, terminal, vast, one.story)
         finally:
             terminal.clean()
 
 
-def _ride(plan: Plan, terminal: Terminal, vast: VastEmulator, clock: WallClock) -> tuple[list[int], float]:
-    """Exit codes of the launchers that were not killed, and what memory one took at most, in MB."""
-    for trouble in plan.troubles:
-        if trouble.kind == FAULT:
-            vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds)
-    launch = terminal.start("launch", str(write_job(plan, terminal.folder)), "--provider", "vast", "-y")
-    waiting = [trouble for trouble in plan.troubles if trouble.kind not in (FAULT, DECEIT)]
-    killed, most_mb = _until_it_ends(waiting, launch, vast, clock)
-    if not killed:
-        return [launch.end(within_s=10).exit_code], most_mb
-    if plan.resumes:
-        time.sleep(_RESUME_AFTER_S)
-        resume = terminal.start("resume", "last")
-        _, then_mb = _until_it_ends([], resume, vast, clock)
-        return [resume.end(within_s=10).exit_code], max(most_mb, then_mb)
-    _wait(lambda: len(vast.instances) == 0, within_s=plan.life_s + 60)
-    return [], most_mb
+class Ride:
+    """One run of a plan, from the launch until nobody is at work."""
 
+    def __init__(self, plan: Plan, terminal: Terminal, vast: VastEmulator, clock: WallClock) -> None:
+        self.story = Story()
+        self._plan = plan
+        self._terminal = terminal
+        self._vast = vast
+        self._clock = clock
+        self._waiting = [trouble for trouble in plan.troubles if trouble.kind not in _AT_ONCE]
+        self._began = time.monotonic()
+        self._rented = math.inf
 
-def _until_it_ends(
-    waiting: list[Trouble], launch: Launch, vast: VastEmulator, clock: WallClock
-) -> tuple[bool, float]:
-    """Whether the launcher was killed, and its memory in MB at most. Every trouble comes at its time."""
-    began, rented, most_mb = time.monotonic(), math.inf, 0.0
-    process = psutil.Process(launch.process.pid)
-    while launch.process.poll() is None and time.monotonic() - began < _END_S:
+    def run(self) -> None:
+        """Launches; and resumes, where a launcher was killed or left."""
+        for trouble in self._plan.troubles:
+            if trouble.kind == FAULT:
+                self._vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds)
+            if trouble.kind in (DECEIT, MONEY):
+                self.story.struck.add(trouble)
+        job = str(write_job(self._plan, self._terminal.folder))
+        launch = self._terminal.start("launch", job, "--provider", "vast", "-y")
+        for _ in range(_RESUMES):
+            if not self._until_it_ends(launch):
+                break
+            if self._plan.abandoned:
+                _wait(lambda: len(self._vast.instances) == 0, within_s=self._plan.life_s + 60)
+                break
+            time.sleep(_RESUME_AFTER_S)
+            launch = self._terminal.start("resume", "last")
+        for _, command in self.story.beside:
+            command.end(within_s=_END_S)
+
+    def _until_it_ends(self, launch: Launch) -> bool:
+        """Whether the launcher left its run without an end. Every trouble comes at its time."""
+        began, killed = time.monotonic(), False
+        process = psutil.Process(launch.process.pid)
+        while launch.process.poll() is None and time.monotonic() - began < _END_S:
+            with contextlib.suppress(psutil.Error):
+                self.story.launcher_mb = max(self.story.launcher_mb, process.memory_info().rss / 1e6)
+            self._rented = min(self._rented, time.monotonic() if self._vast.billing.meters else math.inf)
+            for trouble in self._due():
+                if self._strike(trouble, launch):
+                    self._waiting.remove(trouble)
+                    self.story.struck.add(trouble)
+                    killed = killed or (trouble.kind == LAUNCHER and trouble.name == KILL)
+            time.sleep(0.05)
+        code = launch.end(within_s=10).exit_code
+        if not killed:
+            self.story.codes.append(code)
+        left = any(trouble.kind == LAUNCHER for trouble in self.story.struck)
+        return killed or (left and self._is_open())
+
+    def _due(self) -> list[Trouble]:
         now = time.monotonic()
-        with contextlib.suppress(psutil.Error):
-            most_mb = max(most_mb, process.memory_info().rss / 1e6)
-        rented = min(rented, now if vast.billing.meters else math.inf)
-        for trouble in list(waiting):
-            since = began if trouble.early else rented
-            if now - since >= trouble.at_s and _strike(trouble, launch, vast, clock):
-                waiting.remove(trouble)
-                if trouble.kind == LAUNCHER:
-                    return True, most_mb
-        time.sleep(0.05)
-    return False, most_mb
+        since = {True: self._began, False: self._rented}
+        return [trouble for trouble in self._waiting if now - since[trouble.early] >= trouble.at_s]
 
+    def _is_open(self) -> bool:
+        runs = self._terminal.type("status", "--json").json()["runs"]
+        return any(run["verdict"] is None for run in runs)
 
-def _strike(trouble: Trouble, launch: Launch, vast: VastEmulator, clock: WallClock) -> bool:
-    """Whether there was somebody to befall."""
-    if trouble.kind == LAUNCHER:
-        launch.kill()
-    elif trouble.kind == CLOCK:
-        clock.set_by(trouble.seconds)
-    elif trouble.kind == CUT:
-        vast.cut_network(trouble.seconds)
-    elif trouble.kind == BOX:
-        return _kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, vast)
-    elif trouble.kind == DOCKER:
-        return befall(trouble, vast)
-    return True
+    def _strike(self, trouble: Trouble, launch: Launch) -> bool:
+        """Whether there was somebody to befall."""
+        if trouble.kind == LAUNCHER:
+            launch.kill() if trouble.name == KILL else launch.send(signal.SIGHUP)
+        elif trouble.kind == PAUSE:
+            launch.send(signal.SIGSTOP)
+            threading.Timer(trouble.seconds, launch.send, (signal.SIGCONT,)).start()
+        elif trouble.kind == CLOCK:
+            self._clock.set_by(trouble.seconds)
+        elif trouble.kind == CUT:
+            self._vast.cut_network(trouble.seconds)
+        elif trouble.kind in (USER, COMPANY):
+            self.story.beside.append((trouble, self._type(trouble)))
+        elif trouble.kind == BOX:
+            return _kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, self._vast)
+        elif trouble.kind == DOCKER:
+            return befall(trouble, self._vast)
+        return True
+
+    def _type(self, trouble: Trouble) -> Launch:
+        words, _ = COMMANDS[trouble.name]
+        if trouble.name != "another key":
+            return self._terminal.start(*words)
+        with self._vast.lock:
+            key = self._vast.account.add_stranger()
+        return self._terminal.start(*words, VAST_API_KEY=key)
 
 
 def _kill_on_box(words: str, after_s: float, vast: VastEmulator) -> bool:

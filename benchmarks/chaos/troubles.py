@@ -1,0 +1,122 @@
+"""Troubles: what may befall a run, by kind, and how a run may end because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.model import Cause
+from tests.emulators.dead_ends import DEAD_ENDS
+from tests.emulators.faults import FAULTS, REQUEST
+from tests.hostile.deceits import DECEITS, Deceit
+
+LAUNCHER, PAUSE, BOX, CLOCK, CUT, FAULT = "launcher", "pause", "box", "clock", "cut", "fault"
+USER, COMPANY, MONEY = "user", "company", "money"
+DOCKER, DECEIT = "docker", "deceit"
+
+KILL, HANG_UP = "kill of the launcher", "hang-up of the launcher"
+"""Both leave a run without a launcher."""
+
+DEADLY: Mapping[str, frozenset[Cause]] = {
+    "invalid_key": frozenset({Cause.PROVIDER}),
+    "two_factor": frozenset({Cause.PROVIDER}),
+    "insufficient_credit": frozenset({Cause.PROVIDER}),
+    "spend_rate_limit": frozenset({Cause.PROVIDER}),
+    "create_denied_done": frozenset({Cause.PROVIDER}),
+    "search_quota": frozenset({Cause.PROVIDER}),
+    "no_offers": frozenset({Cause.NO_OFFER}),
+    "image_not_found": frozenset({Cause.USER_ERROR}),
+    "pull_denied": frozenset({Cause.USER_ERROR}),
+    "container_exits": frozenset({Cause.LOST}),
+    "contract_end": frozenset({Cause.LOST}),
+    "host_offline": frozenset({Cause.LOST}),
+    "outbid": frozenset({Cause.PREEMPTED}),
+    "credit_zero": frozenset({Cause.PROVIDER}),
+}
+"""Faults that may end a run, and the causes that it must then name."""
+
+CERTAIN = ("insufficient_credit", "spend_rate_limit", "create_denied_done", "image_not_found", "pull_denied")
+"""Those that leave no run a success, once they have struck."""
+
+LEFT_OUT: Mapping[str, str] = {
+    "stuck_loading": "a machine is left after 15 minutes",
+    "ssh_refused": "a machine is left after 5 minutes",
+    "ssh_silent": "a machine is left after 5 minutes",
+    "start_refused": "no machine that was stopped is started again",
+    "exited_lag": "no machine that was stopped is started again",
+}
+"""Faults that a run of some seconds does not meet. `tests/e2e/test_vast_faults.py` has them."""
+
+SURVIVED = tuple(name for name in FAULTS if name not in {*DEADLY, *LEFT_OUT})
+"""Faults in spite of which the job succeeds, on the same machine or on the next."""
+
+_UNGUARDED = {*DEAD_ENDS, "created_stopped", "bid_too_low", "onstart_skipped", "no_container_key"}
+GUARDED = tuple(name for name in SURVIVED if name not in _UNGUARDED)
+"""Those after which the machine starts, so that its lease can end it."""
+
+OF_REQUESTS = frozenset(name for name, (where, _) in FAULTS.items() if where == REQUEST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Victim:
+    """A process that is killed on a box."""
+
+    words: str
+    """What its command line holds."""
+    cause: Cause
+    """What a run that this ends must name."""
+
+
+VICTIMS: Mapping[str, Victim] = {
+    "kill of the supervisor": Victim(words="trainer.supervise", cause=Cause.SIGNAL),
+    "kill of the program": Victim(words="chatter.py", cause=Cause.SIGNAL),
+    "kill of run.sh": Victim(words="run.sh main", cause=Cause.HOST),
+}
+
+DOCKER_KILL, DOCKER_PAUSE, NETWORK_REMOVED = "docker kill", "docker pause", "removed network"
+BY_DOCKER: Mapping[str, Cause | None] = {
+    DOCKER_KILL: Cause.LOST,
+    DOCKER_PAUSE: None,
+    NETWORK_REMOVED: Cause.TIME_LIMIT,
+}
+"""What befalls a container, and what a run that this ends must name."""
+
+COMMANDS: Mapping[str, tuple[tuple[str, ...], Cause | None]] = {
+    "stop": (("stop", "last"), Cause.STOPPED),
+    "stop at once": (("stop", "--now", "last"), Cause.STOPPED),
+    "attach": (("attach", "last"), None),
+    "wait": (("wait", "last"), None),
+    "resume beside it": (("resume", "last"), None),
+    "another key": (("resume", "last"), None),
+}
+"""What is typed at another terminal meanwhile, and what a run that this ends must name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """One thing that goes wrong."""
+
+    kind: str
+    name: str
+    at_s: float = 0.0
+    """Counted from the first machine; on the box, from the first sight of the victim."""
+    early: bool = False
+    """Counted from the launch instead."""
+    seconds: float = 0.0
+    """How long it lasts, or by how much the clock is set; 0: for good."""
+    after: int = 0
+    """So many chances are spared first."""
+    excuses: frozenset[Cause] = frozenset()
+    """Why a run that this befell may end otherwise than well."""
+
+    @property
+    def deceit(self) -> Deceit | None:
+        """What the box's owner does to it, once the training has begun."""
+        return DECEITS[self.name] if self.kind == DECEIT else None
+
+    def __str__(self) -> str:
+        if self.kind in (FAULT, DECEIT, MONEY):
+            return self.name
+        start = " of the launch" if self.early else ""
+        lasts = f" of {self.seconds:.0f} s" if self.kind in (DOCKER, PAUSE) and self.seconds else ""
+        return f"{self.name}{lasts} at {self.at_s:.1f} s{start}"
