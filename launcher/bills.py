@@ -14,6 +14,8 @@ WATCHED_S = 60.0
 """What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
 LATE_ROW_S = 60.0
 """What a provider says of a machine may be as old as this."""
+_WHOLE_S = 1.0
+"""A provider tells its time in whole seconds. What is not known to be free is charged."""
 CLOCK_S = 5.0
 """A clock that was set by less is not told from an answer that took its time."""
 
@@ -97,7 +99,7 @@ def repriced(run: Run, machine: Instance, asked_at: float, heard_at: float) -> R
 
 def rented_at(run: Run, machine: Instance, now: float) -> float:
     """When the machine began to cost: as the provider says, between our asking for it and now."""
-    return min(max(run.rented_at or now, machine.rented_at), now)
+    return min(max(run.rented_at or now, _here(run, machine.rented_at)), now)
 
 
 def with_machine(run: Run, rental: Rental) -> Run:
@@ -117,7 +119,7 @@ def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> 
     """The further machine after this look at it, with what was known of it before."""
     known = next((one for one in run.rentals if one.instance_id == machine.id), None)
     if known is None:
-        rented_at = min(max(run.created_at, machine.rented_at), asked_at)
+        rented_at = min(max(run.created_at, _here(run, machine.rented_at)), asked_at)
         meter = Meter(extras=machine.extras)
         known = Rental(
             instance_id=machine.id, usd_per_hour=machine.usd_per_hour, rented_at=rented_at, meter=meter
@@ -147,7 +149,7 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
         run,
         clock_ahead_s=ahead_s,
         phase_at=run.phase_at + by_s,
-        rented_at=_moved(run.rented_at, by_s),
+        rented_at=_moved(run.rented_at, by_s - _WHOLE_S),
         released_at=_moved(run.released_at, by_s),
         meter=meter,
         rentals=tuple(
@@ -160,6 +162,12 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
             for one in run.rentals
         ),
     )
+
+
+def _here(run: Run, moment: float) -> float:
+    """A moment of the provider's, by this computer's clock."""
+    ahead_s = run.clock_ahead_s or 0.0
+    return moment if abs(ahead_s) < CLOCK_S else moment + ahead_s - _WHOLE_S
 
 
 def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:

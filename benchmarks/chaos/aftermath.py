@@ -107,7 +107,7 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) 
     logs = [LINE.findall(path.read_text()) for path in terminal.folder.glob("runs/*/run.log")]
     spoilt = plan.deceit is not None and plan.deceit.spoils_log
     slack_s = LIMIT_SLACK_S if plan.stranded else 0.0
-    comparable = left == 0 and not plan.unwatched and not plan.abandoned
+    comparable = left == 0 and not plan.abandoned
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),

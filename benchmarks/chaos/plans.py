@@ -27,6 +27,7 @@ from benchmarks.chaos.troubles import (
     OF_REQUESTS,
     PAUSE,
     SURVIVED,
+    UNCHARGED,
     USER,
     VICTIMS,
     Trouble,
@@ -102,10 +103,10 @@ class Plan:
         return 5.0 if self.abandoned else 90.0
 
     @property
-    def unwatched(self) -> bool:
-        """What a container did while nobody could look is not known."""
-        killed = any(trouble.name == DOCKER_KILL for trouble in self.troubles)
-        return killed and (self.has(CUT) or self.has(LAUNCHER) or self.has(PAUSE))
+    def watched(self) -> bool:
+        """When its machine was no longer charged can be known: somebody could look, whatever ended it."""
+        ended = any(trouble.name in {DOCKER_KILL, *UNCHARGED} for trouble in self.troubles)
+        return not (ended and (self.has(CUT) or self.has(LAUNCHER) or self.has(PAUSE)))
 
 
 def plan(seed: int, number: int, *, docker: bool = False, hostile: bool = False) -> Plan:

@@ -29,7 +29,7 @@ DEADLY: Mapping[str, frozenset[Cause]] = {
     "pull_denied": frozenset({Cause.USER_ERROR}),
     "container_exits": frozenset({Cause.LOST}),
     "contract_end": frozenset({Cause.LOST}),
-    "host_offline": frozenset({Cause.LOST}),
+    "host_offline": frozenset({Cause.LOST, Cause.TIME_LIMIT}),
     "outbid": frozenset({Cause.PREEMPTED}),
     "credit_zero": frozenset({Cause.PROVIDER}),
 }
@@ -37,6 +37,9 @@ DEADLY: Mapping[str, frozenset[Cause]] = {
 
 CERTAIN = ("insufficient_credit", "spend_rate_limit", "create_denied_done", "image_not_found", "pull_denied")
 """Those that leave no run a success, once they have struck."""
+
+UNCHARGED = ("container_exits", "contract_end", "host_offline", "outbid", "credit_zero")
+"""Those after which GPUs are charged no more, while the machine is still there."""
 
 LEFT_OUT: Mapping[str, str] = {
     "stuck_loading": "a machine is left after 15 minutes",

@@ -63,13 +63,13 @@ class HurriedClock:
 
 @dataclass
 class CueScreen(FakeScreen):
-    """A screen at which something is done when a text is first shown."""
+    """A screen at which something is done when a text, or a line of a phase, is first shown."""
 
     cues: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     def event(self, event: Event) -> None:
         super().event(event)
-        if do := self.cues.pop(event.text, None):
+        if do := self.cues.pop(event.text, None) or self.cues.pop(event.phase, None):
             do()
 
 
