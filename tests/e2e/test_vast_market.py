@@ -1,4 +1,4 @@
-"""A market that lags, repeats itself and changes its mind, in every phase: one machine, and its whole bill."""
+"""A market that lags, repeats itself and changes its mind in any phase: one machine, and its whole bill."""
 
 from __future__ import annotations
 
