@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from launcher.job import JobSpec
-from launcher.model import Cause, Evidence, Judgement, Proof
+from launcher.model import Cause, Evidence, Judgement, Proof, StepEnd
 from trainer.outcome import Attempt, Outcome, RankEnd
 
 STOP_CAUSES: Mapping[str, Cause] = {
@@ -65,7 +65,7 @@ def _without_outcome(evidence: Evidence) -> Judgement:
         return Judgement(cause=Cause.HOST, detail=f"no honest box writes {evidence.nonsense}", proofs=missing)
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
     if failed is not None:
-        return replace(_of_step(failed.step, failed.exit_code), proofs=missing)
+        return replace(_of_step(failed), proofs=missing)
     if evidence.exit_code == _DIED:
         return Judgement(
             cause=Cause.HOST, detail="the run on the box was killed from outside", proofs=missing
@@ -73,7 +73,10 @@ def _without_outcome(evidence: Evidence) -> Judgement:
     return Judgement(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
 
 
-def _of_step(name: str, code: int) -> Judgement:
+def _of_step(end: StepEnd) -> Judgement:
+    name, code = end.step, end.exit_code
+    if end.stop in STOP_CAUSES:
+        return Judgement(cause=STOP_CAUSES[end.stop], detail=f"stopped in {name}")
     cause = Cause.SETUP if code == _UNFIT_IMAGE else CAUSE_OF_STEP.get(name)
     killed_by = _SIGNALS.get(code)
     if cause is None and killed_by:

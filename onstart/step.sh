@@ -6,7 +6,11 @@ stop_wait_s=100 # the supervisor may need 70 s to save a checkpoint
 run_step() {
   local name=${1##*/} code=0 began=$EPOCHREALTIME stopping=''
   name=${name%.sh}
-  [[ ! -e stop ]] || return 143
+  if [[ -e stop ]]; then
+    stopping=$SECONDS
+    step_ended "$name" 143
+    return 143
+  fi
   echo "$name" >.step && mv .step step
   # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
   rm -f .output && mkfifo .output
@@ -18,8 +22,15 @@ run_step() {
   wait "$child" || code=$?
   child=
   exec {out}<&-
-  printf '{"step":"%s","exit_code":%s,"seconds":%s}\n' "$name" "$code" "$(seconds_since "$began")" >>run/steps.jsonl
+  step_ended "$name" "$code"
   return "$code"
+}
+
+# One that a stop ended, or kept from its beginning, says whose stop that was.
+step_ended() {
+  local stop=''
+  [[ -z $stopping || $2 == 0 ]] || stop=$(printf ',"stop":"%s"' "$(<stop)")
+  printf '{"step":"%s","exit_code":%s,"seconds":%s%s}\n' "$1" "$2" "$(seconds_since "$began")" "$stop" >>run/steps.jsonl
 }
 
 # Returns at the end of the output, or soon after the step ended: what it left in the background may keep it open.

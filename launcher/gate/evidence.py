@@ -21,6 +21,7 @@ class _StepEnd:
     step: Annotated[str, Text(100)]
     exit_code: ExitCode
     seconds: Seconds = 0.0
+    stop: Annotated[str, Text(20)] = ""
 
 
 def evidence_of(
@@ -47,7 +48,7 @@ def step_ends_of(content: bytes) -> tuple[StepEnd, ...]:
     for line in content.split(b"\n", _MOST_STEPS)[:_MOST_STEPS]:
         with suppress(RecordError):
             end: _StepEnd = read_json(_StepEnd, line)
-            found.append(StepEnd(step=end.step, exit_code=end.exit_code, seconds=end.seconds))
+            found.append(StepEnd(step=end.step, exit_code=end.exit_code, seconds=end.seconds, stop=end.stop))
     return tuple(found)
 
 

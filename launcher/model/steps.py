@@ -13,3 +13,5 @@ class StepEnd:
     """`40-data`."""
     exit_code: int
     seconds: float
+    stop: str = ""
+    """Whose stop ended it, as the box says; empty: nobody's."""

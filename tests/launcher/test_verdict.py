@@ -158,6 +158,28 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
     assert judge(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
 
 
+@pytest.mark.parametrize(
+    ("cause", "judged"),
+    [
+        ("stopped", Cause.STOPPED),
+        ("time_limit", Cause.TIME_LIMIT),
+        ("money_limit", Cause.MONEY_LIMIT),
+        ("because I say so", Cause.DATA),
+    ],
+)
+def test_a_step_that_a_stop_ended_is_nobodys_fault(cause: str, judged: Cause) -> None:
+    steps = step_ends_of(b'{"step":"40-data","exit_code":143,"seconds":2.0,"stop":"%s"}\n' % cause.encode())
+    assert judge(evidence(None, steps=steps, exit_code=143), train_job()).cause is judged
+
+
+def test_a_step_that_failed_before_it_was_stopped_is_judged_by_its_failure() -> None:
+    steps = (
+        StepEnd(step="30-unpack", exit_code=2, seconds=1.0),
+        StepEnd(step="40-data", exit_code=143, seconds=1.0, stop="stopped"),
+    )
+    assert judge(evidence(None, steps=steps, exit_code=2), train_job()).cause is Cause.SETUP
+
+
 def test_every_step_before_the_training_has_its_cause() -> None:
     steps = {path.stem for path in (onstart_dir() / "steps.d").glob("*.sh")}
     assert set(CAUSE_OF_STEP) == steps - {"50-train"}

@@ -133,6 +133,16 @@ ENV
   bash onstart/run.sh stop stopped
   eventually '[[ -e run/exit ]]'
   [[ $(<run/exit) == 143 && ! -e reached && $(<stop) == stopped ]]
+  [[ $(<run/steps.jsonl) == '{"step":"10-one","exit_code":143,"seconds":'*',"stop":"stopped"}' ]]
+}
+
+@test "a stop before the first step is written down with it" {
+  stub_step 10-one 'touch reached'
+  bash onstart/run.sh stop time_limit
+  start
+  eventually '[[ -e run/exit ]]'
+  [[ $(<run/exit) == 143 && ! -e reached ]]
+  [[ $(<run/steps.jsonl) == '{"step":"10-one","exit_code":143,"seconds":'*',"stop":"time_limit"}' ]]
 }
 
 @test "the first stop keeps its cause" {
