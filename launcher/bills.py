@@ -74,6 +74,12 @@ def metered(run: Run, machine: Instance, now: float) -> Meter:
     return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None, absent_at=None)
 
 
+def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
+    """The run after this look at its machine, which tells of a moment between the two."""
+    # Whether its GPUs ran comes first: until now they did at the former price.
+    return repriced(replace(run, meter=metered(run, machine, asked_at)), machine, asked_at, heard_at)
+
+
 def repriced(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
     """The run at the price that its machine has now. What it cost until then stays.
 
@@ -124,9 +130,8 @@ def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> 
         known = Rental(
             instance_id=machine.id, usd_per_hour=machine.usd_per_hour, rented_at=rented_at, meter=meter
         )
-    own = repriced(replace(with_machine(run, known), released_at=None), machine, asked_at, heard_at)
-    meter = metered(own, machine, asked_at)
-    return replace(known, usd_per_hour=own.usd_per_hour, released_at=None, meter=meter)
+    own = seen(replace(with_machine(run, known), released_at=None), machine, asked_at, heard_at)
+    return replace(known, usd_per_hour=own.usd_per_hour, released_at=None, meter=own.meter)
 
 
 def with_rental(run: Run, rental: Rental) -> tuple[Rental, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.chaos.docker import left_containers
 from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
 from benchmarks.chaos.plans import Plan
-from benchmarks.chaos.troubles import CERTAIN, CUT, FAULT, LAUNCHER, USER, Trouble
+from benchmarks.chaos.troubles import CERTAIN, CUT, FAULT, LAUNCHER, MONEY, PAUSE, USER, Trouble
 from launcher.model import Cause, Verdict
 from launcher.phases import EXIT_CODE_OF
 from launcher.policy import LIMIT_SLACK_S
@@ -76,7 +76,7 @@ class Aftermath:
             self.evil and f"EVIL: {self.evil}",
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
             self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
-            f"ledger {self.drift:+.1%}" if abs(self.drift) >= 0.005 else "",
+            "" if -0.0005 <= self.drift < 0.005 else f"ledger {self.drift:+.2%} ({self.drift_s:+.1f} s)",
         ]
         return "  ".join(
             [f"{self.plan.number:4}  {self.verdict:10}", troubles + end, *map(str, filter(None, faults))]
@@ -111,7 +111,7 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) 
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),
-        wrong=_crashed(terminal) or ("" if plan.abandoned else _wrong(plan, last, story, struck)),
+        wrong=_crashed(terminal) or ("" if plan.abandoned else _wrong(plan, rows, last, story, struck)),
         left_rented=left,
         left_containers=left_containers(vast),
         twice_rented=_twice(struck, len(spans_s), rows),
@@ -132,7 +132,7 @@ def _crashed(terminal: Terminal) -> str:
     return f"a traceback: {crashed[0].read_text().splitlines()[-1]}" if crashed else ""
 
 
-def _wrong(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> str:
+def _wrong(plan: Plan, rows: Sequence[Any], last: Any, story: Story, struck: frozenset[str]) -> str:
     if last is None:
         return _without_run(story, struck)
     if last["verdict"] is None:
@@ -141,8 +141,10 @@ def _wrong(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> str:
     allowed = {EXIT_CODE_OF[verdict], _ENDED_BEFORE, *([_HELD] if story.beside else [])}
     if story.codes and story.codes[-1] not in allowed:
         return f"{verdict} with exit code {story.codes[-1]}"
+    # Who followed an attempt before the last one says how that one ended.
+    followed = {EXIT_CODE_OF[Verdict(row["verdict"])] for row in rows if row["verdict"]}
     for trouble, command in story.beside:
-        if odd := _odd(trouble, command.process.returncode, allowed):
+        if odd := _odd(trouble, command.process.returncode, allowed | followed):
             return odd
     if verdict is Verdict.SUCCEEDED:
         if plan.deceit and None not in plan.deceit.causes:
@@ -171,9 +173,13 @@ def _excuses(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> Set
     for trouble in plan.troubles:
         if trouble in story.struck or (trouble.kind == FAULT and trouble.name in struck):
             excused |= trouble.excuses
-    offline = any(trouble.kind == CUT for trouble in story.struck)
-    if offline and not last["rented_at"]:
+    kinds = {trouble.kind for trouble in story.struck}
+    if CUT in kinds and not last["rented_at"]:
         excused.add(Cause.PROVIDER)  # whoever is off line then is told so at once
+    if MONEY in kinds and kinds & {CUT, LAUNCHER, PAUSE}:
+        excused.add(Cause.LOST)  # the lease ended it while nobody was there to collect
+    if USER in kinds and struck:
+        excused.add(Cause.HOST)  # no other machine is taken for a run that is to stop
     return excused
 
 

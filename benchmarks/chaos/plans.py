@@ -26,6 +26,7 @@ from benchmarks.chaos.troubles import (
     NETWORK_REMOVED,
     OF_REQUESTS,
     PAUSE,
+    REPRICED,
     SURVIVED,
     UNCHARGED,
     USER,
@@ -35,8 +36,8 @@ from benchmarks.chaos.troubles import (
 from launcher.model import Cause
 from tests.hostile.deceits import DECEITS, Deceit
 
-_MONEY_USD = 0.006
-"""Pays for some 35 s of a machine, after what is kept back."""
+_MONEY_USD, _MONEY_S = 0.01, 62.0
+"""What it pays for, after what is kept back."""
 _STRANDED_S = 36.0
 
 
@@ -88,8 +89,10 @@ class Plan:
     @property
     def life_s(self) -> float:
         """The lease of each machine: short where nothing but a limit ends it."""
-        if self.stranded or self.has(MONEY):
+        if self.stranded:
             return _STRANDED_S
+        if self.has(MONEY):
+            return _MONEY_S
         return 54.0 if self.abandoned else 180.0
 
     @property
@@ -104,9 +107,10 @@ class Plan:
 
     @property
     def watched(self) -> bool:
-        """When its machine was no longer charged can be known: somebody could look, whatever ended it."""
-        ended = any(trouble.name in {DOCKER_KILL, *UNCHARGED} for trouble in self.troubles)
-        return not (ended and (self.has(CUT) or self.has(LAUNCHER) or self.has(PAUSE)))
+        """When its machine ended, or its price changed, can be known: somebody could look."""
+        unseen = self.has(CUT) or self.has(LAUNCHER) or self.has(PAUSE)
+        changes = {DOCKER_KILL, *UNCHARGED, *REPRICED}
+        return not (unseen and (self.has(MONEY) or any(one.name in changes for one in self.troubles)))
 
 
 def plan(seed: int, number: int, *, docker: bool = False, hostile: bool = False) -> Plan:

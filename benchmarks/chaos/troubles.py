@@ -41,6 +41,8 @@ CERTAIN = ("insufficient_credit", "spend_rate_limit", "create_denied_done", "ima
 UNCHARGED = ("container_exits", "contract_end", "host_offline", "outbid", "credit_zero")
 """Those after which GPUs are charged no more, while the machine is still there."""
 
+REPRICED = ("price_rises", "price_falls")
+
 LEFT_OUT: Mapping[str, str] = {
     "stuck_loading": "a machine is left after 15 minutes",
     "ssh_refused": "a machine is left after 5 minutes",

@@ -192,7 +192,7 @@ class Trip:
     def _end_other(self, machine: Instance, asked_at: float) -> None:
         """A machine that the provider made late, or twice, is ended, and what it costs is the run's."""
         is_new = all(one.instance_id != machine.id for one in self.run.rentals)
-        rental = bills.rental_of(self.run, machine, asked_at, self.now())
+        rental = bills.rental_of(self.run, machine, machine.asked_at or asked_at, self.now())
         with suppress(VastrunError):  # one that stays is seen again
             self.tools.provider.destroy(machine.id)
             rental = replace(rental, released_at=self.now())
@@ -211,12 +211,12 @@ class Trip:
         """
         if self.run.meter.given_back_at is not None and self._is_no_more(machine):
             return  # the list is late, and nothing is charged
-        run = bills.repriced(self.run, machine, asked_at, self.now())
-        meter = bills.metered(run, machine, asked_at)
-        if meter == self.run.meter:
+        asked_at = machine.asked_at or asked_at
+        run = bills.seen(self.run, machine, asked_at, self.now())
+        if run.meter == self.run.meter:
             return
         former = self.run.usd_per_hour
-        self.save(meter=meter, usd_per_hour=run.usd_per_hour)
+        self.save(meter=run.meter, usd_per_hour=run.usd_per_hour)
         if run.usd_per_hour != former:
             self.tell(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
 

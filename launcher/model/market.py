@@ -76,6 +76,8 @@ class Instance:
     """Empty or 0 in these five: not said, or not yet known."""
     image: str = ""
     """What it runs, by its digest where the provider knows that; empty: it does not say."""
+    asked_at: float | None = None
+    """When the provider was asked for this: it tells of no moment before. None: when the caller asked."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,12 +90,12 @@ class VastProvider:
     def instances(self) -> Sequence[Instance]:
         """Every machine whose label is ours."""
         rows = self._api.instances()
-        return [renting.instance_of(InstanceRow.of(row)) for row in rows if _is_ours(row)]
+        return [renting.instance_of(InstanceRow.of(row), self._api.asked_at) for row in rows if _is_ours(row)]
 
     def machine(self, instance_id: str) -> Instance | None:
         """As Vast answers for that id alone: sooner than its list."""
         row = self._row(instance_id)
-        return None if row is None else renting.instance_of(row)
+        return None if row is None else renting.instance_of(row, self._api.asked_at)
 
     def connect(self, instance: Instance) -> Remote:
         """A shell on the instance. Raises ProviderError, with its cause, when it will not run."""

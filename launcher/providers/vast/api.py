@@ -61,6 +61,8 @@ class VastApi:
         self._limiter = limiter
         self._clock = clock
         self._made: VastAI | None = None
+        self.asked_at = 0.0
+        """When the last call was made: its turn may have come long after it was wanted."""
 
     def search(self, query: Mapping[str, Any], *, kind: str, disk_gb: float, order: str) -> list[Any]:
         """Offers, at most one page of them. `order` is a column and its direction, as `dph_total asc`."""
@@ -91,14 +93,16 @@ class VastApi:
         return answer
 
     def instances(self) -> list[Any]:
-        """Every instance of the account: all pages, or an error."""
+        """Every instance of the account: all pages, or an error. `asked_at` is then of the first page."""
 
         def list_from(token: str | None) -> Any:
             request = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
             return self._sdk().show_instances_v1(request | ({"after_token": token} if token else {}))
 
         rows: list[Any] = []
+        asked_at: float | None = None
         for page in self._pages("list", list_from, "instances"):
+            asked_at = self.asked_at = self.asked_at if asked_at is None else asked_at
             rows += page["instances"]
             counted = min(_count(page, "instances_found"), _count(page, "total_instances"))
         if len(rows) < counted:
@@ -223,6 +227,7 @@ class VastApi:
         refused_s: float | None = None
         while True:
             with self._limiter.turn(endpoint, refused_s):
+                self.asked_at = self._clock.now()
                 try:
                     return _once(call)
                 except Refused as refused:

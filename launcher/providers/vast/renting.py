@@ -49,7 +49,7 @@ def request(order: Order, env: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def instance_of(row: InstanceRow) -> Instance:
+def instance_of(row: InstanceRow, asked_at: float) -> Instance:
     """The row as an instance of ours."""
     return Instance(
         id=row.id,
@@ -69,6 +69,7 @@ def instance_of(row: InstanceRow) -> Instance:
         memory_gb=row.memory_gb,
         disk_gb=row.disk_gb,
         cuda=row.cuda,
+        asked_at=asked_at,
     )
 
 
@@ -117,7 +118,7 @@ def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Inst
     if row.is_stopped:
         _end(api, instance_id)
         raise NoOfferError("somebody else was faster, and the machine is stopped")
-    listed = instance_of(row)
+    listed = instance_of(row, api.asked_at)
     priced = listed if listed.usd_per_hour else ordered
     return replace(
         listed,
