@@ -48,6 +48,7 @@ class Patient:
     ledger: Callable[[], Ledger]
     provider: Callable[[str], Provider]
     chosen: str
+    now: Callable[[], float]
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
@@ -133,7 +134,7 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
             yield _failure(name, error, _of(patient, name))
             return
     if ledger is not None:
-        yield _orphans(ledger, provider, name)
+        yield _orphans(ledger, provider, name, patient.now())
 
 
 def _account(name: str, standing: Standing) -> Iterator[Finding]:
@@ -180,10 +181,10 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     return Finding(name=label, health=Health.WARN, text=text, fix=fix)
 
 
-def _orphans(ledger: Ledger, provider: Provider, name: str) -> Finding:
+def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Finding:
     label = f"{name} orphans"
     try:
-        found = orphans(ledger, provider)
+        found = orphans(ledger, provider, now)
     except VastrunError as error:
         return _failure(label, error)
     if not found:

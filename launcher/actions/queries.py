@@ -37,6 +37,8 @@ from launcher.survey import Survey
 from trainer import layout
 from trainer.outcome import Outcome
 
+_LATELY_S = 600.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
@@ -221,10 +223,20 @@ def survey_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> 
     return provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
 
 
-def orphans(ledger: Ledger, provider: Provider) -> list[Orphan]:
-    """Machines of ours that no open run claims. Raises ProviderError when the provider cannot tell."""
-    machines = provider.instances()
+def orphans(ledger: Ledger, provider: Provider, now: float) -> list[Orphan]:
+    """Machines of ours that no open run claims. Raises ProviderError when the provider cannot tell.
+
+    Those of runs that ended lately are asked for by their ids, too: the list may be late, and the user may
+    have given a machine another label.
+    """
     runs = [run for run in ledger.runs() if run.provider == provider.name]
+    machines = list(provider.instances())
+    listed = {machine.id for machine in machines}
+    for run in runs:
+        if run.ended_at is not None and now - run.ended_at < _LATELY_S and not provider.free:
+            ids = {run.instance_id, *(rental.instance_id for rental in run.rentals)}
+            seen = (provider.machine(one) for one in ids if one is not None and one not in listed)
+            machines += [machine for machine in seen if machine is not None]
     found = []
     for machine in machines:
         claims = [run for run in runs if ours(run, [machine])]

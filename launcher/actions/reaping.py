@@ -21,28 +21,33 @@ def reap(orphans: Sequence[Orphan], tools: Tools) -> list[str]:
 
     Raises ProviderError, StorageError.
     """
+    ended_at: dict[str, float] = {}
     for orphan in orphans:
-        asked_at = tools.clock.now()
         tools.provider.destroy(orphan.instance.id)
-        if orphan.run is None:
-            continue
-        if isinstance(tools.provider, KeepsKeys):
-            tools.provider.forget(orphan.run.id)
-        _note_cost(orphan, orphan.run, tools, asked_at)
-    absences = {orphan.instance.id: 0 for orphan in orphans}
+        ended_at[orphan.instance.id] = tools.clock.now()
+    absences = dict.fromkeys(ended_at, 0)
+    before: set[str] = set()
     for _ in range(_TRIES):
         there = {machine.id for machine in tools.provider.instances()}
         there |= {i for i in absences if i not in there and tools.provider.machine(i) is not None}
         absences = {i: 0 if i in there else count + 1 for i, count in absences.items()}
+        # One that stays for a while ended, at the latest, when it was first absent.
+        ended_at |= dict.fromkeys((there | before) & ended_at.keys(), tools.clock.now())
+        before = there
         if all(count >= 2 for count in absences.values()):
             break
         tools.clock.sleep(_LOOK_AGAIN_S)
+    for orphan in orphans:
+        if orphan.run is not None:
+            _note(orphan, orphan.run, tools, ended_at[orphan.instance.id])
     return [machine_id for machine_id, count in absences.items() if count >= 2]
 
 
-def _note_cost(orphan: Orphan, run: Run, tools: Tools, asked_at: float) -> None:
+def _note(orphan: Orphan, run: Run, tools: Tools, ended_at: float) -> None:
     """What the machine cost is part of its run's cost. Whoever drives the run notes it himself."""
     now = tools.clock.now()
+    if isinstance(tools.provider, KeepsKeys):
+        tools.provider.forget(run.id)
     try:
         tools.ledger.hold(run.id, Driver(who=tools.who, until=now + policy.HOLD_S))
     except HeldError:
@@ -50,9 +55,11 @@ def _note_cost(orphan: Orphan, run: Run, tools: Tools, asked_at: float) -> None:
     try:
         run = tools.ledger.get(run.id)
         if orphan.instance.id == run.instance_id:
-            run = replace(run, released_at=now)
+            run = replace(run, released_at=ended_at)
         else:
-            rental = replace(bills.rental_of(run, orphan.instance, asked_at, now), released_at=now)
+            asked_at = orphan.instance.asked_at or ended_at
+            rental = bills.rental_of(run, orphan.instance, asked_at, ended_at)
+            rental = replace(rental, released_at=ended_at)
             run = replace(run, rentals=bills.with_rental(run, rental))
         tools.ledger.save(run, who=tools.who)
     finally:

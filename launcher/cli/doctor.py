@@ -30,6 +30,7 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
         ledger=wiring.ledger,
         provider=wiring.provider,
         chosen=provider,
+        now=wiring.now,
     )
     findings = []
     for finding in examine(patient):

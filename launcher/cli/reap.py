@@ -24,7 +24,7 @@ def command(ctx: click.Context, provider: str, yes: bool, dry_run: bool, as_json
     """List the machines of ours that no open run claims, and end them once confirmed."""
     wiring: Wiring = ctx.obj
     market = wiring.provider(provider)
-    found = orphans(wiring.ledger(), market)
+    found = orphans(wiring.ledger(), market, wiring.now())
     ids = [orphan.instance.id for orphan in found]
     table = orphans_table(found, wiring.now())
     if not found or dry_run:

@@ -163,7 +163,7 @@ class InstanceRow:
             cuda=_number(row.get("cuda_max_good")),
             usd_per_hour=_number(row.get("dph_total")),
             extras=_extras(row),
-            up_s=None if row.get("uptime_mins") is None else _number(row["uptime_mins"]) * 60,
+            up_s=_seconds(row.get("uptime_mins")),
             down_gb=_number(row.get("inet_down_billed")),
             up_gb=_number(row.get("inet_up_billed")),
             start_date=_number(row.get("start_date")),
@@ -179,6 +179,14 @@ def _number(value: Any) -> float:
     if not abs(number) <= _LARGEST:
         raise ValueError(f"{number} is no number of Vast's")
     return number
+
+
+def _seconds(minutes: Any) -> float | None:
+    """The longest that a rounded number of minutes may stand for."""
+    if minutes is None:
+        return None
+    digits = str(minutes).partition(".")[2]
+    return (_number(minutes) + 0.5 * 10.0 ** -len(digits)) * 60
 
 
 def _price(value: Any) -> float:
