@@ -16,8 +16,8 @@ MOST_DRIFT = 0.01
 MOST_DRIFT_OF_ONE = 0.005
 MOST_DRIFT_S = 5.0
 """Of one run, in seconds of its price: Vast may be asked no more often how a machine is."""
-LEAST_DRIFT = -0.001
-"""Never below, but for milliseconds."""
+LEAST_DRIFT = -0.002
+"""Never below, but for the last bytes of a connection that is closed."""
 MOST_MB = 200.0
 """Of memory that a launcher may take, whatever its box says."""
 

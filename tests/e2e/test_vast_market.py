@@ -41,14 +41,9 @@ ATTACKS: Mapping[str, Attack] = {
     "empty_list": Attack(times=3),
     "null_row": Attack(times=3),
     "no_answer_done": Attack(),
-    "bad_gateway_done": Attack(times=2),
-    "slow_answer": Attack(seconds=1.0, times=3, unseen_s=30.0),
     "relabelled": Attack(),
     "price_rises": Attack(unseen_s=WATCHED_S, may_be_left=True),
     "price_falls": Attack(unseen_s=WATCHED_S),
-    "too_many_requests": Attack(times=2),
-    "destroy_ignored": Attack(unseen_s=10.0),
-    "row_reappears": Attack(unseen_s=10.0),
 }
 CREATES = {
     "create_twice": Attack(seconds=8.0),
