@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launcher.model.endings import Cause
 
@@ -76,7 +76,7 @@ class Instance:
     """Empty or 0 in these five: not said, or not yet known."""
     image: str = ""
     """What it runs, by its digest where the provider knows that; empty: it does not say."""
-    asked_at: float | None = None
+    asked_at: float | None = field(default=None, compare=False)
     """When the provider was asked for this: it tells of no moment before. None: when the caller asked."""
 
 

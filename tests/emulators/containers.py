@@ -12,7 +12,7 @@ from tests.emulators.box import Box, Graphics, Program
 from tests.emulators.faults import SSH, Faults
 from tests.emulators.gateway import Gateway, Mood
 from tests.emulators.instance import SSH_PORT, Instance
-from tests.emulators.offer_rows import PUBLIC_IP
+from tests.emulators.offer_rows import LOOPBACK
 from tests.emulators.sshd import Sshd
 
 PROXY = "proxy"
@@ -61,7 +61,8 @@ class Containers:
                 names.append(SSH_PORT)
             instance.ssh_keys = {key.id: key.public_key for key in self._account.ssh_keys.values()}
         for name in names:
-            instance.ports[name] = self._gateway.open(partial(_target, instance, name))
+            address = LOOPBACK if name == PROXY else instance.address
+            instance.ports[name] = self._gateway.open(address, partial(_target, instance, name))
 
     def start(self, instance: Instance, quirk: str | None) -> None:
         """The container runs its program."""
@@ -135,7 +136,7 @@ class Containers:
             "CONTAINER_ID": str(instance.id),
             "CONTAINER_LABEL": f"C.{instance.id}",
             "VAST_CONTAINERLABEL": f"C.{instance.id}",
-            "PUBLIC_IPADDR": PUBLIC_IP,
+            "PUBLIC_IPADDR": instance.address,
             "GPU_COUNT": str(len(instance.gpu_names)),
             "SSH_PUBLIC_KEY": "\n".join(instance.ssh_keys.values()),
             "JUPYTER_TOKEN": instance.api_key[:16],

@@ -33,9 +33,9 @@ class Gateway:
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True)
         self._thread.start()
 
-    def open(self, target: Callable[[], int | None]) -> Port:
-        """A new loopback port. `target` says where it leads now: a local port, or None for nowhere."""
-        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    def open(self, address: str, target: Callable[[], int | None]) -> Port:
+        """A new port of a loopback address. `target` says where it leads now: a local port, or nowhere."""
+        listener = socket.create_server((address, 0), backlog=128)
         port = Port(listener.getsockname()[1], target, self._call)
         self._call(port.serve(listener))
         return port

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 from tests.emulators.billing import Meter
@@ -74,6 +75,13 @@ class Instance:
     """The host took the machine back."""
     course: int = 0
     """Counts the changes of course; what was due to happen on an earlier course does not."""
+
+    @property
+    def address(self) -> str:
+        """The machine's own. A Mac has one loopback address only."""
+        if sys.platform != "linux":
+            return "127.0.0.1"
+        return f"127.{64 + self.id % 64}.{self.id // 64 % 256}.{1 + self.id // 16384 % 254}"
 
     @property
     def place(self) -> Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.emulators.instance import SSH_PORT, Instance
-from tests.emulators.offer_rows import PUBLIC_IP, costs, driver_number, machine_columns, storage_usd_per_hour
+from tests.emulators.offer_rows import LOOPBACK, costs, driver_number, machine_columns, storage_usd_per_hour
 
 _LOOPBACKS = ("0.0.0.0", "::")
 
@@ -97,11 +97,11 @@ def _network(instance: Instance) -> dict[str, Any]:
     numbers = sorted(published.values())
     shift = 1 if "jupyter_proxy" in instance.rental.runtype else 0
     return {
-        "ssh_host": PUBLIC_IP if proxy else None,
+        "ssh_host": LOOPBACK if proxy else None,
         "ssh_idx": "5" if proxy else None,
         "ssh_port": proxy.number - shift if proxy else None,
         "machine_dir_ssh_port": published.get(SSH_PORT),
-        "public_ipaddr": f"{PUBLIC_IP}\n" if instance.runs else None,
+        "public_ipaddr": f"{instance.address}\n" if instance.runs else None,
         "local_ipaddrs": "192.168.1.20 172.17.0.1 \n",
         "ports": {name: _published(number) for name, number in published.items()} if instance.runs else None,
         "direct_port_start": numbers[0] if numbers and instance.runs else -1,

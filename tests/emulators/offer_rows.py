@@ -7,7 +7,7 @@ from typing import Any
 from tests.emulators.machines import DAY_S, Machine
 
 HOURS_A_MONTH = 720.0
-PUBLIC_IP = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 """Boxes are reached on this computer. Instance rows pad it with a newline, as Vast does."""
 
 
@@ -63,7 +63,7 @@ def offer_row(
         "bundled_results": 1,
         **machine_columns(machine, gpus),
         "disk_space": round(machine.disk_gb * gpus / machine.gpus, 1),
-        "public_ipaddr": PUBLIC_IP,
+        "public_ipaddr": LOOPBACK,
         "direct_port_start": 40000,
         "min_bid": round(machine.min_bid_usd * gpus, 6),
         "is_bid": bid,

@@ -34,11 +34,14 @@ def running(vast: Api, ssh_key: Path | None = None, **body: object) -> int:
     return instance_id
 
 
-def ssh(port: int, key: Path, command: str, login: str | None = None) -> subprocess.CompletedProcess[str]:
+def ssh(
+    address: tuple[str, int], key: Path, command: str, login: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """The command's result, as any client gets it. `login`: who runs the emulator, if not said."""
     options = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oBatchMode=yes"]
     options += ["-oLogLevel=ERROR", "-oConnectTimeout=10", "-oIdentitiesOnly=yes"]
-    where = ["-i", str(key), "-p", str(port), f"{login or ssh_servers.user()}@127.0.0.1"]
+    host, port = address
+    where = ["-i", str(key), "-p", str(port), f"{login or ssh_servers.user()}@{host}"]
     return subprocess.run(
         ["ssh", *options, *where, command],
         capture_output=True,
@@ -48,10 +51,11 @@ def ssh(port: int, key: Path, command: str, login: str | None = None) -> subproc
     )
 
 
-def addresses(vast: VastEmulator, instance_id: int) -> tuple[int, int]:
-    """The ports of the proxy and of the direct address."""
+def addresses(vast: VastEmulator, instance_id: int) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The proxy and the direct address."""
     seen = row(vast, instance_id)
-    return seen["ssh_port"], int(seen["ports"]["22/tcp"][0]["HostPort"])
+    direct = seen["public_ipaddr"].strip(), int(seen["ports"]["22/tcp"][0]["HostPort"])
+    return (seen["ssh_host"], seen["ssh_port"]), direct
 
 
 def container_log(vast: VastEmulator, instance_id: int, **body: object) -> str:
@@ -86,7 +90,7 @@ def processes_of(instance_id: int) -> list[int]:
 
 def test_the_onstart_text_runs_on_every_start_with_the_injected_variables(vast: VastEmulator) -> None:
     instance_id = running(vast, onstart=_ONSTART, env={"WHO": "me"})
-    direct = addresses(vast, instance_id)[1]
+    direct = addresses(vast, instance_id)[1][1]
     line = (
         f"start of {instance_id} as me with {row(vast, instance_id)['num_gpus']} GPUs, port 22 is {direct}\n"
     )
@@ -101,7 +105,7 @@ def test_both_addresses_lead_to_the_same_box_whose_shell_lacks_the_environment(
     vast: VastEmulator, ssh_key: Path
 ) -> None:
     instance_id = running(vast, ssh_key, env={"WHO": "me"}, onstart="echo hello >file; sleep 100")
-    for port in addresses(vast, instance_id):
+    for address in addresses(vast, instance_id):
         done = ssh(
             port, ssh_key, 'cat file; echo "${WHO-nobody} ${CONTAINER_API_KEY-no key}"; [ ~ = "$PWD" ]'
         )

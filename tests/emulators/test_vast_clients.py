@@ -115,7 +115,8 @@ def look_at(market: VastEmulator, cli: Cli, instance_id: int) -> None:
     assert "running" in cli("show", "instance", instance_id)
     assert [row["label"] for row in json.loads(cli("show", "instances", "--raw"))] == ["mine"]
     eventually(lambda: "hello me" in cli("logs", instance_id))
-    assert cli("ssh-url", instance_id).startswith("ssh://root@127.0.0.1:")
+    address = market.instances.get(instance_id).address
+    assert cli("ssh-url", instance_id).startswith(f"ssh://root@{address}:")
 
 
 def change(market: VastEmulator, cli: Cli, instance_id: int) -> None:
