@@ -107,7 +107,7 @@ def test_both_addresses_lead_to_the_same_box_whose_shell_lacks_the_environment(
     instance_id = running(vast, ssh_key, env={"WHO": "me"}, onstart="echo hello >file; sleep 100")
     for address in addresses(vast, instance_id):
         done = ssh(
-            port, ssh_key, 'cat file; echo "${WHO-nobody} ${CONTAINER_API_KEY-no key}"; [ ~ = "$PWD" ]'
+            address, ssh_key, 'cat file; echo "${WHO-nobody} ${CONTAINER_API_KEY-no key}"; [ ~ = "$PWD" ]'
         )
         assert (done.returncode, done.stdout) == (0, "hello\nnobody no key\n")
 
