@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from queue import Empty, SimpleQueue
@@ -16,10 +16,18 @@ from types import FrameType
 from launcher.model import Wish
 
 ANSWER_S = 15.0
-_QUESTION = f"\n[s]top and end the machine, or [d]etach and let it train on? (stop in {ANSWER_S:.0f} s) "
+_QUESTION = "\n[s]top and end the machine, or [d]etach and let it train on? ({} in {:.0f} s) "
 _STOPPING = "\nstopping: the training saves a checkpoint and its machine is ended. Ctrl-C again: end it now\n"
 _DESTROYING = "\nending the machine now, without its outputs; wait until that is confirmed\n"
 _DETACHING = "\ndetaching: the training goes on; its lease ends the machine\n"
+
+_ANSWERS: Mapping[str, Wish | None] = {
+    "s": Wish.STOP,
+    "stop": Wish.STOP,
+    "d": Wish.DETACH,
+    "detach": Wish.DETACH,
+    "": None,
+}
 
 Say = Callable[[str], None]
 Ask = Callable[[], Wish]
@@ -39,12 +47,17 @@ class Interrupts:
         first: Wish = Wish.STOP,
         wish: Wish = Wish.NONE,
         until: float | None = None,
+        views: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`ask` puts the question of the first Ctrl-C; without it, `first` is what that means.
 
-        `wish` holds from the start; from the moment `until` on, at least a detach does.
+        `wish` holds from the start; from the moment `until` on, at least a detach does. `views`: the command
+        only looks at a run. No signal stops it then, only an answer does.
         """
+        if views:
+            first = Wish.DETACH
+        self._views = views
         self._say, self._ask, self._first, self._wish, self._until = say, ask, first, wish, until
         self._now = now
         self._presses = 0
@@ -93,14 +106,14 @@ class Interrupts:
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:
         self._presses += 1
         if self._presses > 1:
-            self._want(Wish.DESTROY, _DESTROYING)
+            self._want_end(Wish.DESTROY, _DESTROYING)
         elif self._ask is None:
             self._want(self._first, _STOPPING if self._first is Wish.STOP else _DETACHING)
         else:
             threading.Thread(target=self._put_question, args=(self._ask,), daemon=True).start()
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._want(Wish.STOP, _STOPPING)
+        self._want_end(Wish.STOP, _STOPPING)
 
     def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
         self._want(Wish.DETACH, _DETACHING)
@@ -108,6 +121,10 @@ class Interrupts:
     def _put_question(self, ask: Ask) -> None:
         wish = ask()
         self._want(wish, _STOPPING if wish is Wish.STOP else _DETACHING)
+
+    def _want_end(self, wish: Wish, notice: str) -> None:
+        """Whoever only looks goes away instead."""
+        self._want(*((Wish.DETACH, _DETACHING) if self._views else (wish, notice)))
 
     def _want(self, wish: Wish, notice: str) -> None:
         if wish.strength <= self._wish.strength:
@@ -129,19 +146,17 @@ def say_on(descriptor: int) -> Say:
     return say
 
 
-def ask_on(descriptor: int, say: Say, *, answer_s: float = ANSWER_S) -> Ask:
-    """Asks at a terminal: stop or detach? Stop, when there is no answer in time."""
+def ask_on(descriptor: int, say: Say, *, otherwise: Wish = Wish.STOP, answer_s: float = ANSWER_S) -> Ask:
+    """Asks at a terminal: stop or detach? `otherwise`, when there is no answer in time."""
 
     def ask() -> Wish:
         deadline = time.monotonic() + answer_s
-        say(_QUESTION)
+        say(_QUESTION.format(otherwise.value, answer_s))
         while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
             answer = os.read(descriptor, 100).decode(errors="replace").strip().lower()
-            if answer in ("d", "detach"):
-                return Wish.DETACH
-            if answer in ("", "s", "stop"):
-                break
+            if answer in _ANSWERS:
+                return _ANSWERS[answer] or otherwise
             say("s or d? ")
-        return Wish.STOP
+        return otherwise
 
     return ask

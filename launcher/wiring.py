@@ -56,7 +56,7 @@ class Wiring:
     """Counts elapsed time from that moment."""
     notifier: Callable[[Callable[[str], None]], UrlNotifier]
     """Says what it cannot deliver."""
-    interrupts: Callable[[Wish, Wish, float | None], Interrupts]
+    interrupts: Callable[[Wish, Wish, float | None, bool], Interrupts]
     """Of what the first Ctrl-C means (NONE: ask), the wish from the start, and until when to stay."""
     now: Callable[[], float]
     new_id: Callable[[], str]
@@ -67,11 +67,11 @@ class Wiring:
 
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""
-        return self.interrupts(Wish.STOP, Wish.NONE, None)
+        return self.interrupts(Wish.STOP, Wish.NONE, None, False)
 
     def tools_for(self, provider: str, began: float) -> Tools:
         """What reaches machines, for a command that drives nothing."""
-        interrupts = self.interrupts(Wish.STOP, Wish.NONE, None)
+        interrupts = self.interrupts(Wish.STOP, Wish.NONE, None, False)
         return self.tools(provider, interrupts, self.screen(began))
 
     @contextmanager
@@ -125,7 +125,9 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         from launcher.providers import provider_class
 
         made = provider_class(name)
-        return made(*_made_of(name, environ, state, ledger), clock=_interrupts(Wish.STOP, Wish.NONE, None))
+        return made(
+            *_made_of(name, environ, state, ledger), clock=_interrupts(Wish.STOP, Wish.NONE, None, False)
+        )
 
     return Wiring(
         state=state,
@@ -250,16 +252,18 @@ def _vast_account(environ: Mapping[str, str]) -> object:
     )
 
 
-def _interrupts(first: Wish, wish: Wish, until: float | None) -> Interrupts:
+def _interrupts(first: Wish, wish: Wish, until: float | None, views: bool) -> Interrupts:
     """Asks at a terminal what Ctrl-C means when `first` is NONE; elsewhere it then means stop."""
     say = say_on(sys.stderr.fileno())
+    otherwise = Wish.DETACH if views else Wish.STOP
     asks = first is Wish.NONE and sys.stdin.isatty() and sys.stderr.isatty()
     return Interrupts(
         say=say,
-        ask=ask_on(sys.stdin.fileno(), say) if asks else None,
+        ask=ask_on(sys.stdin.fileno(), say, otherwise=otherwise) if asks else None,
         first=Wish.STOP if first is Wish.NONE else first,
         wish=wish,
         until=until,
+        views=views,
         now=_now(),
     )
 

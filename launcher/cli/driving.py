@@ -25,12 +25,14 @@ def drive_to_end(
     first: Wish = Wish.NONE,
     wish: Wish = Wish.NONE,
     until: float | None = None,
+    views: bool = False,
 ) -> int:
     """Does `work` while signals are wishes and shows how the run ended; the exit code that says so.
 
     `first` is what the first Ctrl-C means (NONE: ask), `wish` holds from the start, `until` ends the wait.
+    `views`: no signal stops the run.
     """
-    interrupts = wiring.interrupts(first, wish, until)
+    interrupts = wiring.interrupts(first, wish, until, views)
     with interrupts.listening(), wiring.attempts(interrupts, began=began) as attempts:
         run = work(attempts)
     concerns(run)

@@ -28,5 +28,6 @@ def command(ctx: click.Context, run_name: str, timeout: float | None, as_json: b
         as_json=as_json,
         first=Wish.DETACH,
         until=until,
+        views=True,
     )
     ctx.exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,23 @@ def test_a_detached_run_is_attached_to_and_ends_with_success(terminal: Terminal)
     done = terminal.type("wait", "last")
 
     assert done.exit_code == 0, done.err
+    assert terminal.leftovers() == []
+
+
+@pytest.mark.parametrize("command", ["attach", "wait"])
+def test_who_only_looks_at_a_run_is_ended_alone(command: str, terminal: Terminal) -> None:
+    launch = terminal.start(*WAITS)
+    launch.shows("step 3")
+    viewer = terminal.start(command, "last")
+    viewer.shows("driven by another launcher")
+
+    viewer.send(signal.SIGTERM)
+
+    viewer.end()
+    assert launch.process.poll() is None
+    assert terminal.status()["verdict"] is None
+    assert terminal.type("stop", "last").exit_code == 0
+    assert launch.end().exit_code == 3
     assert terminal.leftovers() == []
 
 

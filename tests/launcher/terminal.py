@@ -170,8 +170,8 @@ class Terminal:
             exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
         )
 
-    def _interrupts(self, first: Wish, wish: Wish, until: float | None) -> Interrupts:
+    def _interrupts(self, first: Wish, wish: Wish, until: float | None, views: bool) -> Interrupts:
         first = Wish.STOP if first is Wish.NONE else first
-        interrupts = FastInterrupts(say=sys.stderr.write, first=first, wish=wish, until=until)
+        interrupts = FastInterrupts(say=sys.stderr.write, first=first, wish=wish, until=until, views=views)
         interrupts.clock, interrupts.later = self.clock, self.later
         return interrupts

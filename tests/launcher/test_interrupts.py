@@ -50,6 +50,25 @@ def test_a_command_may_let_go_of_the_run_at_the_first_ctrl_c(said: Said) -> None
     assert interrupts.current() is Wish.DETACH
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_only_looks_lets_go_of_the_run_whatever_the_signal_and_however_often(
+    said: Said, number: signal.Signals
+) -> None:
+    interrupts = Interrupts(say=said, views=True)
+    with interrupts.listening():
+        for _ in range(3):
+            signal.raise_signal(number)
+    assert interrupts.current() is Wish.DETACH
+    assert "detaching" in said[0]
+
+
+def test_whoever_only_looks_may_still_answer_that_the_run_is_to_stop(said: Said) -> None:
+    interrupts = Interrupts(say=said, ask=lambda: Wish.STOP, views=True)
+    with interrupts.listening():
+        signal.raise_signal(signal.SIGINT)
+        eventually(lambda: interrupts.current() is Wish.STOP)
+
+
 @pytest.mark.parametrize(
     ("number", "wish"), [(signal.SIGTERM, Wish.STOP), (signal.SIGHUP, Wish.DETACH)], ids=["TERM", "HUP"]
 )
