@@ -73,7 +73,7 @@ def test_who_only_looks_at_a_run_is_ended_alone(command: str, terminal: Terminal
 
     viewer.end()
     assert launch.process.poll() is None
-    assert terminal.status()["verdict"] is None
+    assert terminal.type("status", "--json").json()["runs"][0]["verdict"] is None
     assert terminal.type("stop", "last").exit_code == 0
     assert launch.end().exit_code == 3
     assert terminal.leftovers() == []

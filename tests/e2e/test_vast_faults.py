@@ -213,7 +213,7 @@ def _cases() -> Iterator[ParameterSet]:
         met.add(case.name)
 
 
-@pytest.mark.parametrize("case", _cases())
+@pytest.mark.parametrize("case", list(_cases()))
 def test_fault(case: Case, tmp_path: Path) -> None:
     with Hurried(tmp_path, factor=case.factor) as hurried:
         where = {"endpoint": case.endpoint, "seconds": case.seconds, "times": case.times}
