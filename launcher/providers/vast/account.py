@@ -15,6 +15,7 @@ NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read"
 
 
 _MOST_ID = 1 << 63
+_MOST_AHEAD_S = 366 * 86_400.0
 
 
 def standing(api: VastApi, now: Callable[[], float]) -> Standing:
@@ -38,7 +39,7 @@ def identity(api: VastApi, now: Callable[[], float]) -> Identity:
 
 def _id_of(user: Mapping[str, Any]) -> str:
     found = user.get("id")
-    if isinstance(found, int) and 0 < found < _MOST_ID:
+    if isinstance(found, int) and found is not True and 0 < found < _MOST_ID:
         return str(found)
     raise ProviderError("Vast does not say whose key this is")
 
@@ -72,8 +73,9 @@ def _is_wider(api: VastApi) -> bool | None:
 
 
 def _ahead_s(date: str | None, now: float) -> float | None:
-    """How far this clock is ahead of a Date header, which counts whole seconds."""
+    """How far this clock is ahead of a Date header, which counts whole seconds. None for nonsense."""
     try:
-        return now - parsedate_to_datetime(date or "").timestamp()
-    except ValueError:
+        ahead_s = now - parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, TypeError, OverflowError, OSError):
         return None
+    return ahead_s if abs(ahead_s) < _MOST_AHEAD_S else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.errors import AuthError, VastrunError
+from launcher.errors import AuthError, ProviderError, VastrunError
 from launcher.providers.vast import VastProvider
+from launcher.providers.vast.account import identity
 from launcher.providers.vast.api import Account
 from launcher.wiring import wire
 from tests.emulators.vast import VastEmulator
@@ -81,3 +83,37 @@ def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvid
     assert files
     assert vast.account_key not in " ".join(said)
     assert vast.account_key.encode() not in b" ".join(files)
+
+
+class Teller:
+    """Says that of the account."""
+
+    def __init__(self, user: dict[str, Any], date: str | None) -> None:
+        self._answer = user, date
+
+    def account(self) -> tuple[dict[str, Any], str | None]:
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("date", "ahead_s"),
+    [
+        ("Thu, 01 Jan 2026 00:00:00 GMT", 90.0),
+        ("Thu, 01 Jan 2026 01:00:00 GMT", 90.0 - 3600),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", None),
+        ("Mon, 01 Jan 0001 00:00:00 -0000", None),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_time_that_vast_tells_is_believed_within_a_year(date: str | None, ahead_s: float | None) -> None:
+    now = 1_767_225_600.0 + 90
+    told = identity(Teller({"id": 7}, date), lambda: now)  # type: ignore[arg-type]
+    assert (told.account, told.clock_ahead_s) == ("7", ahead_s)
+
+
+@pytest.mark.parametrize("number", [None, "", "me", -1, 0, 1.5, 1 << 70, True, [], {}])
+def test_an_account_without_a_number_is_none(number: object) -> None:
+    with pytest.raises(ProviderError, match="whose key"):
+        identity(Teller({"id": number}, None), lambda: 0.0)  # type: ignore[arg-type]
