@@ -178,8 +178,8 @@ def _excuses(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> Set
         excused.add(Cause.PROVIDER)  # whoever is off line then is told so at once
     if MONEY in kinds and kinds & {CUT, LAUNCHER, PAUSE}:
         excused.add(Cause.LOST)  # the lease ended it while nobody was there to collect
-    if USER in kinds and struck:
-        excused.add(Cause.HOST)  # no other machine is taken for a run that is to stop
+    if kinds & {USER, MONEY} and struck:
+        excused.add(Cause.HOST)  # no other machine is taken for a run that is to stop, or has no money left
     return excused
 
 
