@@ -209,8 +209,11 @@ class Trip:
         before it arrived nobody knows. Counted from its arrival, GPUs that began to run meanwhile, or whose
         up time it tells, would be charged too little.
         """
-        if self.run.meter.given_back_at is not None and self._is_no_more(machine):
-            return  # the list is late, and nothing is charged
+        meter = self.run.meter
+        if meter.given_back_at is not None and self._is_no_more(machine):
+            if meter.absent_at is None:  # it ended by now; from here on the list is late
+                self.save(meter=replace(meter, given_back_at=self.now(), absent_at=self.now()))
+            return
         asked_at = machine.asked_at or asked_at
         run = bills.seen(self.run, machine, asked_at, self.now())
         if run.meter == self.run.meter:
