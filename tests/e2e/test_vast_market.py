@@ -14,7 +14,7 @@ from tests.e2e.hurried import WORKS, Hurried, job
 from tests.e2e.test_vast_faults import ANSWERS, HANDOVERS, NEVER_LESS
 
 FACTOR = 10.0
-PHASES = (Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
+PHASES = (Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.TRAIN, Phase.COLLECT)
 """The fault strikes from when a line of that phase is shown: at the step that follows, or later in it."""
 
 

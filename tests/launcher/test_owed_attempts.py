@@ -29,7 +29,7 @@ def terminal(tmp_path: Path) -> Terminal:
 def killed_after_one_attempt(terminal: Terminal, spec: JobSpec = RETRIED) -> Run:
     """The run of a launcher that was killed as soon as its first attempt had failed."""
     wiring = terminal.wiring()
-    interrupts = wiring.interrupts(Wish.STOP, Wish.NONE, None)
+    interrupts = wiring.interrupts(Wish.STOP, Wish.NONE, None, False)
     tools = wiring.tools("fake", interrupts, wiring.screen(terminal.clock.now()))
     out = str(terminal.folder / "out")
     run = drive(begin(spec, dump_job(spec), tools, run_id="calm-heron-3f1a", out_dir=out), spec, tools)
