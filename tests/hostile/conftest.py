@@ -9,12 +9,15 @@ import pytest
 
 MOST_MB = 120.0
 """A launcher takes some 80 MB by itself; with this it stays under 200."""
-_RESET_PEAK = "5"
+_CLEAR, _RESET_PEAK = Path("/proc/self/clear_refs"), "5"
 
 
 @pytest.fixture(autouse=True)
 def little_memory() -> Iterator[None]:
     """The test takes no more memory at any moment than a launcher may, whatever its box says."""
+    if not _CLEAR.exists():  # a kernel that does not count it
+        yield
+        return
     before_mb = _reset_peak()
     yield
     taken_mb = _mb("VmHWM") - before_mb
@@ -23,7 +26,7 @@ def little_memory() -> Iterator[None]:
 
 def _reset_peak() -> float:
     """The memory in use, from which the peak is measured."""
-    Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    _CLEAR.write_text(_RESET_PEAK)
     return _mb("VmRSS")
 
 
