@@ -17,8 +17,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 
 from launcher.errors import BoxError, UnreachableError
 from launcher.gate import caps
@@ -244,16 +253,6 @@ def come_to_a_good_end(lie: Lie, since: Since, wish: Wish) -> None:
 
 def metadata() -> bytes:
     """Of a small checkpoint."""
-    import torch
-    from torch.distributed.checkpoint.filesystem import _StorageInfo
-    from torch.distributed.checkpoint.metadata import (
-        ChunkStorageMetadata,
-        Metadata,
-        MetadataIndex,
-        TensorProperties,
-        TensorStorageMetadata,
-    )
-
     size, start = torch.Size([2, 3]), torch.Size([0, 0])
     tensor = TensorStorageMetadata(
         properties=TensorProperties(dtype=torch.float32),
