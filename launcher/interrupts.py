@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from queue import Empty, SimpleQueue
 from types import FrameType
 
 from launcher.model import Wish
+from launcher.question import Ask, Choice, Question, Say
 
-ANSWER_S = 15.0
-_QUESTION = "\n[s]top and end the machine, or [d]etach and let it train on? ({} in {:.0f} s) "
-_STOPPING = "\nstopping: the training saves a checkpoint and its machine is ended. Ctrl-C again: end it now\n"
-_DESTROYING = "\nending the machine now, without its outputs; wait until that is confirmed\n"
-_DETACHING = "\ndetaching: the training goes on; its lease ends the machine\n"
-
-_ANSWERS: Mapping[str, Wish | None] = {
-    "s": Wish.STOP,
-    "stop": Wish.STOP,
-    "d": Wish.DETACH,
-    "detach": Wish.DETACH,
-    "": None,
+_SAID: Mapping[Wish, str] = {
+    Wish.NONE: "continuing\n",
+    Wish.DETACH: "detaching: the training goes on, and the lease on the machine limits its time\n",
+    Wish.STOP: "stopping: save a checkpoint, download the outputs, destroy the machine\n",
+    Wish.DESTROY: "destroying the machine now, without downloading its outputs\n",
 }
+_STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
-Say = Callable[[str], None]
-Ask = Callable[[], Wish]
+_STOP = Choice(
+    key="s", wish=Wish.STOP, text="stop: save a checkpoint, download the outputs,\n     destroy the machine"
+)
+_DETACH = Choice(key="d", wish=Wish.DETACH, text="detach: keep training without this launcher")
+_CONTINUE = Choice(key="c", wish=Wish.NONE, text="continue: change nothing")
+
+DRIVES = Question(
+    about="Ctrl-C: what should happen to this run? (again: stop)",
+    choices=(_STOP, _DETACH, _CONTINUE),
+    again=Wish.STOP,
+)
+VIEWS = replace(DRIVES, about="Ctrl-C: what should happen to this run? (again: detach)", again=Wish.DETACH)
+STOPS = Question(
+    about="The run is stopping, its outputs are not complete yet.",
+    choices=(
+        Choice(key="x", wish=Wish.DESTROY, text="destroy the machine now, without its outputs"),
+        Choice(key="c", wish=Wish.NONE, text="continue: wait for the outputs"),
+    ),
+)
 
 
 _strength = attrgetter("strength")
@@ -50,17 +62,19 @@ class Interrupts:
         views: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`ask` puts the question of the first Ctrl-C; without it, `first` is what that means.
+        """`ask` puts the question of a Ctrl-C; without it, `first` is what the first one means.
 
         `wish` holds from the start; from the moment `until` on, at least a detach does. `views`: the command
         only looks at a run. No signal stops it then, only an answer does.
         """
-        if views:
-            first = Wish.DETACH
         self._views = views
-        self._say, self._ask, self._first, self._wish, self._until = say, ask, first, wish, until
+        self._say, self._ask, self._wish, self._until = say, ask, wish, until
+        self._first = Wish.DETACH if views else first
         self._now = now
-        self._presses = 0
+        self._interrupted = False
+        self._asked: Question | None = None
+        self._asking: threading.Thread | None = None
+        self._left = False
         # Unlike an Event's, the queue's `put` may be called by a handler that interrupted its `get`.
         self._bell: SimpleQueue[None] = SimpleQueue()
 
@@ -77,6 +91,7 @@ class Interrupts:
         finally:
             for number, former in before.items():
                 signal.signal(number, former)
+            self._leave()
 
     def current(self) -> Wish:
         """The strongest wish so far."""
@@ -89,8 +104,8 @@ class Interrupts:
 
     @property
     def interrupted(self) -> bool:
-        """True after Ctrl-C."""
-        return self._presses > 0
+        """True when Ctrl-C, or the answer to its question, has asked for something."""
+        return self._interrupted
 
     def now(self) -> float:
         """Epoch seconds."""
@@ -104,38 +119,69 @@ class Interrupts:
             return
 
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:
-        self._presses += 1
-        if self._presses > 1:
-            self._want_end(Wish.DESTROY, _DESTROYING)
-        elif self._ask is None:
-            self._want(self._first, _STOPPING if self._first is Wish.STOP else _DETACHING)
+        if self._asked is not None:
+            self._answer(self._asked.again)
+            return
+        question = self._question()
+        if question is None:
+            return
+        if self._ask is None:
+            self._answer_alone()
+            return
+        self._asked = question
+        self._asking = threading.Thread(target=self._put, args=(self._ask, question), daemon=True)
+        self._asking.start()
+
+    def _question(self) -> Question | None:
+        """What Ctrl-C asks now; None where nothing is left to be decided."""
+        if self._wish is Wish.NONE:
+            return VIEWS if self._views else DRIVES
+        return STOPS if self._wish is Wish.STOP else None
+
+    def _answer_alone(self) -> None:
+        """Nobody can be asked: the first Ctrl-C has its meaning, and no other one costs the outputs."""
+        if self._wish is Wish.STOP:
+            self._say(_STILL_STOPPING)
         else:
-            threading.Thread(target=self._put_question, args=(self._ask,), daemon=True).start()
+            self._answer(self._first)
+
+    def _put(self, ask: Ask, question: Question) -> None:
+        before = self._wish
+        wish = ask(question, lambda: self._left or self._wish is not before)
+        self._asked = None
+        if wish is None:
+            self._answer_alone()
+        elif wish is not Wish.NONE:
+            self._answer(wish)
+        elif self._wish is before and not self._left:
+            self._say(_SAID[Wish.NONE])
+
+    def _answer(self, wish: Wish) -> None:
+        self._interrupted = self._interrupted or wish is not Wish.NONE
+        self._want(wish)
+
+    def _leave(self) -> None:
+        """The question, if one stands, goes away, and the terminal is as it was."""
+        self._left = True
+        if self._asking is not None:
+            self._asking.join()
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._want_end(Wish.STOP, _STOPPING)
+        self._want(Wish.DETACH if self._views else Wish.STOP)
 
     def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
-        self._want(Wish.DETACH, _DETACHING)
+        self._want(Wish.DETACH)
 
-    def _put_question(self, ask: Ask) -> None:
-        wish = ask()
-        self._want(wish, _STOPPING if wish is Wish.STOP else _DETACHING)
-
-    def _want_end(self, wish: Wish, notice: str) -> None:
-        """Whoever only looks goes away instead."""
-        self._want(*((Wish.DETACH, _DETACHING) if self._views else (wish, notice)))
-
-    def _want(self, wish: Wish, notice: str) -> None:
+    def _want(self, wish: Wish) -> None:
         if wish.strength <= self._wish.strength:
             return
         self._wish = wish
         self._bell.put(None)
-        self._say(notice)
+        self._say("\n" + _SAID[wish])
 
 
 def say_on(descriptor: int) -> Say:
-    """Writes past Python's buffers: a handler may have interrupted a print that holds their lock."""
+    """Make what writes past Python's buffers: a handler may interrupt a print that holds their lock."""
 
     def say(text: str) -> None:
         try:
@@ -144,19 +190,3 @@ def say_on(descriptor: int) -> Say:
             return  # the terminal was closed: nobody is left to tell
 
     return say
-
-
-def ask_on(descriptor: int, say: Say, *, otherwise: Wish = Wish.STOP, answer_s: float = ANSWER_S) -> Ask:
-    """Asks at a terminal: stop or detach? `otherwise`, when there is no answer in time."""
-
-    def ask() -> Wish:
-        deadline = time.monotonic() + answer_s
-        say(_QUESTION.format(otherwise.value, answer_s))
-        while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            answer = os.read(descriptor, 100).decode(errors="replace").strip().lower()
-            if answer in _ANSWERS:
-                return _ANSWERS[answer] or otherwise
-            say("s or d? ")
-        return otherwise
-
-    return ask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import one_line
@@ -34,11 +34,19 @@ class Look:
         return cls(live=live, color=live and not environ.get("NO_COLOR"))
 
 
+class Output(Protocol):
+    """Where it is shown."""
+
+    def write(self, text: str) -> object: ...
+
+    def flush(self) -> None: ...
+
+
 class StreamScreen:
     """Shows a run on a stream. `began`: from when elapsed time counts."""
 
     def __init__(
-        self, stream: TextIO, look: Look, *, began: float, now: Callable[[], float] = time.time
+        self, stream: Output, look: Look, *, began: float, now: Callable[[], float] = time.time
     ) -> None:
         self._stream, self._look, self._began, self._now = stream, look, began, now
         self._progress = ""

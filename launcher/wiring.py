@@ -16,12 +16,14 @@ from launcher.addresses import is_private
 from launcher.errors import AuthError, UsageError
 from launcher.experience import Experience, experience_of
 from launcher.flow.trip import Tools
-from launcher.interrupts import Interrupts, ask_on, say_on
+from launcher.held import HeldStream
+from launcher.interrupts import Interrupts, say_on
 from launcher.job import JobSpec
 from launcher.ledger import SqliteLedger
 from launcher.model import NOTHING, Origin, Wish
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
 from launcher.presence import Presence
+from launcher.question import ask_at
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
 from launcher.shipped import configs_dir
@@ -115,6 +117,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     """The real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
     presence = Presence(state / "launchers")
+    output = HeldStream(sys.stderr)
 
     @cache
     def ledger() -> Ledger:
@@ -126,7 +129,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
         made = provider_class(name)
         return made(
-            *_made_of(name, environ, state, ledger), clock=_interrupts(Wish.STOP, Wish.NONE, None, False)
+            *_made_of(name, environ, state, ledger),
+            clock=_interrupts(output, environ, Wish.STOP, Wish.NONE, None, False),
         )
 
     return Wiring(
@@ -138,9 +142,9 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         provider=provider,
         packer=partial(_packer, environ),
         shelf=_shelf,
-        screen=partial(_screen, environ),
+        screen=partial(_screen, output, environ),
         notifier=partial(_notifier, environ),
-        interrupts=_interrupts,
+        interrupts=partial(_interrupts, output, environ),
         now=_now(),
         new_id=lambda: new_id(random.SystemRandom()),
         who=lambda: presence.who,
@@ -195,8 +199,8 @@ def _shelf() -> Shelf:
     return FolderShelf()
 
 
-def _screen(environ: Mapping[str, str], began: float) -> StreamScreen:
-    return StreamScreen(sys.stderr, Look.of(sys.stderr, environ), began=began, now=_now())
+def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
+    return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=_now())
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:
@@ -252,14 +256,17 @@ def _vast_account(environ: Mapping[str, str]) -> object:
     )
 
 
-def _interrupts(first: Wish, wish: Wish, until: float | None, views: bool) -> Interrupts:
+def _interrupts(
+    output: HeldStream, environ: Mapping[str, str], first: Wish, wish: Wish, until: float | None, views: bool
+) -> Interrupts:
     """Asks at a terminal what Ctrl-C means when `first` is NONE; elsewhere it then means stop."""
     say = say_on(sys.stderr.fileno())
-    otherwise = Wish.DETACH if views else Wish.STOP
-    asks = first is Wish.NONE and sys.stdin.isatty() and sys.stderr.isatty()
+    ask = None
+    if first is Wish.NONE and sys.stdin.isatty() and sys.stderr.isatty():
+        ask = ask_at(sys.stdin.fileno(), say, output, live=Look.of(sys.stderr, environ).live)
     return Interrupts(
         say=say,
-        ask=ask_on(sys.stdin.fileno(), say, otherwise=otherwise) if asks else None,
+        ask=ask,
         first=Wish.STOP if first is Wish.NONE else first,
         wish=wish,
         until=until,

@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Train the job: rent, ship, follow, collect, end the machine. The exit code is the verdict.
 
-    Ctrl-C asks: stop, or detach? A second one ends the machine at once.
+    Ctrl-C asks what to do: stop, detach or continue. Without a terminal, Ctrl-C stops the run.
     """
     wiring: Wiring = ctx.obj
     began = wiring.now()

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from tests.pty import Pty, pty
 from tests.waiting import LONGEST_S, eventually
 
 JOBS = Path(__file__).parent / "jobs"
@@ -106,6 +107,12 @@ class Terminal:
         launch = Launch(process, err)
         self._launches.append(launch)
         return launch
+
+    @contextlib.contextmanager
+    def sits(self, *arguments: str, columns: int = 80) -> Iterator[Pty]:
+        """The command is running, with the keyboard and a screen of that width."""
+        with pty([VASTRUN, *arguments], columns=columns, cwd=self.folder, environ=self.variables) as opened:
+            yield opened
 
     def type(self, *arguments: str, within_s: float = LONGEST_S, **variables: str) -> Done:
         """The finished command."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.pty import CTRL_C, Pty
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
@@ -122,13 +125,58 @@ def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal:
     assert f"resumes after step {stopped_at}" in done.err
 
 
-def test_ctrl_c_twice_ends_the_machine_at_once(terminal: Terminal) -> None:
-    waits = ("--set", "command=python script.py waits", "--set", "ranks=1", *ON_LEAN)
-    launch = terminal.start("launch", str(JOBS / "script.yaml"), *waits)
-    launch.shows("step 3")
-    launch.send(signal.SIGINT)
-    launch.send(signal.SIGINT)
-    done = launch.end()
+@pytest.mark.parametrize("columns", [60, 100])
+def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
+    terminal: Terminal, columns: int
+) -> None:
+    with lingering(terminal, columns=columns) as launch:
+        launch.press(CTRL_C)
+        launch.shows("Press s, d or c (c in 15 s):")
+        asked = launch.lines
+        assert "what should happen to this run?" in asked[-6]
+        launch.shows("(c in 14 s)")
+        assert launch.lines[:-1] == asked[:-1]
+        launch.press("c")
+        eventually(lambda: len(steps := shown_steps(launch)) > 20 and steps == list(range(1, len(steps) + 1)))
 
-    assert done.exit_code == 3, done.err
+        launch.press(CTRL_C)
+        launch.shows("Press s, d or c (c in 15 s):")
+        launch.press("s")
+        launch.shows("stopping: save a checkpoint")
+        launch.press(CTRL_C)
+        launch.shows("Press x or c (c in 15 s):")
+        launch.press("c")
+        (terminal.folder / "go").touch()
+        assert launch.end() == 3
+        assert "STOPPED" in launch.text
+    assert len(list(terminal.outputs().rglob("result.txt"))) == 1
     assert terminal.leftovers() == []
+
+
+def test_only_a_key_of_its_own_destroys_a_machine_without_its_outputs(terminal: Terminal) -> None:
+    with lingering(terminal, columns=80) as launch:
+        launch.press(CTRL_C)
+        launch.shows("Press s, d or c")
+        launch.press(CTRL_C)
+        launch.shows("stopping: save a checkpoint")
+        launch.press(CTRL_C)
+        launch.shows("Press x or c")
+        launch.press("x")
+        assert launch.end() == 3
+    assert list(terminal.outputs().rglob("result.txt")) == []
+    assert terminal.leftovers() == []
+
+
+@contextmanager
+def lingering(terminal: Terminal, *, columns: int) -> Iterator[Pty]:
+    """A launch that has reached its first steps; when it is to stop, it waits for the file `go`."""
+    sets = ("command=python script.py lingers", "ranks=1", f"env.GO={terminal.folder / 'go'}")
+    options = [word for each in sets for word in ("--set", each)]
+    with terminal.sits("launch", str(JOBS / "script.yaml"), *options, *ON_LEAN, columns=columns) as launch:
+        launch.shows("step 3")
+        yield launch
+
+
+def shown_steps(launch: Pty) -> list[int]:
+    """Of the log's lines on the screen."""
+    return [int(step) for step in re.findall(r"step (\d+) \.", launch.text)]

@@ -6,11 +6,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
-from launcher.interrupts import Interrupts, ask_on, say_on
+from launcher.interrupts import STOPS, VIEWS, Interrupts, say_on
 from launcher.model import Wish
+from launcher.question import Ask, Question
 from tests.waiting import LONGEST_S, eventually
 
 
@@ -33,14 +35,33 @@ def test_without_a_signal_there_is_no_wish(said: Said) -> None:
     assert not interrupts.interrupted
 
 
-def test_the_first_ctrl_c_means_stop_and_the_second_destroy_and_both_are_told(said: Said) -> None:
+def answer(wish: Wish | None, asked: list[Question] | None = None) -> Ask:
+    """Answers each question at once."""
+
+    def ask(question: Question, settled: Callable[[], bool]) -> Wish | None:
+        if asked is not None:
+            asked.append(question)
+        return wish
+
+    return ask
+
+
+def test_where_nobody_can_be_asked_ctrl_c_means_stop_and_no_other_one_costs_the_outputs(said: Said) -> None:
     interrupts = Interrupts(say=said)
     with interrupts.listening():
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+    assert interrupts.current() is Wish.STOP
+    assert interrupts.interrupted
+    assert "stopping" in said[0]
+    assert "vastrun stop last --now" in said[1]
+
+
+def test_the_same_holds_for_a_question_that_nobody_can_be_asked(said: Said) -> None:
+    interrupts = Interrupts(say=said, ask=answer(None))
+    with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
-        assert interrupts.current() is Wish.STOP
-        signal.raise_signal(signal.SIGINT)
-        assert interrupts.current() is Wish.DESTROY
-    assert ["stopping" in said[0], "ending the machine now" in said[1]] == [True, True]
+        eventually(lambda: interrupts.current() is Wish.STOP)
 
 
 def test_a_command_may_let_go_of_the_run_at_the_first_ctrl_c(said: Said) -> None:
@@ -63,10 +84,30 @@ def test_whoever_only_looks_lets_go_of_the_run_whatever_the_signal_and_however_o
 
 
 def test_whoever_only_looks_may_still_answer_that_the_run_is_to_stop(said: Said) -> None:
-    interrupts = Interrupts(say=said, ask=lambda: Wish.STOP, views=True)
+    asked: list[Question] = []
+    interrupts = Interrupts(say=said, ask=answer(Wish.STOP, asked), views=True)
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
         eventually(lambda: interrupts.current() is Wish.STOP)
+    assert asked == [VIEWS]
+
+
+def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
+    asked: list[Question] = []
+    interrupts = Interrupts(say=said, ask=answer(Wish.DESTROY, asked), wish=Wish.STOP)
+    with interrupts.listening():
+        signal.raise_signal(signal.SIGINT)
+        eventually(lambda: interrupts.current() is Wish.DESTROY)
+        signal.raise_signal(signal.SIGINT)
+    assert asked == [STOPS]
+
+
+def test_an_answer_that_changes_nothing_is_no_interrupt(said: Said) -> None:
+    interrupts = Interrupts(say=said, ask=answer(Wish.NONE))
+    with interrupts.listening():
+        signal.raise_signal(signal.SIGINT)
+        eventually(lambda: "continuing\n" in said)
+    assert not interrupts.interrupted
 
 
 @pytest.mark.parametrize(
@@ -126,57 +167,6 @@ def test_after_its_time_it_wants_to_detach(said: Said) -> None:
     late = Interrupts(say=said, until=time.time() - 1)
     assert late.timed_out
     assert late.current() is Wish.DETACH
-
-
-def test_at_a_terminal_the_first_ctrl_c_asks(said: Said) -> None:
-    answered = threading.Event()
-
-    def ask() -> Wish:
-        answered.wait(5)
-        return Wish.DETACH
-
-    interrupts = Interrupts(say=said, ask=ask)
-    with interrupts.listening():
-        signal.raise_signal(signal.SIGINT)
-        assert interrupts.current() is Wish.NONE
-        answered.set()
-        eventually(lambda: interrupts.current() is Wish.DETACH)
-
-
-def test_a_second_ctrl_c_while_it_asks_destroys(said: Said) -> None:
-    answered = threading.Event()
-    interrupts = Interrupts(say=said, ask=lambda: Wish.STOP if answered.wait(5) else Wish.NONE)
-    with interrupts.listening():
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        assert interrupts.current() is Wish.DESTROY
-        answered.set()
-    assert interrupts.current() is Wish.DESTROY
-
-
-@pytest.mark.parametrize(
-    ("keys", "wish"),
-    [("d\n", Wish.DETACH), ("s\n", Wish.STOP), ("\n", Wish.STOP), ("what\ndetach\n", Wish.DETACH)],
-    ids=["detach", "stop", "enter", "asks again"],
-)
-def test_the_question_takes_an_answer(said: Said, keys: str, wish: Wish) -> None:
-    reader, writer = os.pipe()
-    lines = keys.splitlines(keepends=True)
-    os.write(writer, lines.pop(0).encode())
-    if lines:
-        threading.Thread(target=lambda: _type_after(said, writer, lines[0]), daemon=True).start()
-    assert ask_on(reader, said, answer_s=10)() is wish
-    assert "[d]etach" in said[0]
-
-
-def _type_after(said: Said, writer: int, keys: str) -> None:
-    eventually(lambda: len(said) > 1)
-    os.write(writer, keys.encode())
-
-
-def test_no_answer_in_time_means_stop(said: Said) -> None:
-    reader, _ = os.pipe()
-    assert ask_on(reader, said, answer_s=0.01)() is Wish.STOP
 
 
 def test_a_terminal_that_was_closed_does_not_stop_the_launcher() -> None:

@@ -1,0 +1,50 @@
+"""A launcher that prints all the time, for `test_question.py`.
+
+Arguments: `drives`, `views`, `stops` (prints on until it is to destroy) or `background`; how long a
+question waits; how many lines it prints at most.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from launcher.held import HeldStream
+from launcher.interrupts import Interrupts, say_on
+from launcher.model import Wish
+from launcher.question import ask_at
+
+
+def main(who: str, answer_s: float, lines: int) -> None:
+    say, output = say_on(2), HeldStream(sys.stdout)
+    live = os.environ["TERM"] != "dumb"
+    ask = ask_at(0, say, output, live=live, answer_s=answer_s)
+    interrupts = Interrupts(say=say, ask=ask, views=who == "views")
+    until = Wish.DESTROY if who == "stops" else Wish.DETACH
+    number = 0
+    with interrupts.listening():
+        while number < lines and interrupts.current().strength < until.strength:
+            number += 1
+            output.write(f"line {number} {'.' * 30}\n")
+            output.flush()
+            interrupts.sleep(0.01)
+    print(f"the wish is {interrupts.current().value}, interrupted: {interrupts.interrupted}")
+
+
+def in_background(answer_s: float, lines: int) -> None:
+    """In a group of processes of its own, as after `&`."""
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        main("drives", answer_s, lines)
+        return
+    print(f"process {child}", flush=True)
+    os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    who, answer_s, lines = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    if who == "background":
+        in_background(answer_s, lines)
+    else:
+        main(who, answer_s, lines)
