@@ -1,4 +1,4 @@
-# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -14,7 +14,7 @@ PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist 
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test slow lint check pythons wheel image format bench proof chaos fuzz clean
+.PHONY: help quickstart test slow lint check pythons wheel image messages format bench proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, withou
 
 image: $(STAMPS)/dev ## Build the image for CPUs, push, lock and verify it; first tests/docker/daemon.sh start and base.sh
 	@tests/docker/image.sh
+
+messages: ## Print every string that a user may see, to be read
+	@$(PYTHON) tests/messages.py
 
 format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
@@ -11,7 +11,8 @@ from typing import TextIO
 class HeldStream:
     """Passes text on, or keeps it while held: not much, as a run's log is read in bounded amounts."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Callable[[], TextIO]) -> None:
+        """`stream` is asked each time: what is stderr may change."""
         self._stream = stream
         self._waiting: list[str] | None = None
         self._lock = threading.Lock()
@@ -26,14 +27,14 @@ class HeldStream:
         finally:
             with self._lock, suppress(OSError):
                 text, self._waiting = "".join(self._waiting), None
-                self._stream.write(text)
-                self._stream.flush()
+                self._stream().write(text)
+                self._stream().flush()
 
     def write(self, text: str) -> None:
         """Print the text, now or later. Raises OSError when the stream was closed."""
         with self._lock:
             if self._waiting is None:
-                self._stream.write(text)
+                self._stream().write(text)
             else:
                 self._waiting.append(text)
 
@@ -41,4 +42,4 @@ class HeldStream:
         """Show what was written, unless it waits. Raises OSError when the stream was closed."""
         with self._lock:
             if self._waiting is None:
-                self._stream.flush()
+                self._stream().flush()

@@ -117,7 +117,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     """The real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
     presence = Presence(state / "launchers")
-    output = HeldStream(sys.stderr)
+    output = HeldStream(lambda: sys.stderr)
 
     @cache
     def ledger() -> Ledger:

@@ -8,6 +8,7 @@ from typing import Any
 from launcher.exits import verdict_of
 from launcher.milestones import BUDGET_SHARES, Milestone, Notice
 from launcher.render.amounts import usd
+from launcher.render.causes import because
 
 Document = Mapping[str, Any]
 
@@ -29,8 +30,8 @@ def body(notice: Notice) -> str:
     run = notice.run
     limit = "" if notice.limit_usd is None else f" of {usd(notice.limit_usd)}"
     lines = [f"job {run.job} on {run.provider}: {usd(notice.usd)}{limit} spent"]
-    if run.cause is not None:
-        lines.append(": ".join(filter(None, (run.cause.value, run.detail))))
+    if why := because(run):
+        lines.append(why)
     if notice.milestone is Milestone.NOT_DESTROYED:
         return "\n".join([*lines, f"try: vastrun resume {run.id}"])
     if notice.milestone in BUDGET_SHARES:

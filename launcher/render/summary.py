@@ -8,6 +8,7 @@ from launcher.actions.queries import Ending, RunRow
 from launcher.advice import advice_for
 from launcher.model import Phase, Proof
 from launcher.render.amounts import duration, moment, usd
+from launcher.render.causes import because
 from launcher.render.runs import state_of
 from launcher.render.table import facts
 from trainer.scores import lines_of
@@ -39,11 +40,8 @@ def summary(ending: Ending, now: float) -> str:
 
 
 def verdict_line(row: RunRow) -> str:
-    """`FAILED: signal, rank 1 was ended by SIGSEGV`."""
-    state = state_of(row)
-    cause = "" if row.run.cause is None or row.run.cause.value == state.lower() else row.run.cause.value
-    because = ", ".join(filter(None, (cause, row.run.detail)))
-    return f"{state}: {because}" if because else state
+    """`FAILED: out of memory: rank 1 failed at step 4: …`."""
+    return ": ".join(filter(None, (state_of(row), because(row.run))))
 
 
 def proof_lines(proofs: Sequence[Proof]) -> str:

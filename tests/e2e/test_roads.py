@@ -73,7 +73,7 @@ def test_an_own_program_that_meets_its_conditions_succeeds_and_stdout_is_json_wh
     ("behaviour", "ranks", "said"),
     [
         ("raises", 2, "ValueError: the grid has no points"),
-        ("crashes", 1, "rank 0 was ended by SIGSEGV"),
+        ("crashes", 1, "rank 0 was killed by SIGSEGV"),
         ("exits_3", 1, "exit code 3"),
         ("says_nothing", 1, "result.txt"),
     ],

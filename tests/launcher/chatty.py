@@ -16,7 +16,7 @@ from launcher.question import ask_at
 
 
 def main(who: str, answer_s: float, lines: int) -> None:
-    say, output = say_on(2), HeldStream(sys.stdout)
+    say, output = say_on(2), HeldStream(lambda: sys.stdout)
     live = os.environ["TERM"] != "dumb"
     ask = ask_at(0, say, output, live=live, answer_s=answer_s)
     interrupts = Interrupts(say=say, ask=ask, views=who == "views")

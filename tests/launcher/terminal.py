@@ -44,7 +44,7 @@ def segfault(outcome: Outcome) -> Outcome:
     return replace(
         outcome,
         reason="signal",
-        detail="rank 1 was ended by SIGSEGV",
+        detail="rank 1 was killed by SIGSEGV",
         ranks=(outcome.ranks[0], SEGFAULT),
         first_failure=SEGFAULT,
         final_record=False,

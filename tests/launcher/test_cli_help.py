@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -63,6 +64,12 @@ def test_every_exit_code_that_can_happen_is_explained() -> None:
     of_runs = {*phases.EXIT_CODE_OF.values(), phases.EXIT_TEARDOWN_NOT_CONFIRMED}
     of_waits = {exits.EXIT_TIMED_OUT, exits.EXIT_INTERRUPTED, exits.EXIT_DECLINED}
     assert set(EXIT_CODES) == of_errors | of_runs | of_waits
+
+
+def test_the_readme_explains_the_exit_codes_in_the_same_words() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", readme, re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows} == dict(EXIT_CODES)
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest() -> None:

@@ -90,7 +90,7 @@ def test_a_crash_sets_its_exit_code_and_names_rank_and_signal(tmp_path: Path) ->
     terminal = Terminal(tmp_path, CRASH)
     end = terminal.launch()
     assert end.exit_code == 5
-    assert "FAILED: signal, rank 1 was ended by SIGSEGV" in end.stdout
+    assert "FAILED: a process was killed: rank 1 was killed by SIGSEGV" in end.stdout
     assert terminal.machines() == 0
 
 

@@ -108,7 +108,7 @@ def test_what_is_no_log_line_is_told_from_one() -> None:
         "torch.OutOfMemoryError: CUDA out of memory",
         "vm NCCL WARN Call to connect failed",
         "Fatal Python error: Segmentation fault",
-        "signal: rank 1 was ended by SIGSEGV",
+        "signal: rank 1 was killed by SIGSEGV",
     ],
 )
 def test_errors_of_many_kinds_are_found(text: str) -> None:

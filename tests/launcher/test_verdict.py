@@ -77,13 +77,13 @@ def attempt(reason: Reason, detail: str) -> Attempt:
 
 
 def test_a_success_says_what_it_survived() -> None:
-    attempts = (attempt("signal", "rank 1 was ended by SIGSEGV"), attempt("finished", ""))
+    attempts = (attempt("signal", "rank 1 was killed by SIGSEGV"), attempt("finished", ""))
 
     judgement = judge(evidence(replace(GOOD, attempts=attempts)), train_job())
 
     assert judgement.cause is None
     proof = next(p for p in judgement.proofs if p.name == "restarts")
-    assert proof.text == "the ranks were started again once, after: rank 1 was ended by SIGSEGV"
+    assert proof.text == "the ranks were started again once, after: rank 1 was killed by SIGSEGV"
 
 
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:

@@ -112,7 +112,7 @@ def test_a_rank_that_is_killed_ends_both_nodes_and_both_name_it(
     killed_at = time.time()
     for outcome in two.outcomes():
         assert outcome.reason == "signal"
-        assert outcome.detail.startswith("rank 1 was ended by SIGKILL at step ")
+        assert outcome.detail.startswith("rank 1 was killed by SIGKILL at step ")
         assert outcome.first_failure is not None
         assert (outcome.first_failure.rank, outcome.first_failure.signal) == (1, "SIGKILL")
         assert outcome.ended_at - killed_at < LONGEST_S

@@ -16,6 +16,7 @@ from trainer.outcome import Hang, RankEnd, Reason
 from trainer.ranks import AgentRecord
 from trainer.supervision.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
 from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.stop import stopped_by
 from trainer.supervision.tracebacks import last_raised
 
 
@@ -91,14 +92,14 @@ def _reason(
     if watched.hang is not None:
         return "hang", _hang_line(watched.hang)
     if watched.lost and (first is None or reason_of_end(first.end) == "communication"):
-        return "communication", f"node {', '.join(map(str, watched.lost))} cannot be reached any more"
+        return "communication", f"node {', '.join(map(str, watched.lost))} can no longer be reached"
     if first is None:
         return "finished", f"all {len(ends)} ranks exited 0"
     if _blamed(first, watched):
         reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
         if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
-            return "disk", f"{_failure_line(first.end, reason)}; the disk is full"
-        return reason, _failure_line(first.end, reason)
+            return "disk", f"{_failure_line(first.end, reason, watched)}; the disk is full"
+        return reason, _failure_line(first.end, reason, watched)
     if watched.stop_cause is not None:
         return "stopped", _stop_line([dated.end for dated in ends], watched)
     return _agent_reason(watched), _agent_line(box, watched)
@@ -113,25 +114,28 @@ def _hang_line(hang: Hang) -> str:
     return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}{apart}"
 
 
-def _failure_line(end: RankEnd, reason: Reason) -> str:
+def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
     where, who = _where(end.step, end.phase), f"rank {end.rank}"
     if reason == "oom" and end.signal:
-        return f"{who} was killed by the kernel for want of memory{where}"
+        return f"{who} was killed by the kernel (out of memory){where}"
     if end.signal:
-        return f"{who} was ended by {end.signal}{where}"
+        return f"{who} was killed by {end.signal}{where}"
+    if end.exception and reason == "error" and not watched.training:
+        return f"your program raised {end.exception} ({who}{where})"
     if end.exception:
         return f"{who} failed{where}: {end.exception}"
     if end.exit_code == 0:
-        return f"{who} left with exit code 0{where}, before the training was done"
+        return f"{who} exited with code 0{where} before the training was done"
     return f"{who} exited with code {end.exit_code}{where}"
 
 
 def _stop_line(ends: Sequence[RankEnd], watched: Watched) -> str:
+    why = stopped_by(watched.stop_cause)
     late = [str(rank) for rank in sorted(watched.killed)]
     if late:
-        return f"asked to stop ({watched.stop_cause}); killed because too slow: rank {', '.join(late)}"
+        return f"{why}; did not exit in time and was killed: rank {', '.join(late)}"
     saved = all(end.reason in ("stopped", "finished") for end in ends)
-    return f"asked to stop ({watched.stop_cause}); all ranks {'saved and ' if saved else ''}left in time"
+    return f"{why}; {'checkpoint saved' if saved else 'all ranks exited in time'}"
 
 
 def _agent_reason(watched: Watched) -> Reason:

@@ -16,6 +16,7 @@ from trainer.supervision.account import Account, Watched, account_of
 from trainer.supervision.evidence import read_checkpoint, read_final, read_wandb, run_checks
 from trainer.supervision.link import LinkError
 from trainer.supervision.progress import last_loss
+from trainer.supervision.stop import stopped_by
 
 
 def attempt_of(box: Path, watched: Watched) -> Attempt:
@@ -66,7 +67,7 @@ def conclude(box: Path, job: Job, watched: Watched, attempts: Sequence[Attempt] 
 
 def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
     """The same when somebody asked to stop before the ranks were started again."""
-    detail = f"asked to stop ({stop_cause}) before it was started again, after: {outcome.detail}"
+    detail = f"{stopped_by(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
     return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
 
 

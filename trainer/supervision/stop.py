@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_CAUSES = ("stopped", "time_limit", "money_limit")
+_AT_REQUEST = "stopped"
+STOPPED_BY: Mapping[str, str] = {
+    _AT_REQUEST: "stopped at your request",
+    "time_limit": "stopped at the time limit",
+    "money_limit": "stopped at the money limit",
+}
+
+
+def stopped_by(cause: str | None) -> str:
+    """The cause in words; of one that is not known, the first."""
+    return STOPPED_BY.get(cause or "", STOPPED_BY[_AT_REQUEST])
 
 
 @dataclass(kw_only=True)
@@ -32,8 +43,8 @@ class StopRequest:
         try:
             said = self.path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            return _CAUSES[0] if self._signalled else self.heard
-        return said if said in _CAUSES else _CAUSES[0]
+            return _AT_REQUEST if self._signalled else self.heard
+        return said if said in STOPPED_BY else _AT_REQUEST
 
     def _note(self, _number: int, _frame: object) -> None:
         self._signalled = True

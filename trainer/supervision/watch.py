@@ -18,7 +18,7 @@ from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.stacks import Frame, main_thread, top_frame
 from trainer.supervision.stall import Limits, Standing, collective_of, comparable, stalled, stuck
-from trainer.supervision.stop import StopRequest
+from trainer.supervision.stop import StopRequest, stopped_by
 
 _LOOK_EVERY_S = 0.1
 _REPORT_EVERY_S = 1.0
@@ -97,7 +97,7 @@ class Watch:
     def _stop(self, standings: tuple[Standing, ...]) -> bool:
         if self.stopped_at is None:
             self.stopped_at = time.time()
-            self.log.say(f"asked to stop: {self.stop.cause}")
+            self.log.say(f"{stopped_by(self.stop.cause)}: the ranks save and exit")
             self.link.tell(stopped_at=self.stopped_at)
         self.launch.ask_to_stop()
         saving = any(standing.stage == "checkpoint" for standing in standings)

@@ -59,7 +59,7 @@ def test_a_hang_is_told_before_anything_that_came_of_it(box: Path) -> None:
 
 def test_a_crash_before_the_stop_is_still_the_reason(box: Path) -> None:
     told = outcome(box, replace(exits(-signal.SIGSEGV, 143), stop_cause="stopped", stopped_at=10.5))
-    assert (told.reason, told.detail) == ("signal", "rank 0 was ended by SIGSEGV")
+    assert (told.reason, told.detail) == ("signal", "rank 0 was killed by SIGSEGV")
 
 
 def test_a_crash_on_the_way_out_does_not_hide_the_stop(box: Path) -> None:
@@ -73,12 +73,14 @@ def test_ranks_that_finished_in_spite_of_the_stop_have_finished(box: Path) -> No
 
 def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
     watched = replace(exits(143, -9), stop_cause="stopped", stopped_at=9.0, killed=frozenset({1}))
-    assert outcome(box, watched).detail == "asked to stop (stopped); killed because too slow: rank 1"
+    assert (
+        outcome(box, watched).detail == "stopped at your request; did not exit in time and was killed: rank 1"
+    )
 
 
 def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path) -> None:
     told = outcome(box, replace(exits(-signal.SIGTERM, -signal.SIGKILL), memory_killed=True))
-    assert (told.reason, told.detail) == ("oom", "rank 1 was killed by the kernel for want of memory")
+    assert (told.reason, told.detail) == ("oom", "rank 1 was killed by the kernel (out of memory)")
 
 
 def test_a_failure_nobody_could_write_about_is_the_full_disks(box: Path) -> None:
@@ -90,7 +92,7 @@ def test_an_exception_is_only_read_from_the_log_of_a_program_that_left_with_1(bo
     caught = "Traceback (most recent call last):\n  File 'x'\nValueError: caught and printed\n"
     (box / layout.RAW_LOGS / "rank-0.log").write_text(caught)
     assert outcome(box, exits(3, -15)).detail == "rank 0 exited with code 3"
-    assert outcome(box, exits(1, -15)).detail == "rank 0 failed: ValueError: caught and printed"
+    assert outcome(box, exits(1, -15)).detail == "your program raised ValueError: caught and printed (rank 0)"
 
 
 def test_what_the_rank_wrote_of_itself_wins_over_its_log(box: Path) -> None:

@@ -20,13 +20,13 @@ pytestmark = pytest.mark.torch
 STRATEGIES = ("single", "ddp", "fsdp2")
 VERDICTS: dict[str, tuple[Reason, str]] = {
     "exception": ("error", "ValueError: injected"),
-    "SIGSEGV": ("signal", "was ended by SIGSEGV"),
-    "SIGKILL": ("signal", "was ended by SIGKILL"),
+    "SIGSEGV": ("signal", "was killed by SIGSEGV"),
+    "SIGKILL": ("signal", "was killed by SIGKILL"),
     "disk full": ("disk", "[Errno 2"),  # 28 where there is no room, 27 where a file may not grow
     "out of memory": ("oom", "OutOfMemoryError: injected"),
     "sleep": ("hang", "faulty.py"),
     "one-sided broadcast": ("hang", "_ask_the_others"),
-    "exit 0": ("error", "left with exit code 0"),
+    "exit 0": ("error", "exited with code 0"),
 }
 MOMENTS: dict[str, dict[str, Any]] = {
     "setup": {"where": "setup"},

@@ -78,7 +78,7 @@ def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
     seen = together(links, boxes, [watched(links[0], 1, at=10.0), watched(links[1], -9, at=11.0)])
     for box, each in zip(boxes, seen, strict=True):
         account = account_of(box, each)
-        assert (account.reason, account.detail) == ("signal", "rank 1 was ended by SIGKILL")
+        assert (account.reason, account.detail) == ("signal", "rank 1 was killed by SIGKILL")
         assert [end.rank for end in account.ranks] == [0, 1]
 
 
@@ -104,7 +104,7 @@ def test_a_node_that_is_gone_is_the_cause_of_what_broke_on_the_others(
     links[1].__exit__()
     seen = joint(boxes[0], watched(links[0], 1, at=10.0), links[0])
     account = account_of(boxes[0], seen)
-    assert (account.reason, account.detail) == ("communication", "node 1 cannot be reached any more")
+    assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
 
 
 def test_a_stop_on_one_node_is_a_stop_on_all(links: list[Link], boxes: list[Path]) -> None:

@@ -86,13 +86,15 @@ def test_what_never_fits_ends_when_a_single_window_does_not(train: Train) -> Non
 
 def test_a_stop_before_the_next_start_is_the_end(train: Train) -> None:
     run = train({"what": "SIGKILL", "where": "forward", "step": 0, "rank": 0, "attempts": 9}, ranks=1)
-    eventually(lambda: run.log().count("was ended by SIGKILL") == 2 or run.process.exitcode is not None)
+    eventually(lambda: run.log().count("was killed by SIGKILL") == 2 or run.process.exitcode is not None)
     (run.box / layout.STOP).write_text("time_limit\n")
     outcome = run.outcome()
 
     seen = (outcome.reason, outcome.stop_cause, len(outcome.attempts))
     assert seen == ("stopped", "time_limit", 2), run.log()
-    assert outcome.detail.startswith("asked to stop (time_limit) before it was started again, after: rank 0")
+    assert outcome.detail.startswith(
+        "stopped at the time limit before the ranks were restarted, after: rank 0"
+    )
 
 
 def test_a_rank_that_left_early_ends_the_others_although_they_do_not_notice(train: Train) -> None:
@@ -100,7 +102,7 @@ def test_a_rank_that_left_early_ends_the_others_although_they_do_not_notice(trai
     run = train(asleep, {"what": "exit 0", "where": "forward", "rank": 1}, restarts={})
     outcome = run.outcome()
 
-    assert outcome.detail == "rank 1 left with exit code 0 at step 3 (forward), before the training was done"
+    assert outcome.detail == "rank 1 exited with code 0 at step 3 (forward) before the training was done"
     assert [(end.exit_code, end.ended_by_us) for end in outcome.ranks] == [
         (-signal.SIGKILL, True),
         (0, False),

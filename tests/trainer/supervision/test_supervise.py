@@ -74,7 +74,7 @@ def test_an_exception_is_named_with_its_rank_and_the_others_are_not_blamed(launc
         """
     )
     outcome = run.outcome()
-    assert outcome.detail == "rank 1 failed at step 7: ValueError: no such grid"
+    assert outcome.detail == "your program raised ValueError: no such grid (rank 1 at step 7)"
     assert [end.ended_by_us for end in outcome.ranks] == [True, False]
     assert outcome.first_failure is not None
     assert 'raise ValueError("no such grid")' in (outcome.first_failure.traceback or "")
