@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from launcher import policy
-from launcher.errors import NoOfferError, UncertainError, UnreachableError, UsageError, VastrunError
+from launcher.errors import (
+    BusyError,
+    NoOfferError,
+    UncertainError,
+    UnreachableError,
+    UsageError,
+    VastrunError,
+)
 from launcher.flow.trip import Trip
 from launcher.hosts import avoided
 from launcher.job import JobSpec
@@ -87,7 +94,8 @@ def rent_anew(trip: Trip) -> Instance:
             found = look_for_it(trip)
             if found is not None:
                 return found
-        except UnreachableError:
+        except UnreachableError as error:
+            trip.was_refused = isinstance(error, BusyError)
             raise
         except VastrunError:
             trip.was_refused = True

@@ -171,3 +171,14 @@ def test_no_run_fails_of_a_provider_that_wants_fewer_calls(terminal: Terminal, v
     assert end.exit_code == 0, end.output
     assert "wants fewer calls" in end.stderr
     assert (terminal.market.rented, terminal.market.rentals) == (0, 1)
+
+
+def test_a_rent_that_was_refused_because_of_too_many_calls_is_tried_again_soon(terminal: Terminal) -> None:
+    terminal.market = CrowdedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
+    terminal.market.verb, terminal.market.until = "rent", terminal.clock.now() + 5
+
+    assert terminal.launch().exit_code == 0
+
+    run = terminal.ledger.runs()[0]
+    assert run.rented_at is not None
+    assert run.rented_at - run.created_at < 30
