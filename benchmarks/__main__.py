@@ -52,6 +52,7 @@ def main() -> None:
             parallel=options.parallel,
             image=options.docker,
             hostile=options.hostile,
+            minutes=options.minutes,
         ),
     }
     unknown = [name for name in options.names if name not in runs]
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")
     parser.add_argument("--docker", metavar="IMAGE", help="chaos: the boxes are containers of that image")
+    parser.add_argument("--minutes", type=float, default=0.0, help="chaos: how long each program works")
     parser.add_argument("--hostile", action="store_true", help="chaos: every box lies")
     return parser
 

@@ -25,17 +25,26 @@ MOST_MB = 200.0
 
 
 def run(
-    *, runs: int = 20, seed: int = 0, parallel: int = 4, image: str | None = None, hostile: bool = False
+    *,
+    runs: int = 20,
+    seed: int = 0,
+    parallel: int = 4,
+    image: str | None = None,
+    hostile: bool = False,
+    minutes: float = 0.0,
 ) -> bool:
     """Prints a line for each run, then the sums. True when every promise was kept.
 
     `image`: the boxes are containers of it, and each meets a trouble of containers. `hostile`: every box
-    lies, each in another way.
+    lies, each in another way. `minutes`: how long each program works, besides seconds.
     """
     began = time.monotonic()
     found = []
     with ThreadPoolExecutor(parallel) as pool:
-        plans = [plan(seed, number, docker=image is not None, hostile=hostile) for number in range(runs)]
+        plans = [
+            plan(seed, number, docker=image is not None, hostile=hostile, minutes=minutes)
+            for number in range(runs)
+        ]
         rides = [pool.submit(ride, one, image) for one in plans]
         for over in as_completed(rides):
             found.append(over.result())
@@ -76,6 +85,8 @@ def _drift(found: Sequence[Aftermath]) -> float:
 
 def _sums(found: Sequence[Aftermath], seconds: float) -> str:
     drifts = [after.drift for after in found]
+    watched = [after for after in found if after.plan.watched]
+    beyond = sum(not 0 <= after.drift < MOST_DRIFT_OF_ONE for after in watched)
     return "\n".join(
         [
             f"chaos: {len(found)} runs in {seconds:.0f} s",
@@ -88,6 +99,7 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
             f"log bytes repeated         {sum(after.repeated_bytes for after in found)}",
             f"ledger against bill        {_drift(found):+.2%} in all; "
             f"of one run {min(drifts):+.1%} to {max(drifts):+.1%}",
+            f"below, or {MOST_DRIFT_OF_ONE:.1%} above    {beyond} of {len(watched)} that a launcher watched",
             f"overspend past the limit   {max(after.overspend_s for after in found):.0f} s of price at most",
             f"memory of a launcher       {max(after.launcher_mb for after in found):.0f} MB at most",
         ]

@@ -36,6 +36,10 @@ if Path("deceit.sh").exists():
 for number in range({LINES}):
     print(f"line {{number:03}} " + "x" * (1 + number * 37 % 100), flush=True)
     time.sleep(0.02)
+until = time.monotonic() + float(Path("minutes").read_text()) * 60
+while time.monotonic() < until:
+    print("still at work", flush=True)
+    time.sleep(5)
 if Path("stays").exists():
     time.sleep(9999)
 Path("result.txt").write_text({RESULT!r})
@@ -54,6 +58,7 @@ def write_job(plan: Plan, folder: Path) -> Path:
     (code / PROGRAM).write_text(_CHATTER)
     if plan.deceit:
         (code / "deceit.sh").write_text(plan.deceit.script)
+    (code / "minutes").write_text(str(plan.minutes))
     if plan.holds_on:
         (code / "stays").touch()
     text = _JOB.format(

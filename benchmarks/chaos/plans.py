@@ -51,6 +51,8 @@ class Plan:
     """A launcher that is gone is followed by another one."""
     retries: bool = False
     """The job says `retry:`."""
+    minutes: float = 0.0
+    """How long the program works besides its lines."""
 
     @property
     def abandoned(self) -> bool:
@@ -93,7 +95,7 @@ class Plan:
             return _STRANDED_S
         if self.has(MONEY):
             return _MONEY_S
-        return 54.0 if self.abandoned else 180.0
+        return 54.0 if self.abandoned else 180.0 + 60 * self.minutes
 
     @property
     def hours(self) -> float:
@@ -113,7 +115,9 @@ class Plan:
         return not (unseen and (self.has(MONEY) or any(one.name in changes for one in self.troubles)))
 
 
-def plan(seed: int, number: int, *, docker: bool = False, hostile: bool = False) -> Plan:
+def plan(
+    seed: int, number: int, *, docker: bool = False, hostile: bool = False, minutes: float = 0.0
+) -> Plan:
     """The plan of the run with that number.
 
     With `docker`, its first trouble is one of containers; with `hostile`, its box lies.
@@ -132,7 +136,7 @@ def plan(seed: int, number: int, *, docker: bool = False, hostile: bool = False)
         lie = Trouble(kind=DECEIT, name=list(DECEITS)[number % len(DECEITS)])
         # While no launcher lives, nothing of ours holds a hostile box: one comes back.
         return Plan(number=number, troubles=(lie, *_bearable(troubles)[:1]), resumes=True)
-    return Plan(number=number, troubles=troubles, resumes=resumes, retries=retries)
+    return Plan(number=number, troubles=troubles, resumes=resumes, retries=retries, minutes=minutes)
 
 
 def _bearable(troubles: Sequence[Trouble]) -> list[Trouble]:

@@ -39,7 +39,7 @@ from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 
-_END_S = 600.0
+_END_S = 900.0
 _RESUME_AFTER_S = 1.0
 _RESUMES = 4
 _AT_ONCE = (FAULT, DECEIT, MONEY)
