@@ -159,5 +159,5 @@ def test_outputs_that_find_no_room_come_home_to_another_folder(terminal: Termina
 
     assert done.exit_code == 0, done.err
     assert (terminal.folder / "elsewhere" / "code" / "result.txt").read_text() == "42\n"
-    assert "all is well" in (terminal.folder / "elsewhere" / "run.log").read_text()
+    assert "all is well" in (terminal.folder / "elsewhere" / "log.txt").read_text()
     assert terminal.leftovers() == []

@@ -38,14 +38,14 @@ def losses(outputs: Path) -> list[tuple[int, float]]:
 
 def told(outputs: Path) -> list[str]:
     """What the ranks said of their steps, without what depends on the hour and the load: also the order."""
-    log = (outputs / "run.log").read_text()
+    log = (outputs / "log.txt").read_text()
     return sorted(re.findall(r"rank0 (step \d+/\d+  loss \S+|checkpoint \S+ saved|rollout nRMSE \S+)", log))
 
 
 def names(outputs: Path) -> set[str]:
     """Of all files, without W&B's own folder, which is named after the hour."""
     paths = (str(path.relative_to(outputs)) for path in outputs.rglob("*") if path.is_file())
-    return {path for path in paths if not path.startswith("wandb/")}
+    return {path for path in paths if not path.startswith("details/wandb/")}
 
 
 def costs(terminal: Terminal, *options: str) -> Any:
