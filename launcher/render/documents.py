@@ -56,7 +56,7 @@ def result_document(
     """What lies in the run's folder as `result.json`; checkpoints by their names."""
     return {
         "run": _run(row),
-        "exit_code": exit_code_of(row.run),
+        "exit_code": None if row.verdict is None else exit_code_of(row.run),
         "scores": dict(scores),
         "checkpoint": newest,
         "best_checkpoint": best,

@@ -21,7 +21,7 @@ from trainer.scores import lines_of
 README, RESULT, PICTURE = "README.md", "result.json", "loss.svg"
 _LINE = 300
 """Characters of a text that comes from the box."""
-_WORDS: Mapping[str, str] = {
+WORDS: Mapping[str, str] = {
     layout.EVALUATION: "the scores as tables beside what has learned nothing, and pictures: `report.md`",
     layout.METRICS: "each measured step as a line of JSON: loss, learning rate, throughput, validation",
     layout.CHECKPOINTS: "checkpoints that came home whole{checkpoints}",
@@ -54,7 +54,7 @@ def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Ite
     yield f"| [`{RESULT}`]({RESULT}) | the verdict, its proofs, scores and cost, for programs |"
     if has_picture:
         yield f"| [`{PICTURE}`]({PICTURE}) | the loss over the steps, drawn from the metrics |"
-    for path, words in _WORDS.items():
+    for path, words in WORDS.items():
         if path in contents.names:
             name = contents.names[path]
             yield f"| [`{name}`]({name}) | {words.format(checkpoints=_checkpoints(contents))} |"
@@ -77,6 +77,7 @@ def _facts(row: RunRow, contents: Contents, now: float) -> str:
             ("step", progress_of(run)),
             ("duration", duration((run.ended_at or now) - run.created_at)),
             ("cost", usd(row.usd)),
+            ("W&B", short(one_line(contents.wandb_url), _LINE)),
             ("written", moment(now)),
         ]
     )

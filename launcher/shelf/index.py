@@ -35,6 +35,8 @@ class Contents:
     """The onboard trainer's, whose checkpoints can be exported."""
     wandb: tuple[str, ...] = ()
     """Folders of W&B runs that were not sent, relative to the run's."""
+    wandb_url: str = ""
+    """Where W&B shows the run; empty: it was not sent."""
     scores: Mapping[str, float] = field(default_factory=dict)
     curves: tuple[Curve, ...] = ()
 
@@ -71,6 +73,7 @@ def contents_of(run: Run) -> Contents:
         best=_checkpoint(outputs, "best.json"),
         is_training=outcome is not None and outcome.kind == "train",
         wandb=_offline_runs(outputs),
+        wandb_url=(outcome.wandb.url if outcome and outcome.wandb else None) or "",
         scores=(outcome.scores if outcome else None) or {},
         curves=_curves(outputs.path(layout.METRICS)),
     )

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from launcher.model import Run
+from launcher.render.index import WORDS
+from launcher.shelf.index import TOLD
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from trainer import layout
-from trainer.outcome import Outcome
+from trainer.outcome import Outcome, WandbRun
 
 METRICS = b"".join(b'{"step": %d, "loss": %f}\n' % (step, 1 / (step + 1)) for step in range(10))
 WANDB = "offline-run-20260102_030405-calm-heron-3f1a"
@@ -83,6 +85,21 @@ def test_the_result_is_what_launch_prints(tmp_path: Path) -> None:
     assert {"run", "exit_code", "scores", "next", "schema_version"} <= told.keys() & printed.keys()
     assert told["run"]["verdict"] == "SUCCEEDED"
     assert told["checkpoint"] == "step-000010"
+
+
+def test_a_run_that_was_sent_to_wandb_is_named_with_its_address(tmp_path: Path) -> None:
+    def sent(outcome: Outcome) -> Outcome:
+        url = "https://wandb.ai/me/demo/runs/calm-heron"
+        return replace(outcome, wandb=WandbRun(id="calm-heron", mode="online", state="finished", url=url))
+
+    terminal = Terminal(tmp_path, Training(outcome=sent))
+    terminal.launch()
+    assert "    W&B       https://wandb.ai/me/demo/runs/calm-heron\n" in page(terminal)
+    assert "wandb sync" not in page(terminal)
+
+
+def test_each_place_that_a_page_may_name_has_its_words() -> None:
+    assert sorted(WORDS) == sorted(TOLD)
 
 
 @pytest.mark.parametrize(("training", "verdict"), [(CRASH, "FAILED"), (HANG, "HUNG")])

@@ -404,6 +404,18 @@ def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
     assert files_in(run.out_dir)["log.txt"] == log
 
 
+def test_an_index_that_the_disk_does_not_take_leaves_the_one_before(tiny_disk: Path) -> None:
+    run, page = run_in(tiny_disk / "run"), "x" * 9
+    shelf = FolderShelf(index=lambda _run, _contents, _now: {"README.md": page})
+    shelf.collect(run, box_with({}))
+    shelf.describe(run, 0.0)
+    page = "y" * (9 << 20)
+    with pytest.raises(NoRoomError, match="MB are needed"):
+        shelf.describe(run, 0.0)
+    assert files_in(run.out_dir)["README.md"] == b"x" * 9
+    assert not list((tiny_disk / "run").glob(".README*"))
+
+
 def pump_all(run: Run, box: MemoryBox) -> None:
     while FolderShelf().pump(run, box):
         pass
