@@ -110,7 +110,7 @@ def _seen_by_docker(client: DockerClient, container: Container, since: float) ->
 
 def _trained(outputs: Path) -> Mapping[str, float]:
     """As the log and the first line of metrics have it."""
-    log = (outputs / "run.log").read_text().splitlines()
+    log = (outputs / "log.txt").read_text().splitlines()
     metrics = (outputs / "metrics.jsonl").read_text().splitlines()
     starting = next(line for line in log if "supervisor starting" in line)
     return {"steps done": float(starting.split()[0]), "first step": json.loads(metrics[0])["at"]}

@@ -68,4 +68,4 @@ def _memory(launch: Launch, folder: Path) -> tuple[float, float, float]:
 
 
 def _home_mb(folder: Path) -> float:
-    return sum(log.stat().st_size for log in folder.glob("runs/*/run.log")) / 1e6
+    return sum(log.stat().st_size for log in folder.glob("runs/*/log.txt")) / 1e6

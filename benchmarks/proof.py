@@ -120,7 +120,7 @@ def _train(proof: Proof, seed: int) -> Training:
         )
         if done.returncode:
             sys.exit(f"error: {proof.job} did not succeed: exit code {done.returncode}")
-        return Training(scores=json.loads((outputs / "outputs/evaluation/scores.json").read_text()))
+        return Training(scores=json.loads((outputs / "report/scores.json").read_text()))
 
 
 def _file(proof: Proof) -> Path:

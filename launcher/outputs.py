@@ -1,7 +1,8 @@
-"""A run's outputs on this computer: where each thing lies, and what the evidence among them says."""
+"""A run's outputs on this computer: where each file lies, and what the evidence among them says."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from launcher.gate import caps
@@ -11,17 +12,55 @@ from trainer import layout
 from trainer.outcome import Outcome
 
 CHUNK = 1 << 20
+OWN, DETAILS = "outputs", "details"
+"""Folders here: the user's own files, and everything that only a search for a fault needs."""
+_FILES: Mapping[str, str] = {
+    layout.LOG: "log.txt",
+    layout.METRICS: "metrics.jsonl",
+    layout.LEASE_LOG: f"{DETAILS}/lease.log",
+}
+_FOLDERS: Mapping[str, str] = {
+    layout.CHECKPOINTS: "checkpoints",
+    layout.EVALUATION: "report",
+    layout.OUTPUTS: OWN,
+    layout.RUN: DETAILS,  # after those which lie in it
+}
+_OLD = ("run.log", "outcome.json")
+"""Names on top of a folder that an older vastrun filled: there, `run/x` of the box is `x`."""
+
+
+def place_of(folder: Path, box_path: str) -> Path:
+    """Return where a file or folder of the box lies in a run's folder on this computer."""
+    if any((folder / name).exists() for name in _OLD):
+        parts = PurePosixPath(box_path).parts
+        return folder.joinpath(*(parts[1:] if parts[0] == layout.RUN else parts))
+    return folder / name_of(box_path)
+
+
+def name_of(box_path: str) -> PurePosixPath:
+    """Return the path below a run's folder: what the user wants on top, the rest in `details`.
+
+    Files that the job's `outputs` name lie beside those in `$VASTRUN_OUTPUTS`, both by their own names.
+    """
+    path = PurePosixPath(box_path)  # not the text: `run//etc/x` less `run/` would be absolute
+    if str(path) in _FILES:
+        return PurePosixPath(_FILES[str(path)])
+    for theirs, here in _FOLDERS.items():
+        if path.is_relative_to(theirs):
+            return here / path.relative_to(theirs)
+    is_code = len(path.parts) > 1 and path.parts[0] == layout.CODE
+    return PurePosixPath(OWN, *path.parts[is_code:])
 
 
 class Outputs:
-    """The folder of one run. What the box keeps below `run/` lies here without that prefix."""
+    """The folder of one run."""
 
     def __init__(self, run: Run) -> None:
         self.folder = Path(run.out_dir)
 
     def path(self, box_path: str) -> Path:
-        """Where a file of the box's `run/` folder comes to lie."""
-        return self.folder / PurePosixPath(box_path).relative_to(layout.RUN)
+        """Where a file of the box comes to lie."""
+        return place_of(self.folder, box_path)
 
     @property
     def log(self) -> Path:

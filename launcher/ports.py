@@ -287,6 +287,11 @@ class Shelf(Protocol):
         """Everything the box's manifest names, pulled and checked."""
         ...
 
+    def describe(self, run: Run, now: float) -> None:
+        """The folder says of itself what came home, how the run stands and what to do with it; nothing of a
+        run that brought nothing home."""
+        ...
+
 
 class Screen(Protocol):
     """The user's eyes."""

@@ -194,9 +194,10 @@ def _packer(environ: Mapping[str, str], origin: Origin) -> Packer:
 
 
 def _shelf() -> Shelf:
+    from launcher.render.index import index_of
     from launcher.shelf import FolderShelf
 
-    return FolderShelf()
+    return FolderShelf(index=index_of)
 
 
 def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:

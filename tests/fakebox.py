@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import posixpath
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from launcher.model import Instance, Order
 from launcher.ports import Clock
@@ -26,6 +26,8 @@ class Training:
     """Changes the outcome of a success into that of another ending."""
     exit_code: int = 0
     writes_outcome: bool = True
+    leaves: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that are there at its end, besides."""
     obeys: bool = True
     kills_lease_after_s: float = math.inf
     """From its start; who arms the lease again says since when it counts."""
@@ -204,6 +206,7 @@ class FakeBox:
 
     def _leave(self, outcome: Outcome | None, exit_code: int) -> None:
         self._log("the end")
+        self.files |= self.training.leaves
         step = {"step": "50-train", "exit_code": exit_code, "seconds": 1.0}
         self.files[layout.STEPS] = (json.dumps(step) + "\n").encode()
         if outcome is not None:

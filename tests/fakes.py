@@ -353,6 +353,9 @@ class FakeShelf:
         size = sum(map(len, self.home.values()))
         return Collected(evidence=evidence, files=len(self.home), bytes=size)
 
+    def describe(self, run: Run, now: float) -> None:
+        pass
+
 
 @dataclass
 class FakeScreen:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from launcher.actions.following import follow
 from launcher.bills import cost_usd
 from launcher.config import dump_job, read_job
-from launcher.errors import HeldError, UsageError
+from launcher.errors import HeldError, StorageError, UsageError
 from launcher.flow import begin, drive
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec
@@ -138,7 +138,12 @@ class Attempts:
     def _drive(self, run: Run) -> Run:
         ledger = self.tools_for(run.provider, NOTHING).ledger
         tools = self.tools_for(run.provider, origin_of(ledger, run))
-        return drive(run, read_job(run.spec_json), tools)
+        run = drive(run, read_job(run.spec_json), tools)
+        try:
+            tools.shelf.describe(run, tools.clock.now())
+        except StorageError as error:  # no reason to lose sight of how the run stands
+            _tell(tools, run, f"README.md of its outputs is not up to date: {error}")
+        return run
 
 
 def chain_of(ledger: Ledger, run: Run) -> list[Run]:

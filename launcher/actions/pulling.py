@@ -24,7 +24,9 @@ def pull(run: Run, tools: Tools, *, folder: str) -> Collected:
             tools.shelf.check(target)
         remote = tools.provider.connect(machines[0])
         try:
-            return tools.shelf.collect(target, remote)
+            collected = tools.shelf.collect(target, remote)
+            tools.shelf.describe(target, tools.clock.now())
+            return collected
         finally:
             remote.close()
     finally:

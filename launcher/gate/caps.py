@@ -41,3 +41,10 @@ LOG_BYTES = 8 << 30
 """Of the copy of the log, those included that were set aside."""
 LOGS = 4
 """How many logs a box may begin: one that is begun anew is a copy more."""
+METRICS_LINES = 250_000
+"""Of the metrics, as they are read for a picture; of more, every second or third."""
+STEPS = 10**15
+LOSS = 1e30
+"""The largest loss that is drawn: what is larger has diverged."""
+LEAST_LOSS = 1e-30
+"""What is smaller is 0."""

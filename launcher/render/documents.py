@@ -50,6 +50,20 @@ def ending_document(ending: Ending) -> Document:
     }
 
 
+def result_document(
+    row: RunRow, scores: Mapping[str, float], *, newest: str | None, best: str | None
+) -> Document:
+    """What lies in the run's folder as `result.json`; checkpoints by their names."""
+    return {
+        "run": _run(row),
+        "exit_code": None if row.verdict is None else exit_code_of(row.run),
+        "scores": dict(scores),
+        "checkpoint": newest,
+        "best_checkpoint": best,
+        "next": advice_for(row.run, checkpoint=newest is not None),
+    }
+
+
 def explanation_document(explanation: Explanation) -> Document:
     return {
         "run": _run(explanation.row),

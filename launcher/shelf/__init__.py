@@ -7,19 +7,23 @@ import tempfile
 from pathlib import Path
 
 from launcher.model import CheckpointCopy, Collected, Run
+from launcher.outputs import Outputs
 from launcher.ports import Remote
 from launcher.shelf.checkpoints import continue_copy
 from launcher.shelf.collecting import collect
+from launcher.shelf.index import Index, contents_of
 from launcher.shelf.logcopy import pump
 from launcher.shelf.places import IgnoresCase, ignores_case
-from launcher.shelf.storing import claim, must_be_free, need_space, storing
+from launcher.shelf.storing import claim, must_be_free, need_space, stored, storing
 
 
 class FolderShelf:
     """A folder a run. `Shelf` says what each verb promises."""
 
-    def __init__(self, disk_ignores_case: IgnoresCase = ignores_case) -> None:
+    def __init__(self, disk_ignores_case: IgnoresCase = ignores_case, index: Index | None = None) -> None:
+        """`index` writes what `describe` puts there; None: nothing."""
         self._disk_ignores_case = disk_ignores_case
+        self._index = index
 
     def must_be_free(self, run: Run) -> None:
         with storing(Path(run.out_dir)):
@@ -51,6 +55,16 @@ class FolderShelf:
             while pump(out, remote, whole_lines=False):
                 pass
             return collect(out, remote, self._disk_ignores_case, _disk_bytes(run))
+
+    def describe(self, run: Run, now: float) -> None:
+        out = Path(run.out_dir)
+        if self._index is None or not Outputs(run).log.is_file():
+            return
+        with storing(out):
+            texts = self._index(run, contents_of(run), now)
+            need_space(out, sum(map(len, texts.values())))
+            for name, text in texts.items():
+                stored(out / name, text.encode(errors="replace"))
 
 
 def _disk_bytes(run: Run) -> float:

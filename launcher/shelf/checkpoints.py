@@ -12,9 +12,10 @@ from launcher.gate import caps
 from launcher.gate.manifest import INCOMING, latest_of, listed
 from launcher.gate.reading import small_file
 from launcher.model import CheckpointCopy
+from launcher.outputs import place_of
 from launcher.ports import Remote
 from launcher.shelf.incoming import grow, held, part_of
-from launcher.shelf.storing import is_home, moved, need_space, place_of, stored
+from launcher.shelf.storing import is_home, moved, need_space, stored
 from trainer import layout
 from trainer.outcome import FileSum
 from trainer.records import write_json

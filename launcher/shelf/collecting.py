@@ -13,11 +13,12 @@ from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import INCOMING, listed
 from launcher.gate.reading import small_file
 from launcher.model import Collected
+from launcher.outputs import place_of
 from launcher.ports import Remote
 from launcher.shelf.checkpoints import LATEST, prune
 from launcher.shelf.incoming import grow, part_of
 from launcher.shelf.places import IgnoresCase, places
-from launcher.shelf.storing import is_home, moved, need_space, place_of, stored
+from launcher.shelf.storing import is_home, moved, need_space, stored
 from trainer import layout
 from trainer.outcome import FileSum
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from launcher.errors import BoxError
 from launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS
 from launcher.growth import OVERLAP, growth
+from launcher.outputs import place_of
 from launcher.ports import Remote
-from launcher.shelf.storing import need_space, place_of, write
+from launcher.shelf.storing import need_space, write
 from trainer import layout
 
 LIMIT = 2 << 20
@@ -50,7 +51,7 @@ def _grown(remote: Remote, log: Path, held: int) -> bytes:
 
 
 def _unused(log: Path) -> Path:
-    """The first of `run.log.1`, `run.log.2`... that is not there. Raises BoxError when all are."""
+    """The first of `log.txt.1`, `log.txt.2`... that is not there. Raises BoxError when all are."""
     for place in _set_aside(log):
         if not place.exists():
             return place

@@ -8,11 +8,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from launcher.errors import NoRoomError, StorageError, UsageError
 from launcher.gate.manifest import OWNER
-from trainer import layout
 from trainer.outcome import FileSum
 
 _NO_SUCH_PLACE = frozenset(
@@ -66,12 +65,6 @@ def need_space(out: Path, size: int) -> None:
         raise NoRoomError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
 
 
-def place_of(out: Path, path: str) -> Path:
-    """`run/x` lies at `x`, anything else at its own path."""
-    parts = PurePosixPath(path).parts  # not the text: `run//etc/x` less `run/` would be absolute
-    return out.joinpath(*(parts[1:] if parts[0] == layout.RUN else parts))
-
-
 def is_home(place: Path, file: FileSum) -> bool:
     """The file lies there, whole."""
     return place.is_file() and place.stat().st_size == file.size and _sha256(place) == file.sha256
@@ -95,6 +88,7 @@ def stored(place: Path, content: bytes) -> bool:
     """The content lies at `place`. False when there is none."""
     if not content:
         return False
+    place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_name(f".{place.name}.part")
     with part.open("wb", buffering=0) as file:
         write(file.fileno(), content)

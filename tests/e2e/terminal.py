@@ -124,7 +124,7 @@ class Terminal:
 
     def outcome(self) -> Any:
         """The newest run's outcome.json."""
-        return json.loads((self.outputs() / "outcome.json").read_text())
+        return json.loads((self.outputs() / "details" / "outcome.json").read_text())
 
     def outputs(self) -> Path:
         """The newest run's folder."""

@@ -145,7 +145,7 @@ def test_a_disk_that_fills_up_while_outputs_come_home_loses_nothing(
     filler.unlink()
     done = terminal.type("resume", "last")
     assert done.exit_code == 0, done.err
-    assert (small_disk / "out" / "code" / "result.txt").read_text() == "42\n"
+    assert (small_disk / "out" / "outputs" / "result.txt").read_text() == "42\n"
     assert terminal.leftovers() == []
 
 
@@ -158,6 +158,6 @@ def test_outputs_that_find_no_room_come_home_to_another_folder(terminal: Termina
     done = terminal.type("resume", "last", "--out", "elsewhere")
 
     assert done.exit_code == 0, done.err
-    assert (terminal.folder / "elsewhere" / "code" / "result.txt").read_text() == "42\n"
-    assert "all is well" in (terminal.folder / "elsewhere" / "run.log").read_text()
+    assert (terminal.folder / "elsewhere" / "outputs" / "result.txt").read_text() == "42\n"
+    assert "all is well" in (terminal.folder / "elsewhere" / "log.txt").read_text()
     assert terminal.leftovers() == []

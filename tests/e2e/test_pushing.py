@@ -26,7 +26,7 @@ def test_the_last_checkpoint_is_at_the_url_when_the_run_is_over(terminal: Termin
     assert json.loads((run / "latest.json").read_text())["step"] == 30
     state = Path("step-000030", "__0_0.distcp")
     assert (run / state).read_bytes() == (terminal.outputs() / "checkpoints" / state).read_bytes()
-    assert "push checkpoint step-000030 pushed" in (terminal.outputs() / "run.log").read_text()
+    assert "push checkpoint step-000030 pushed" in (terminal.outputs() / "log.txt").read_text()
     assert terminal.leftovers() == []
 
 
@@ -36,7 +36,7 @@ def test_a_url_that_does_not_work_hurts_nothing(terminal: Terminal) -> None:
     done = terminal.type("launch", str(JOBS / "learn.yaml"), *nowhere)
 
     assert done.exit_code == 0, done.err
-    assert "push checkpoints are not pushed" in (terminal.outputs() / "run.log").read_text()
+    assert "push checkpoints are not pushed" in (terminal.outputs() / "log.txt").read_text()
 
 
 SECRETS = "secrets=[{name: AWS_ACCESS_KEY_ID}, {name: AWS_SECRET_ACCESS_KEY}]"
@@ -66,7 +66,7 @@ def test_a_training_continues_from_a_bucket_when_nothing_came_home(terminal: Ter
     second = terminal.type(*launch, "--from", run_id, "--set", "train.steps=40")
 
     assert second.exit_code == 0, second.err
-    log = (terminal.outputs() / "run.log").read_text()
+    log = (terminal.outputs() / "log.txt").read_text()
     assert re.search("checkpoint step-000090 at .* is not whole", log)
     assert "resumes after step 30:" in log
     assert terminal.leftovers() == []

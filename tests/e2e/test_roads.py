@@ -31,7 +31,7 @@ def test_a_rank_that_segfaults_is_named_with_its_signal(terminal: Terminal) -> N
     assert "rank 1" in why
     assert "SIGSEGV" in why
     assert list((terminal.outputs() / "checkpoints").glob("step-*"))
-    assert "step 20/" in (terminal.outputs() / "run.log").read_text()
+    assert "step 20/" in (terminal.outputs() / "log.txt").read_text()
     assert terminal.leftovers() == []
 
 
@@ -47,7 +47,7 @@ def test_a_rank_that_hangs_is_named_with_its_top_frame_and_all_stacks_come_home(
     assert "faults.py" in why
     assert "wait_for_what_never_comes" in why
     for rank in (0, 1):
-        assert "Thread" in (terminal.outputs() / "stacks" / f"rank-{rank}.txt").read_text()
+        assert "Thread" in (terminal.outputs() / "details" / "stacks" / f"rank-{rank}.txt").read_text()
     assert terminal.leftovers() == []
 
 
@@ -66,7 +66,7 @@ def test_an_own_program_that_meets_its_conditions_succeeds_and_stdout_is_json_wh
 
     assert done.exit_code == 0, done.err
     assert done.json()["run"]["verdict"] == "SUCCEEDED"
-    assert (terminal.outputs() / "code" / "result.txt").read_text() == "42\n"
+    assert (terminal.outputs() / "outputs" / "result.txt").read_text() == "42\n"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_an_own_program_that_hangs_is_named_with_its_top_frame_and_its_stack_com
     assert "rank 0 stood still" in why
     assert re.search(r"at code/script\.py:\d+ hangs", why)
     assert re.search(
-        r"script\.py\", line \d+ in hangs", (terminal.outputs() / "stacks/rank-0.txt").read_text()
+        r"script\.py\", line \d+ in hangs", (terminal.outputs() / "details/stacks/rank-0.txt").read_text()
     )
     assert terminal.leftovers() == []
 

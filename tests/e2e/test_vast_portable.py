@@ -26,7 +26,7 @@ def test_a_job_is_planned_and_trained_on_vast_and_looked_at(renting: Terminal, v
     assert len(vast.instances) == 0
     assert renting.status()["run"]["verdict"] == "SUCCEEDED"
     assert "all is well" in renting.type("logs", "last").out
-    assert (renting.outputs() / "code" / "result.txt").read_text() == "42\n"
+    assert (renting.outputs() / "outputs" / "result.txt").read_text() == "42\n"
     for command in (
         ("why", "last"),
         ("cost", "last"),

@@ -38,14 +38,14 @@ def losses(outputs: Path) -> list[tuple[int, float]]:
 
 def told(outputs: Path) -> list[str]:
     """What the ranks said of their steps, without what depends on the hour and the load: also the order."""
-    log = (outputs / "run.log").read_text()
+    log = (outputs / "log.txt").read_text()
     return sorted(re.findall(r"rank0 (step \d+/\d+  loss \S+|checkpoint \S+ saved|rollout nRMSE \S+)", log))
 
 
 def names(outputs: Path) -> set[str]:
     """Of all files, without W&B's own folder, which is named after the hour."""
     paths = (str(path.relative_to(outputs)) for path in outputs.rglob("*") if path.is_file())
-    return {path for path in paths if not path.startswith("wandb/")}
+    return {path for path in paths if not path.startswith("details/wandb/")}
 
 
 def costs(terminal: Terminal, *options: str) -> Any:
@@ -67,6 +67,8 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert (terminal.outputs() / "checkpoints" / "step-000020" / "state.json").exists()
     assert terminal.outcome()["wandb"]["mode"] == "offline"
     assert terminal.outcome()["wandb"]["state"] == "finished"
+    assert "wandb sync details/wandb/offline-run-" in (terminal.outputs() / "README.md").read_text()
+    assert "training loss" in (terminal.outputs() / "loss.svg").read_text()
     assert terminal.leftovers() == []
     assert terminal.status()["run"]["verdict"] == rented.status()["run"]["verdict"] == "SUCCEEDED"
     assert losses(rented.outputs()) == losses(terminal.outputs())

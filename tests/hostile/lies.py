@@ -81,6 +81,26 @@ GOOD: dict[str, Any] = {
 }
 _FAILED = {"reason": "error", "ranks": [{"rank": 0, "exit_code": 1}, {"rank": 1, "exit_code": 1}]}
 _CHECK = {"name": "files", "holds": False, "text": STEERING}
+_NUMBERS = (
+    "1e300",
+    "-1e300",
+    "5e-324",
+    "NaN",
+    "-Infinity",
+    "9" * 400,
+    "-0.0",
+    "null",
+    "true",
+    '"<b>"',
+    "[1]",
+)
+_STEPS = ("0", "-1", "1e9", "9" * 30, "null", '"1"', "7")
+_METRICS = b"".join(
+    b'{"step": %s, "loss": %s, "validation_nrmse": %s, "<script>": 1}\n'
+    % (step.encode(), loss.encode(), loss.encode())
+    for step in _STEPS
+    for loss in _NUMBERS
+)
 _LATEST = f"{layout.CHECKPOINTS}/latest.json"
 
 LIES: Mapping[str, Lie] = {
@@ -159,6 +179,9 @@ LIES: Mapping[str, Lie] = {
     "outcome that is deep": Lie(files={layout.OUTCOME: b"[" * 100_000}),
     "outcome that is large": Lie(files={layout.OUTCOME: b"[" + b"0," * 6_000_000 + b"0]"}),
     "outcome that is nothing": Lie(files={layout.OUTCOME: b"null"}),
+    "metrics of nothing that can be drawn": Lie(files={layout.METRICS: _METRICS}, harmless=True),
+    "metrics of many lines": Lie(files={layout.METRICS: b"1\n" * 900_000}, harmless=True),
+    "metrics in one deep line": Lie(files={layout.METRICS: b"[" * 900_000}, harmless=True),
     "exit code in words": Lie(files={layout.EXIT: b"well\n"}, harmless=True),
     "exit code of many digits": Lie(files={layout.EXIT: b"9" * 5000}, harmless=True),
     "steps that are no steps": Lie(files={layout.STEPS: b"[]\n3\n" + b"{" * 90_000}, harmless=True),

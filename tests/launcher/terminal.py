@@ -21,6 +21,7 @@ from launcher.interrupts import Interrupts
 from launcher.ledger import SqliteLedger
 from launcher.model import Instance, Order, Wish
 from launcher.notify import UrlNotifier
+from launcher.render.index import index_of
 from launcher.run_ids import new_id
 from launcher.screen import Look, StreamScreen
 from launcher.shelf import FolderShelf
@@ -157,7 +158,7 @@ class Terminal:
             ledger=lambda: self.ledger,
             provider=lambda _: self.market,
             packer=lambda _: FakePacker(self.folder),
-            shelf=FolderShelf,
+            shelf=lambda: FolderShelf(index=index_of),
             screen=lambda began: StreamScreen(
                 sys.stderr, Look(live=False, color=False), began=began, now=self.clock.now
             ),

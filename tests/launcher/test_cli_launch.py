@@ -123,7 +123,7 @@ def test_the_first_ctrl_c_without_a_terminal_stops_and_collects(terminal: Termin
     end = terminal.launch()
     assert end.exit_code == 3
     assert "stopping" in end.stderr
-    assert (terminal.folder / "out" / "outcome.json").is_file()
+    assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
     assert terminal.machines() == 0
 
 
@@ -133,7 +133,7 @@ def test_a_second_ctrl_c_without_a_terminal_does_not_cost_the_outputs(terminal: 
     end = terminal.launch()
     assert end.exit_code == 3
     assert "vastrun stop last --now" in end.stderr
-    assert (terminal.folder / "out" / "outcome.json").is_file()
+    assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
     assert terminal.machines() == 0
 
 
@@ -272,14 +272,14 @@ def test_stop_brings_the_run_to_its_end_when_nobody_drives_it(terminal: Terminal
     end = terminal.type("stop", "last")
     assert end.exit_code == 0, end.output
     assert "STOPPED" in end.stdout
-    assert (terminal.folder / "out" / "outcome.json").is_file()
+    assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
     assert terminal.machines() == 0
 
 
 def test_stop_now_ends_the_machine_without_its_outputs(terminal: Terminal) -> None:
     terminal.launch("--detach")
     assert terminal.type("stop", "last", "--now").exit_code == 0
-    assert not (terminal.folder / "out" / "outcome.json").exists()
+    assert not (terminal.folder / "out" / "details" / "outcome.json").exists()
     assert terminal.machines() == 0
 
 

@@ -104,7 +104,7 @@ def test_why_names_the_first_failing_rank_and_what_to_try(tmp_path: Path) -> Non
 def test_why_names_the_stuck_rank_its_frame_and_its_stacks(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, HANG)
     assert terminal.launch().exit_code == 6
-    stack = Path(only_run(terminal).out_dir) / "stacks" / "rank-1.txt"
+    stack = Path(only_run(terminal).out_dir) / "details" / "stacks" / "rank-1.txt"
     stack.parent.mkdir()
     stack.write_text("Thread 0x1\n")
     said = terminal.type("why", "last").stdout
@@ -199,7 +199,7 @@ def test_logs_of_a_run_that_another_drives_are_read_from_its_outputs(terminal: T
     run = only_run(terminal)
     terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
     terminal.clock.sleep(10)
-    (Path(run.out_dir) / "run.log").write_text("1800000001.000 rank1 from the other\n")
+    (Path(run.out_dir) / "log.txt").write_text("1800000001.000 rank1 from the other\n")
     assert terminal.type("logs", "last").stdout == "rank1 from the other\n"
 
 
@@ -214,7 +214,7 @@ def test_logs_can_be_followed_to_the_end(terminal: Terminal) -> None:
 
 def test_logs_show_only_what_is_asked_for(terminal: Terminal) -> None:
     terminal.launch()
-    log = Path(only_run(terminal).out_dir) / "run.log"
+    log = Path(only_run(terminal).out_dir) / "log.txt"
     log.write_text(
         "1799999000.000 rank0 long ago\n"
         "1800000001.000 rank0 step 1\n"
@@ -247,7 +247,7 @@ def test_pull_fetches_what_there_is_from_a_living_box(terminal: Terminal) -> Non
     terminal.clock.sleep(30)
     end = terminal.type("pull", "last", "--out", str(terminal.folder / "copy"))
     assert end.exit_code == 0, end.output
-    assert (terminal.folder / "copy" / "outcome.json").is_file()
+    assert (terminal.folder / "copy" / "details" / "outcome.json").is_file()
     assert terminal.machines() == 1
 
 

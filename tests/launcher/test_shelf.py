@@ -102,24 +102,24 @@ def test_the_log_comes_in_parts_and_each_byte_once(run: Run) -> None:
     box.files[layout.LOG] = LINES.encode()
     assert FolderShelf().pump(run, box) == LINES[19:]
     assert FolderShelf().pump(run, box) == ""
-    assert files_in(run.out_dir) == {"run.log": LINES.encode()}
+    assert files_in(run.out_dir) == {"log.txt": LINES.encode()}
 
 
 def test_a_log_that_was_begun_anew_on_the_box_is_kept_beside_the_new_one(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES.encode()})
     FolderShelf().pump(run, box)
     for number, text in enumerate(("2.000 rank0 again\n", "3.000 rank0 and again\n"), 1):
-        held = (Path(run.out_dir) / "run.log").read_text()
+        held = (Path(run.out_dir) / "log.txt").read_text()
         box.files[layout.LOG] = text.encode()
         assert FolderShelf().pump(run, box) == text
-        assert (Path(run.out_dir) / f"run.log.{number}").read_text() == held
+        assert (Path(run.out_dir) / f"log.txt.{number}").read_text() == held
 
 
 def test_a_pump_cut_off_in_mid_line_goes_on_where_the_file_ends(run: Run) -> None:
     Path(run.out_dir).mkdir(parents=True)
-    (Path(run.out_dir) / "run.log").write_bytes(LINES.encode()[:30])
+    (Path(run.out_dir) / "log.txt").write_bytes(LINES.encode()[:30])
     FolderShelf().pump(run, MemoryBox({layout.LOG: LINES.encode()}))
-    assert files_in(run.out_dir)["run.log"] == LINES.encode()
+    assert files_in(run.out_dir)["log.txt"] == LINES.encode()
 
 
 def test_a_log_of_many_megabytes_is_pumped_in_bounded_parts(run: Run) -> None:
@@ -138,7 +138,7 @@ def test_a_line_without_an_end_is_collected_when_the_run_is_over(run: Run) -> No
     box.files[layout.LOG] = b"1.0 rank0 Segmentation fau"
     assert FolderShelf().pump(run, box) == ""
     FolderShelf().collect(run, box)
-    assert files_in(run.out_dir)["run.log"] == b"1.0 rank0 Segmentation fau"
+    assert files_in(run.out_dir)["log.txt"] == b"1.0 rank0 Segmentation fau"
 
 
 def test_everything_the_manifest_names_comes_home(run: Run) -> None:
@@ -155,10 +155,10 @@ def test_everything_the_manifest_names_comes_home(run: Run) -> None:
     collected = FolderShelf().collect(run, box)
     home = files_in(run.out_dir)
     assert home["checkpoints/step-000010/model.pt"] == weights
-    assert home["code/results/a.npz"] == b"abc"
+    assert home["outputs/results/a.npz"] == b"abc"
     assert home["outputs/empty"] == b""
-    assert home["run.log"] == LINES.encode()
-    assert home["lease.log"] == b"armed\n"
+    assert home["log.txt"] == LINES.encode()
+    assert home["details/lease.log"] == b"armed\n"
     steps = (StepEnd(step="10-check-gpu", exit_code=0, seconds=0.0),)
     assert collected.evidence == Evidence(outcome=OUTCOME, steps=steps, exit_code=0, damaged=())
     assert collected.files == len(home)
@@ -167,7 +167,7 @@ def test_everything_the_manifest_names_comes_home(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    ["run/outputs/LOSS.txt", "run/Outputs/loss.txt", "run/outputs/los\N{LATIN SMALL LETTER LONG S}.txt"],
+    ["run/outputs/LOSS.txt", "code/Loss.txt", "run/outputs/los\N{LATIN SMALL LETTER LONG S}.txt"],
 )
 def test_on_a_disk_that_ignores_case_no_file_is_written_over_another(run: Run, other: str) -> None:
     box = box_with(
@@ -175,14 +175,15 @@ def test_on_a_disk_that_ignores_case_no_file_is_written_over_another(run: Run, o
             "run/outputs/loss.txt": b"first",
             other: b"second",
             "run/outputs/loss.txt.1": b"third",
-            "run/RUN.log": b"own",
+            "run/stacks/a": b"own",
+            "run/Stacks/A": b"other",
         }
     )
     collected = FolderShelf(lambda _: True).collect(run, box)
     assert collected.evidence.damaged == ()
     home = files_in(run.out_dir)
-    assert collected.renamed == {other: f"{other.removeprefix('run/')}.2", "run/RUN.log": "RUN.log.1"}
-    assert [home[name] for name in collected.renamed.values()] == [b"second", b"own"]
+    assert collected.renamed == {other: f"outputs/{Path(other).name}.2", "run/Stacks/A": "details/Stacks/A.1"}
+    assert [home[name] for name in collected.renamed.values()] == [b"second", b"other"]
     assert home["outputs/loss.txt"] == b"first"
     assert home["outputs/loss.txt.1"] == b"third"
     assert len({name.casefold() for name in home}) == len(home)
@@ -193,6 +194,42 @@ def test_on_a_disk_that_minds_case_names_stay(run: Run) -> None:
     files = {"run/outputs/loss.txt": b"first", "run/outputs/LOSS.txt": b"second"}
     assert FolderShelf(lambda _: False).collect(run, box_with(files)).renamed == {}
     assert files_in(run.out_dir)["outputs/LOSS.txt"] == b"second"
+
+
+def test_files_from_the_code_and_from_the_outputs_lie_side_by_side_whatever_their_names(run: Run) -> None:
+    files = {"code/a": b"1", "run/outputs/a": b"2", "code/b": b"3", "run/outputs/b/c": b"4", "code/b-d": b"5"}
+    collected = FolderShelf(lambda _: False).collect(run, box_with(files))
+    assert collected.evidence.damaged == ()
+    assert collected.renamed == {"run/outputs/a": "outputs/a.1", "code/b": "outputs/b.1"}
+    home = files_in(run.out_dir)
+    places = ("outputs/a", "outputs/a.1", "outputs/b.1", "outputs/b/c", "outputs/b-d")
+    assert [home[place] for place in places] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_no_file_of_a_box_lies_on_top_but_what_belongs_there(run: Run) -> None:
+    names = ("README.md", "loss.svg", "result.json", "log.txt", ".vastrun.part", "details/x", "outputs/x")
+    FolderShelf().collect(run, box_with({f"{at}{n}": b"x" for at in ("", "run/", "code/") for n in names}))
+    top = {name for name in files_in(run.out_dir) if "/" not in name}
+    assert top == {"log.txt"}
+    assert files_in(run.out_dir)["log.txt"] == LINES.encode()
+
+
+def test_a_folder_that_an_older_vastrun_filled_is_filled_on_in_its_own_way(run: Run) -> None:
+    out = Path(run.out_dir)
+    out.mkdir(parents=True)
+    (out / "run.log").write_bytes(LINES.encode()[:19])
+    (out / "outputs").mkdir()
+    (out / "outputs" / "a").write_bytes(b"abc")
+    box = box_with({"run/outputs/a": b"abc", "run/RUN.log": b"own", "code/b": b"b", layout.FINAL: b"{}"})
+    collected = FolderShelf(lambda _: True).collect(run, box)
+    assert collected.evidence.damaged == ()
+    assert "run/outputs/a" not in box.asked
+    assert collected.renamed == {"run/RUN.log": "RUN.log.1"}
+    home = files_in(run.out_dir)
+    assert set(home) == {
+        *("run.log", "RUN.log.1", "outputs/a", "code/b", "final.json", "exit", "lease.log", "manifest.json")
+    }
+    assert home["run.log"] == LINES.encode()
 
 
 def test_whether_a_disk_ignores_case_is_found_out_on_the_disk(run: Run, tmp_path: Path) -> None:
@@ -251,13 +288,12 @@ def test_a_file_that_is_not_as_its_manifest_says_is_damaged_and_left_out(run: Ru
         "x" * 300,
         "\ud800",
         "link/stranger",
-        "run/run.log/stranger",
     ],
 )
 def test_a_path_that_no_honest_box_writes_is_refused(run: Run, path: str) -> None:
     out = Path(run.out_dir)
-    out.mkdir(parents=True)
-    (out / "link").symlink_to(out.parent)
+    (out / "outputs").mkdir(parents=True)
+    (out / "outputs" / "link").symlink_to(out.parent)
     box = box_with({path: b"evil", "run/outputs/a": b"abc"})
     before = set(out.parent.rglob("*"))
     assert len(FolderShelf().collect(run, box).evidence.damaged) == 1
@@ -294,7 +330,7 @@ def test_a_box_that_died_early_still_gives_its_logs(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES.encode(), layout.LEASE_LOG: b"run.sh died\n", layout.STATUS: b"{}"})
     collected = FolderShelf().collect(run, box)
     assert collected.evidence == Evidence(outcome=None, damaged=())
-    assert sorted(files_in(run.out_dir)) == ["lease.log", "run.log", "status.json"]
+    assert sorted(files_in(run.out_dir)) == ["details/lease.log", "details/status.json", "log.txt"]
 
 
 def test_a_folder_that_takes_no_files_is_told_before_anything_is_rented(tmp_path: Path) -> None:
@@ -324,7 +360,7 @@ def test_a_folder_with_files_of_the_user_is_refused_and_stays_as_it_is(run: Run,
 def test_a_folder_with_the_outputs_of_another_run_is_refused_unless_it_has_none(run: Run) -> None:
     FolderShelf().check(run)
     FolderShelf().check(replace(run, id="quick-tern-1b02"))
-    (Path(run.out_dir) / "run.log").write_text("of quick-tern")
+    (Path(run.out_dir) / "log.txt").write_text("of quick-tern")
     FolderShelf().check(replace(run, id="quick-tern-1b02"))
     with pytest.raises(UsageError, match="holds the outputs of quick-tern-1b02"):
         FolderShelf().check(run)
@@ -365,7 +401,19 @@ def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
         pump_all(run, box)
     filler.unlink()
     pump_all(run, box)
-    assert files_in(run.out_dir)["run.log"] == log
+    assert files_in(run.out_dir)["log.txt"] == log
+
+
+def test_an_index_that_the_disk_does_not_take_leaves_the_one_before(tiny_disk: Path) -> None:
+    run, page = run_in(tiny_disk / "run"), "x" * 9
+    shelf = FolderShelf(index=lambda _run, _contents, _now: {"README.md": page})
+    shelf.collect(run, box_with({}))
+    shelf.describe(run, 0.0)
+    page = "y" * (9 << 20)
+    with pytest.raises(NoRoomError, match="MB are needed"):
+        shelf.describe(run, 0.0)
+    assert files_in(run.out_dir)["README.md"] == b"x" * 9
+    assert not list((tiny_disk / "run").glob(".README*"))
 
 
 def pump_all(run: Run, box: MemoryBox) -> None:

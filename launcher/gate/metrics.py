@@ -1,0 +1,74 @@
+"""curves_of(): the losses that a box's metrics tell of, step by step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from launcher.gate import caps
+
+SERIES: Mapping[str, str] = {
+    "loss": "training loss",
+    "validation_loss": "validation loss",
+    "validation_nrmse": "validation nRMSE",
+}
+"""What is drawn, by its name in the metrics."""
+POINTS = 400
+"""Of one curve at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One quantity over the steps."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    """Step and value, in order; each the mean of several where there were more than `POINTS`."""
+    lost: tuple[float, ...] = ()
+    """Steps at which the value was no finite number."""
+    averaged: int = 1
+    """How many values one point is the mean of."""
+
+
+def curves_of(lines: Iterable[bytes]) -> tuple[Curve, ...]:
+    """Read the curves of some lines of metrics. What is no number of ours is left out."""
+    values: dict[str, dict[int, float | None]] = {name: {} for name in SERIES}
+    for line in lines:
+        record = _record(line)
+        step = record.get("step")
+        if type(step) is int and 0 <= step <= caps.STEPS:
+            for name in SERIES.keys() & record.keys():
+                values[name][step] = _number(record[name])
+    return tuple(_curve(name, by_step) for name, by_step in values.items() if by_step)
+
+
+def _record(line: bytes) -> Mapping[str, Any]:
+    try:
+        record = json.loads(line) if len(line) <= caps.LINE_CHARACTERS else None
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    """The value; None when it is no finite number, or beyond what any loss is."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= caps.LOSS:
+        return None  # also NaN
+    return float(value) if abs(value) >= caps.LEAST_LOSS else 0.0
+
+
+def _curve(name: str, by_step: Mapping[int, float | None]) -> Curve:
+    known = [(step, value) for step, value in sorted(by_step.items()) if value is not None]
+    lost = sorted(step for step, value in by_step.items() if value is None)
+    size = max(1, math.ceil(len(known) / POINTS))
+    groups = (known[start : start + size] for start in range(0, len(known), size))
+    return Curve(
+        name=SERIES[name],
+        points=tuple((fmean(s for s, _ in group), fmean(v for _, v in group)) for group in groups),
+        lost=tuple(lost[:: max(1, math.ceil(len(lost) / POINTS))]),
+        averaged=size,
+    )
