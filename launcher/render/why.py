@@ -49,8 +49,14 @@ def _first_failure(outcome: Outcome | None) -> str:
         return ""
     rank = outcome.first_failure
     how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
-    where = f" at step {rank.step}" + (f" ({rank.phase})" if rank.phase else "")
-    return f"rank {rank.rank}: {how}{where}"
+    return f"rank {rank.rank}: {how}{_where(rank.step, rank.phase)}"
+
+
+def _where(step: int, phase: str) -> str:
+    """Of a program that does not say where it is, nothing."""
+    if not step and not phase:
+        return ""
+    return f" at step {step}" + (f" ({phase})" if phase else "")
 
 
 def _hang(explanation: Explanation) -> str:
@@ -59,8 +65,8 @@ def _hang(explanation: Explanation) -> str:
         return ""
     hang = outcome.hang
     lines = [
-        f"rank {hang.rank} stood still for {duration(hang.stalled_s)} in step {hang.step} ({hang.phase})",
-        f"at {hang.frame}",
+        f"rank {hang.rank} made no progress for {duration(hang.stalled_s)}{_where(hang.step, hang.phase)}",
+        *([f"in {hang.frame}"] if hang.frame else []),
         *(f"stacks {path}" for path in explanation.stacks),
     ]
     return "\n".join(lines)
@@ -70,7 +76,7 @@ def _attempts(outcome: Outcome | None) -> str:
     """How each start of the ranks on the machine ended, when there was more than one."""
     attempts = outcome.attempts if outcome else ()
     lines = [
-        f"{number}: {duration(a.ended_at - a.started_at)} to step {a.steps_done}, "
+        f"{number}: {duration(a.ended_at - a.started_at)}{f' to step {a.steps_done}' if a.steps_done else ''}, "
         f"{a.world_size} ranks, {a.reason}: {a.detail}"
         for number, a in enumerate(attempts, start=1)
     ]

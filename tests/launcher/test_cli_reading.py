@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from launcher.model import Cause, Driver, Phase, Run
-from tests.launcher.terminal import CRASH, HANG, Terminal
+from tests.launcher.terminal import CRASH, HANG, Terminal, hang
 from tests.waiting import LONGEST_S
-from trainer.outcome import Attempt, Outcome
+from trainer.outcome import Attempt, Outcome, RankEnd
 
 
 @pytest.fixture
@@ -108,9 +108,24 @@ def test_why_names_the_stuck_rank_its_frame_and_its_stacks(tmp_path: Path) -> No
     stack.parent.mkdir()
     stack.write_text("Thread 0x1\n")
     said = terminal.type("why", "last").stdout
-    assert "rank 1 stood still for 1m 01s in step 7 (forward)" in said
+    assert "rank 1 made no progress for 1m 01s at step 7 (forward)" in said
     assert "model.py:33 forward" in said
     assert str(stack) in said
+
+
+def test_no_step_is_named_of_a_program_that_told_none(tmp_path: Path) -> None:
+    def silent(outcome: Outcome) -> Outcome:
+        ended = hang(outcome)
+        assert ended.hang is not None
+        first = RankEnd(rank=1, exit_code=1)
+        return replace(ended, hang=replace(ended.hang, step=0, phase=""), first_failure=first, steps_done=0)
+
+    terminal = Terminal(tmp_path, replace(HANG, outcome=silent))
+    terminal.launch()
+    said = terminal.type("why", "last").stdout
+    assert "rank 1 made no progress for 1m 01s\n" in said
+    assert "rank 1: exit code 1\n" in said
+    assert "step 0" not in said
 
 
 def test_a_success_says_what_it_survived_and_why_tells_each_attempt(tmp_path: Path) -> None:
