@@ -26,6 +26,7 @@ from launcher.model import (
     Offer,
     Order,
     Parcel,
+    Progress,
     Run,
     Wish,
 )
@@ -360,6 +361,7 @@ class FakeScreen:
 
     events: list[Event] = field(default_factory=list)
     logs: str = ""
+    shown: list[Progress] = field(default_factory=list)
 
     def event(self, event: Event) -> None:
         self.events.append(event)
@@ -367,8 +369,8 @@ class FakeScreen:
     def log(self, text: str) -> None:
         self.logs += text
 
-    def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
-        pass
+    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+        self.shown.append(progress)
 
 
 @dataclass

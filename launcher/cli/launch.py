@@ -78,7 +78,7 @@ def command(
     if not market.free:
         confirm(f"rent {plan_line(plan)}", yes=yes)
     work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
-    wish = Wish.DETACH if detach else Wish.NONE
+    wish = Wish.DETACH_ONCE_TRAINING if detach else Wish.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))
 
 

@@ -20,6 +20,13 @@ def duration(seconds: float) -> str:
     return f"{days}d {hours:02}h"
 
 
+def rough(seconds: float) -> str:
+    """What cannot be told to the second: `40s`, `12m`, `2h 05m`, `3d 04h`."""
+    if seconds < 57.5:
+        return f"{max(5, round(seconds / 5) * 5)}s"
+    return f"{round(seconds / 60)}m" if seconds < 3570 else duration(seconds)
+
+
 def usd(amount: float) -> str:
     """Cents; below a dollar, tenths of a cent."""
     return f"${amount:.3f}" if 0 < amount < 1 else f"${amount:.2f}"

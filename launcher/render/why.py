@@ -76,8 +76,8 @@ def _attempts(outcome: Outcome | None) -> str:
     """How each start of the ranks on the machine ended, when there was more than one."""
     attempts = outcome.attempts if outcome else ()
     lines = [
-        f"{number}: {duration(a.ended_at - a.started_at)}{f' to step {a.steps_done}' if a.steps_done else ''}, "
-        f"{a.world_size} ranks, {a.reason}: {a.detail}"
+        f"{number}: {duration(a.ended_at - a.started_at)}"
+        f"{f' to step {a.steps_done}' if a.steps_done else ''}, {a.world_size} ranks, {a.reason}: {a.detail}"
         for number, a in enumerate(attempts, start=1)
     ]
     return "\n".join(lines) if len(lines) > 1 else ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,14 @@ from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Offer, Phase, Wish
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Market, Terminal
+
+PROGRAM = """\
+name: demo
+resources: {gpus: 2}
+limits: {hours: 1, usd: 3}
+command: python train.py
+success: {exit_code: 0}
+"""
 
 
 @pytest.fixture
@@ -102,6 +112,45 @@ def test_detached_it_returns_while_the_box_trains_and_says_how_to_come_back(term
     assert "ends the machine at" in end.stdout
     assert run.phase is Phase.TRAIN
     assert terminal.machines() == 1
+
+
+def test_detached_it_stays_until_the_training_has_begun(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=300.0, steps=10, imports_s=20.0))
+    end = terminal.launch("--detach")
+    assert end.exit_code == 0, end.output
+    told = [event.text for event in terminal.ledger.events(terminal.ledger.runs()[0].id)]
+    assert told[-2:] == ["importing torch, starting the ranks", "training: step 1 of 10"]
+    assert terminal.machines() == 1
+
+
+def test_detached_a_program_without_heartbeats_is_left_once_its_ranks_have_lived_for_a_while(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=300.0, imports_s=20.0, beats=False))
+    terminal.job.write_text(PROGRAM)
+    end = terminal.launch("--detach")
+    assert end.exit_code == 0, end.output
+    assert terminal.ledger.events(terminal.ledger.runs()[0].id)[-1].text == "the program runs"
+    assert "step" not in end.stdout
+    assert terminal.machines() == 1
+
+
+def test_detached_what_fails_before_it_trains_is_told_as_ever(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(CRASH, seconds=15.0, imports_s=20.0))
+    end = terminal.launch("--detach")
+    assert end.exit_code == 5
+    assert "FAILED: signal, rank 1 was ended by SIGSEGV" in end.stdout
+    assert terminal.machines() == 0
+
+
+def test_a_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_it_takes(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=300.0, steps=60))
+    terminal.job.write_text(PROGRAM.replace("exit_code: 0", "steps: 60"))
+    said = terminal.launch().stderr
+    assert "training: step 0 of 60" in said
+    assert re.search(r"train +step \d+/60 \(\d+%\)  loss 0.5  ETA [1-4]m", said), said
 
 
 def test_wait_brings_a_detached_run_to_its_end_and_gives_its_verdict(tmp_path: Path) -> None:

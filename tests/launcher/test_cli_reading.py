@@ -47,7 +47,7 @@ def test_status_of_a_run_looks_at_its_box(terminal: Terminal) -> None:
     terminal.clock.sleep(10)
     document = terminal.document("status", "last")
     assert document["box"]["box"] == "running"
-    assert document["box"]["step"] == 5
+    assert document["box"]["step"] == 6
     assert document["run"]["phase"] == "train"
     assert "lease armed" in terminal.type("status", "last").stdout
 
@@ -206,7 +206,7 @@ def test_what_a_provider_charged_stands_beside_the_own_count(terminal: Terminal)
 def test_logs_of_a_run_that_nobody_drives_are_fetched(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.clock.sleep(10)
-    assert "rank0 step 5" in terminal.type("logs", "last").stdout.splitlines()
+    assert "rank0 step 6" in terminal.type("logs", "last").stdout.splitlines()
 
 
 def test_logs_of_a_run_that_another_drives_are_read_from_its_outputs(terminal: Terminal) -> None:
