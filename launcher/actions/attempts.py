@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from launcher.actions.following import follow
 from launcher.bills import cost_usd
@@ -15,11 +17,12 @@ from launcher.job import JobSpec
 from launcher.model import NOTHING, Cause, Driver, Event, Origin, Phase, Run, Wish
 from launcher.outputs import Outputs
 from launcher.policy import HOLD_S, with_limit
-from launcher.ports import Ledger
+from launcher.ports import Ledger, Shelf
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
 _LEAST_USD = 0.01
+_MOST_FOLDERS = 100
 
 ToolsFor = Callable[[str, Origin], Tools]
 """Tools for the provider of that name, with which a run continues from there."""
@@ -121,13 +124,13 @@ class Attempts:
             begun_before = any(run.parent == former.id for run in ledger.runs())
             if spec is None or begun_before or wish in (Wish.STOP, Wish.DESTROY):
                 return None
-            folder = out_dir or _folder_after(chain)
-            run = self._begin(
-                spec, provider=former.provider, run_id=self.new_id(), out_dir=folder, parent=former
-            )
+            run_id = self.new_id()
+            folder = out_dir or _folder_after(chain, run_id, tools.shelf)
+            run = self._begin(spec, provider=former.provider, run_id=run_id, out_dir=folder, parent=former)
         finally:
             ledger.release(former.id, tools.who)
-        _tell(tools, run, f"attempt {len(chain) + 1}: {_story(former, now)}")
+        number = len(chain) + 1
+        _tell(tools, run, f"attempt {number}: {_story(former, now)}; this is {run.id}, outputs in {folder}")
         return run
 
     def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
@@ -170,9 +173,23 @@ def never_ready(run: Run) -> bool:
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
 
 
-def _folder_after(chain: Sequence[Run]) -> str:
-    """For the outputs of another attempt. One whose machine was never ready left its own empty."""
-    return chain[-1].out_dir if never_ready(chain[-1]) else f"{chain[0].out_dir}-{len(chain) + 1}"
+def _folder_after(chain: Sequence[Run], run_id: str, shelf: Shelf) -> str:
+    """For the outputs of another attempt: `runs/RUN`, or beside the folder that the user named.
+
+    They come to that one itself as long as no machine before was ever ready: nothing lies there.
+    """
+    first = chain[0]
+    out = Path(first.out_dir)
+    if out.name == first.id:
+        return str(out.with_name(run_id))
+    if never_ready(chain[-1]):
+        return chain[-1].out_dir
+    for number in range(len(chain) + 1, len(chain) + _MOST_FOLDERS):
+        folder = f"{out}-{number}"
+        with suppress(UsageError):
+            shelf.must_be_free(replace(first, id=run_id, out_dir=folder))
+            return folder
+    return str(out.with_name(f"{out.name}-{run_id}"))
 
 
 def _failures_like(last: Run, chain: Sequence[Run]) -> int:
