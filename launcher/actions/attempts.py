@@ -23,6 +23,7 @@ OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
 _LEAST_USD = 0.01
 _MOST_FOLDERS = 100
+_AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"
 
 ToolsFor = Callable[[str, Origin], Tools]
 """Tools for the provider of that name, with which a run continues from there."""
@@ -43,9 +44,7 @@ class Attempts:
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:
-                raise UsageError(
-                    f"{parent.id} left no checkpoint in {parent.out_dir}", hint=f"vastrun pull {parent.id}"
-                )
+                raise _no_checkpoint(parent)
             spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
         key = spec.train.builds_on if spec.train else None
         if key and parent is None and spec.checkpoints.start_from is None:
@@ -65,10 +64,7 @@ class Attempts:
             return self.pursue(run if out_dir is None else self._move(run, out_dir))
         owed = self._try_again(run, out_dir)
         if owed is None:
-            raise UsageError(
-                f"{run.id} has ended; a new run can continue from its checkpoint",
-                hint=f"vastrun launch JOB.yaml --from {run.id}",
-            )
+            raise _nothing_to_resume(run)
         return self.pursue(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
@@ -142,6 +138,21 @@ class Attempts:
         ledger = self.tools_for(run.provider, NOTHING).ledger
         tools = self.tools_for(run.provider, origin_of(ledger, run))
         return drive(run, read_job(run.spec_json), tools)
+
+
+def _nothing_to_resume(run: Run) -> UsageError:
+    if Outputs(run).checkpoints is None and pushed_url(run) is None:
+        return UsageError(f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_AFRESH)
+    return UsageError(
+        f"{run.id} has ended; a new run can continue from its checkpoint",
+        hint=f"vastrun launch JOB.yaml --from {run.id}",
+    )
+
+
+def _no_checkpoint(parent: Run) -> UsageError:
+    """What is still on its machine can be fetched; of a run that has ended, nothing more."""
+    hint = _AFRESH if parent.phase is Phase.ENDED else f"vastrun pull {parent.id}"
+    return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
 
 
 def chain_of(ledger: Ledger, run: Run) -> list[Run]:

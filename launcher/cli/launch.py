@@ -76,7 +76,9 @@ def command(
         show(plan_document(plan), plan_text(plan), as_json=as_json)
         return
     if not market.free:
+        asked_at = wiring.now()
         confirm(f"rent {plan_line(plan)}", yes=yes)
+        began += wiring.now() - asked_at  # the user's time to think is none of the run's
     work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
     wish = Wish.DETACH_ONCE_TRAINING if detach else Wish.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -239,7 +240,35 @@ def test_a_run_cannot_continue_from_one_without_a_checkpoint(terminal: Terminal)
     end = terminal.launch("--from", "last")
     assert end.exit_code == 2
     assert "left no checkpoint" in end.stderr
+    assert "pull" not in end.stderr
     assert len(terminal.ledger.runs()) == 1
+
+
+def test_resume_of_a_run_without_a_checkpoint_advises_nothing_that_fails(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(CRASH, checkpoint_every=100, seconds=2.0))
+    terminal.launch()
+    shutil.rmtree(terminal.folder / "out" / "checkpoints", ignore_errors=True)
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 2
+    assert "left no checkpoint; nothing can be resumed" in end.stderr
+    assert "try:   vastrun launch JOB.yaml " in end.stderr
+    assert terminal.launch().exit_code == 5, "as it does anew"
+
+
+def test_the_time_to_answer_the_question_is_none_of_the_run_s(terminal: Terminal) -> None:
+    class Hesitant(io.BytesIO):
+        def isatty(self) -> bool:
+            return True
+
+        def read1(self, size: int | None = -1, /) -> bytes:
+            terminal.clock.sleep(3600)
+            return super().read1(-1 if size is None else size)
+
+    end = terminal.type(
+        "launch", str(terminal.job), "--out", str(terminal.folder / "out"), keys=Hesitant(b"y\n")
+    )
+    assert end.exit_code == 0, end.output
+    assert "1h 00m" not in end.stderr
 
 
 def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> None:

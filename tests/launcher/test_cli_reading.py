@@ -203,6 +203,14 @@ def test_what_a_provider_charged_stands_beside_the_own_count(terminal: Terminal)
     assert max(map(len, (header, newer, older, total))) <= 80
 
 
+def test_logs_of_a_rank_that_there_is_not_name_those_that_there_are(terminal: Terminal) -> None:
+    terminal.launch()
+    end = terminal.type("logs", "last", "--rank", "7")
+    assert (end.exit_code, end.stdout) == (2, "")
+    assert f"{only_run(terminal).id} has ranks 0 to 1" in end.stderr
+    assert terminal.type("logs", "last", "--rank", "1").exit_code == 0
+
+
 def test_logs_of_a_run_that_nobody_drives_are_fetched(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.clock.sleep(10)
