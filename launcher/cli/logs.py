@@ -71,7 +71,14 @@ def _moment(value: str, now: float) -> float:
     try:
         return datetime.fromisoformat(value).timestamp()
     except ValueError:
-        return now - seconds(value)
+        return now - _span(value)
+
+
+def _span(value: str) -> float:
+    try:
+        return seconds(value)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{error.message}; or a date and time", param_hint="--since") from error
 
 
 def _all(feed: LogFeed) -> Iterator[str]:
