@@ -36,7 +36,7 @@ class MisuseError(click.UsageError):
 
 @contextmanager
 def _misuse(group: click.Context | None = None) -> Iterator[None]:
-    """Errors of click's become ours. Where it does not say of which command, it is the one that was called."""
+    """Errors of click's become ours, of the command that was called where it does not say of which."""
     try:
         yield
     except (MisuseError, click.exceptions.NoArgsIsHelpError):
