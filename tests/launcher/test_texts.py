@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import re
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
+from launcher.actions.queries import RunRow
 from launcher.advice import ADVICE, advice_for
 from launcher.exits import EXIT_INTERRUPTED, exit_code_of
 from launcher.gate.text import printable
-from launcher.model import Cause, Phase, Run
+from launcher.model import Cause, Cost, Phase, Run
 from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.render.amounts import duration, usd
+from launcher.render.costs import costs_table
 from launcher.render.loglines import first_error, parse_line
 from launcher.render.table import facts, table
 
@@ -45,6 +50,26 @@ def test_durations_use_two_units(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("amount", "text"), [(0, "$0.00"), (0.0123, "$0.012"), (3.6, "$3.60")])
 def test_dollars_below_one_show_tenths_of_a_cent(amount: float, text: str) -> None:
     assert usd(amount) == text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_table_of_costs_shows_adds_up_in_both_directions(seed: int) -> None:
+    chance = random.Random(seed)
+    costs = [
+        Cost(
+            gpu_usd=chance.random() * 2, storage_usd=chance.random() / 100, traffic_usd=chance.random() / 1000
+        )
+        for _ in range(9)
+    ]
+    rented = replace(RUN, rented_at=0.0, released_at=chance.random() * 9999)
+    rows = [RunRow(run=rented, cost=cost) for cost in costs]
+    _, *lines = costs_table(rows, 0.0).splitlines()
+    numbers = [list(map(Decimal, re.findall(r"\d+\.\d+", line))) for line in lines]
+    *runs, total = numbers
+    assert [sum(column) for column in zip(*runs, strict=True)] == total
+    for (_, *parts, cost), row in zip(runs, rows, strict=True):
+        assert sum(parts) == cost
+        assert abs(float(cost) - row.usd) <= 0.0005 + 1e-9
 
 
 def test_columns_are_aligned_and_trail_no_spaces() -> None:
