@@ -70,7 +70,7 @@ class StreamScreen:
 
     def gauge(self, text: str) -> None:
         """How far such a step is: overwritten on a terminal, now and then a line elsewhere."""
-        self._overwrite(f"{self._elapsed():>8}  {short(one_line(text), WIDTH - 10)}")
+        self._overwrite(f"{self._elapsed():>8}  {one_line(text)}")
 
     def log(self, text: str) -> None:
         """New lines of the training's log; the last may come in parts."""

@@ -45,7 +45,7 @@ def usd_parts(parts: Sequence[float]) -> list[float]:
     What rounding lacks goes to those that it cut most (the method of the largest remainders).
     """
     whole = [math.floor(part * 1000) for part in parts]
-    lacking = _mills(sum(parts)) - sum(whole)
+    lacking = max(0, _mills(sum(parts)) - sum(whole))
     by_cut = sorted(range(len(parts)), key=lambda n: whole[n] - parts[n] * 1000)
     for number in by_cut[:lacking]:
         whole[number] += 1

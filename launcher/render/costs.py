@@ -12,7 +12,7 @@ from launcher.render.runs import state_of
 from launcher.render.table import short, table
 
 
-def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False) -> str:
+def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
     """Hours and dollars by run, part by part, with the total; what was billed takes the place of the job."""
     if not rows:
         return "no runs yet"
@@ -21,7 +21,7 @@ def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False) -> 
     gpu, storage, traffic = zip(*parts, strict=True)
     columns = {
         "RUN": [*(row.run.id for row in rows), "total"],
-        "JOB": [*(short(row.run.job, 10) for row in rows), ""],
+        "JOB": [*(row.run.job for row in rows), ""],
         "HOURS": [f"{number:.2f}" for number in (*hours, sum(hours))],
         "GPU": _dollars(gpu),
         "STORAGE": _dollars(storage),
@@ -31,7 +31,8 @@ def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False) -> 
     }
     del columns["JOB" if billed else "BILLED"]
     right = [number for number, name in enumerate(columns) if name not in ("RUN", "JOB")]
-    return table(tuple(columns), zip(*columns.values(), strict=True), right=right)
+    cut = () if billed else (1,)
+    return table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=cut, width=width)
 
 
 def _dollars(amounts: Sequence[float]) -> list[str]:

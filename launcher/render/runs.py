@@ -14,14 +14,14 @@ _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 _LAST_EVENTS = 8
 
 
-def runs_table(rows: Sequence[RunRow], now: float) -> str:
-    """One line a run."""
+def runs_table(rows: Sequence[RunRow], now: float, width: int | None = None) -> str:
+    """One line a run. `width`: of the terminal; None: there is none, and nothing is cut."""
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
     cells = [
         (
             row.run.id,
-            short(row.run.job, 16),
+            row.run.job,
             state_of(row),
             progress_of(row.run),
             duration(now - row.run.created_at),
@@ -31,11 +31,11 @@ def runs_table(rows: Sequence[RunRow], now: float) -> str:
     ]
     open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]
     following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
-    return f"{table(_HEADER, cells, right=(3, 4, 5))}\n\n{following}"
+    return f"{table(_HEADER, cells, right=(3, 4, 5), cut=(1,), width=width)}\n\n{following}"
 
 
-def run_text(detail: RunDetail, now: float) -> str:
-    """All that is known of one run."""
+def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
+    """All that is known of one run. `width`: as above."""
     run, row = detail.row.run, detail.row
     parts = [
         facts(
@@ -57,7 +57,7 @@ def run_text(detail: RunDetail, now: float) -> str:
     if detail.sighting is not None and detail.sighting.ranks:
         parts.append(_ranks(detail.sighting.ranks))
     if detail.events:
-        parts.append(_diary(detail.events[-_LAST_EVENTS:]))
+        parts.append(_diary(detail.events[-_LAST_EVENTS:], width))
     return "\n\n".join(parts)
 
 
@@ -139,5 +139,6 @@ def _ranks(ranks: Sequence[RankSighting]) -> str:
     return table(("RANK", "PID", "STEP", "PHASE", "SILENT FOR"), cells, right=(0, 1, 2, 4))
 
 
-def _diary(events: Sequence[Event]) -> str:
-    return "\n".join(f"{moment(e.at)}  {e.phase.value:<8} {short(one_line(e.text), 50)}" for e in events)
+def _diary(events: Sequence[Event], width: int | None) -> str:
+    lines = (f"{moment(event.at)}  {event.phase.value:<8} {one_line(event.text)}" for event in events)
+    return "\n".join(short(line, width) for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from launcher.actions.queries import Explanation
 from launcher.advice import advice_for
@@ -10,14 +11,12 @@ from launcher.gate.text import one_line
 from launcher.model import Cause, Phase, Proof, StepEnd
 from launcher.render.amounts import duration, moment
 from launcher.render.summary import proof_lines, verdict_line
-from launcher.render.table import facts, short
+from launcher.render.table import facts, short, table
 from trainer.outcome import Outcome, RankEnd
 
-_HALF = 38
 
-
-def explanation_text(explanation: Explanation) -> str:
-    """Everything that speaks for and against."""
+def explanation_text(explanation: Explanation, width: int | None = None) -> str:
+    """Everything that speaks for and against. `width`: of the terminal."""
     run, outcome = explanation.row.run, explanation.outcome
     parts = [
         facts(
@@ -34,7 +33,7 @@ def explanation_text(explanation: Explanation) -> str:
         )
     ]
     if run.cause is Cause.CONTRADICTION:
-        parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise))
+        parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise, width))
     if outcome is not None and outcome.first_failure and outcome.first_failure.traceback:
         parts.append(_traceback(outcome.first_failure))
     parts.append(
@@ -97,15 +96,12 @@ def _last(explanation: Explanation) -> str:
     return f"{moment(event.at)} {event.phase.value}: {one_line(event.text)}"
 
 
-def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...]) -> str:
-    rows = [("says success", "says otherwise"), ("-" * _HALF, "-" * _HALF)]
-    for number in range(max(len(left), len(right))):
-        rows.append((_cell(left, number), _cell(right, number)))
-    return "\n".join(f"{one:<{_HALF}}  {other}".rstrip() for one, other in rows)
-
-
-def _cell(proofs: tuple[Proof, ...], number: int) -> str:
-    return short(proofs[number].text, _HALF) if number < len(proofs) else ""
+def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...], width: int | None) -> str:
+    half = None if width is None else (width - 2) // 2
+    cells = [
+        tuple(short(proof.text if proof else "", half) for proof in pair) for pair in zip_longest(left, right)
+    ]
+    return table(("SAYS SUCCESS", "SAYS OTHERWISE"), cells)
 
 
 def _traceback(rank: RankEnd) -> str:
