@@ -26,6 +26,7 @@ from launcher.model import (
     Offer,
     Order,
     Parcel,
+    Phase,
     Progress,
     Run,
     Wish,
@@ -361,7 +362,8 @@ class FakeScreen:
 
     events: list[Event] = field(default_factory=list)
     logs: str = ""
-    shown: list[Progress] = field(default_factory=list)
+    shown: list[tuple[Phase, Progress]] = field(default_factory=list)
+    """At each moment."""
 
     def event(self, event: Event) -> None:
         self.events.append(event)
@@ -370,7 +372,7 @@ class FakeScreen:
         self.logs += text
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
-        self.shown.append(progress)
+        self.shown.append((run.phase, progress))
 
 
 @dataclass
