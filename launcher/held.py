@@ -43,3 +43,7 @@ class HeldStream:
         with self._lock:
             if self._waiting is None:
                 self._stream().flush()
+
+    def fileno(self) -> int:
+        """The descriptor that it is shown on. Raises OSError when there is none."""
+        return self._stream().fileno()

@@ -18,6 +18,7 @@ from launcher.model import (
     Offer,
     Order,
     Parcel,
+    Progress,
     Run,
     Standing,
     Wish,
@@ -304,8 +305,8 @@ class Screen(Protocol):
         """New lines of the training's log."""
         ...
 
-    def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
-        """Where the training stands."""
+    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+        """Where the run stands, at every moment: it may have moved on or not."""
         ...
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import one_line
-from launcher.model import Event, Run
+from launcher.model import Event, Progress, Run
 from launcher.render.amounts import duration, usd
 from launcher.render.loglines import parse_line, shown
+from launcher.render.runs import progress_text
 from launcher.render.table import WIDTH, short
 
 _CLEAR = "\r\x1b[K"
@@ -41,6 +44,15 @@ class Output(Protocol):
 
     def flush(self) -> None: ...
 
+    def fileno(self) -> int: ...
+
+
+def columns(stream: Output) -> int:
+    """How wide the stream's terminal is now; 80 where it does not say."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or WIDTH
+    return WIDTH
+
 
 class StreamScreen:
     """Shows a run on a stream. `began`: from when elapsed time counts."""
@@ -50,7 +62,8 @@ class StreamScreen:
     ) -> None:
         self._stream, self._look, self._began, self._now = stream, look, began, now
         self._progress = ""
-        self._shown_at, self._shown_step = 0.0, -1
+        self._shown_at = 0.0
+        self._shown_step: int | None = None
         self._rest = ""
 
     def event(self, event: Event) -> None:
@@ -67,7 +80,7 @@ class StreamScreen:
 
     def gauge(self, text: str) -> None:
         """How far such a step is: overwritten on a terminal, now and then a line elsewhere."""
-        self._overwrite(f"{self._elapsed():>8}  {short(one_line(text), WIDTH - 10)}")
+        self._overwrite(f"{self._elapsed():>8}  {one_line(text)}")
 
     def log(self, text: str) -> None:
         """New lines of the training's log; the last may come in parts."""
@@ -80,10 +93,11 @@ class StreamScreen:
             else:
                 self._line(f"{self._styled(_DIM, shown(line.source))} {shown(line.text)}")
 
-    def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
-        """Where the training stands: overwritten on a terminal, now and then a line elsewhere."""
-        if run.step not in (0, self._shown_step) and self._overwrite(self._standing(run, loss, usd)):
-            self._shown_step = run.step
+    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+        """Where the run stands: overwritten on a terminal; elsewhere a line now and then, when it moved."""
+        moved = progress.step not in (None, 0, self._shown_step)
+        if (self._look.live or moved) and self._overwrite(self._standing(run, progress, usd)):
+            self._shown_step = progress.step
 
     def note(self, text: str) -> None:
         """A line beside the road."""
@@ -94,12 +108,9 @@ class StreamScreen:
         self._write(_CLEAR if self._progress else "")
         self._progress = ""
 
-    def _standing(self, run: Run, loss: float | None, spent_usd: float) -> str:
-        of = f"/{run.steps} ({run.step / run.steps:.0%})" if run.steps else ""
-        loss_text = "" if loss is None else f"  loss {loss:.4g}"
-        return (
-            f"{self._elapsed():>8} {usd(spent_usd):>8}  {run.phase.value:<8} step {run.step}{of}{loss_text}"
-        )
+    def _standing(self, run: Run, progress: Progress, spent_usd: float) -> str:
+        text = one_line(progress_text(progress))
+        return f"{self._elapsed():>8} {usd(spent_usd):>8}  {run.phase.value:<8} {text}"
 
     def _elapsed(self) -> str:
         return duration(self._now() - self._began)
@@ -110,8 +121,8 @@ class StreamScreen:
             return False
         self._shown_at = self._now()
         if self._look.live:
-            self._progress = text
-            self._write(_CLEAR + text)
+            self._progress = short(text.rstrip(), columns(self._stream) - 1)
+            self._write(_CLEAR + self._progress)
         else:
             self._line(text)
         return True

@@ -22,6 +22,10 @@ class Training:
     seconds: float = 20.0
     steps: int = 10
     checkpoint_every: int = 4
+    imports_s: float = 0.0
+    """Before its ranks are started."""
+    beats: bool = True
+    """Its ranks tell their steps."""
     outcome: Callable[[Outcome], Outcome] | None = None
     """Changes the outcome of a success into that of another ending."""
     exit_code: int = 0
@@ -128,6 +132,8 @@ class FakeBox:
     def step(self) -> int:
         if self.started_at is None:
             return 0
+        if not self.training.beats:
+            return 0
         done = ((self.ended_at or self._clock.now()) - self.started_at) / self.training.seconds
         return min(self.training.steps, int(done * self.training.steps))
 
@@ -142,9 +148,21 @@ class FakeBox:
             "lease_ends_at": self._lease_from + float(self._env["LEASE_LIFE_S"]),
             "onstart_step": "50-train" if self.started_at is not None else "",
             "log_bytes": len(self.files.get(layout.LOG, b"")),
-            "supervisor": {"step": self.step(), "steps": self.training.steps, "loss": 0.5, "ranks": []},
+            "supervisor": {
+                "step": self.step(),
+                "steps": self.training.steps,
+                "loss": 0.5,
+                "ranks": self._ranks() if state == "running" else [],
+            },
         }
         return json.dumps(seen)
+
+    def _ranks(self) -> list[dict[str, object]]:
+        lives_s = self._clock.now() - (self.started_at or 0.0)
+        if lives_s < self.training.imports_s:
+            return []
+        beat = {"step": self.step(), "phase": "forward"} if self.training.beats else {"step": 0, "phase": ""}
+        return [{"rank": rank, "pid": 100 + rank, **beat, "age_s": 0.1} for rank in range(2)]
 
     def _finish(self, at: float) -> None:
         self.ended_at = at

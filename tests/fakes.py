@@ -26,6 +26,8 @@ from launcher.model import (
     Offer,
     Order,
     Parcel,
+    Phase,
+    Progress,
     Run,
     Wish,
 )
@@ -363,6 +365,8 @@ class FakeScreen:
 
     events: list[Event] = field(default_factory=list)
     logs: str = ""
+    shown: list[tuple[Phase, Progress]] = field(default_factory=list)
+    """At each moment."""
 
     def event(self, event: Event) -> None:
         self.events.append(event)
@@ -370,8 +374,8 @@ class FakeScreen:
     def log(self, text: str) -> None:
         self.logs += text
 
-    def progress(self, run: Run, *, loss: float | None, usd: float) -> None:
-        pass
+    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+        self.shown.append((run.phase, progress))
 
 
 @dataclass

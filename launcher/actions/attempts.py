@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from launcher.actions.following import follow
 from launcher.bills import cost_usd
@@ -15,11 +17,13 @@ from launcher.job import JobSpec
 from launcher.model import NOTHING, Cause, Driver, Event, Origin, Phase, Run, Wish
 from launcher.outputs import Outputs
 from launcher.policy import HOLD_S, with_limit
-from launcher.ports import Ledger
+from launcher.ports import Ledger, Shelf
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
 _LEAST_USD = 0.01
+_MOST_FOLDERS = 100
+_AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"
 
 ToolsFor = Callable[[str, Origin], Tools]
 """Tools for the provider of that name, with which a run continues from there."""
@@ -40,9 +44,7 @@ class Attempts:
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:
-                raise UsageError(
-                    f"{parent.id} left no checkpoint in {parent.out_dir}", hint=f"vastrun pull {parent.id}"
-                )
+                raise _no_checkpoint(parent)
             spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
         key = spec.train.builds_on if spec.train else None
         if key and parent is None and spec.checkpoints.start_from is None:
@@ -62,10 +64,7 @@ class Attempts:
             return self.pursue(run if out_dir is None else self._move(run, out_dir))
         owed = self._try_again(run, out_dir)
         if owed is None:
-            raise UsageError(
-                f"{run.id} has ended; a new run can continue from its checkpoint",
-                hint=f"vastrun launch JOB.yaml --from {run.id}",
-            )
+            raise _nothing_to_resume(run)
         return self.pursue(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
@@ -121,13 +120,13 @@ class Attempts:
             begun_before = any(run.parent == former.id for run in ledger.runs())
             if spec is None or begun_before or wish in (Wish.STOP, Wish.DESTROY):
                 return None
-            folder = out_dir or _folder_after(chain)
-            run = self._begin(
-                spec, provider=former.provider, run_id=self.new_id(), out_dir=folder, parent=former
-            )
+            run_id = self.new_id()
+            folder = out_dir or _folder_after(chain, run_id, tools.shelf)
+            run = self._begin(spec, provider=former.provider, run_id=run_id, out_dir=folder, parent=former)
         finally:
             ledger.release(former.id, tools.who)
-        _tell(tools, run, f"attempt {len(chain) + 1}: {_story(former, now)}")
+        number = len(chain) + 1
+        _tell(tools, run, f"attempt {number}: {_story(former, now)}; this is {run.id}, outputs in {folder}")
         return run
 
     def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
@@ -144,6 +143,21 @@ class Attempts:
         except StorageError as error:  # no reason to lose sight of how the run stands
             _tell(tools, run, f"README.md of its outputs is not up to date: {error}")
         return run
+
+
+def _nothing_to_resume(run: Run) -> UsageError:
+    if Outputs(run).checkpoints is None and pushed_url(run) is None:
+        return UsageError(f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_AFRESH)
+    return UsageError(
+        f"{run.id} has ended; a new run can continue from its checkpoint",
+        hint=f"vastrun launch JOB.yaml --from {run.id}",
+    )
+
+
+def _no_checkpoint(parent: Run) -> UsageError:
+    """What is still on its machine can be fetched; of a run that has ended, nothing more."""
+    hint = _AFRESH if parent.phase is Phase.ENDED else f"vastrun pull {parent.id}"
+    return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
 
 
 def chain_of(ledger: Ledger, run: Run) -> list[Run]:
@@ -175,9 +189,23 @@ def never_ready(run: Run) -> bool:
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
 
 
-def _folder_after(chain: Sequence[Run]) -> str:
-    """For the outputs of another attempt. One whose machine was never ready left its own empty."""
-    return chain[-1].out_dir if never_ready(chain[-1]) else f"{chain[0].out_dir}-{len(chain) + 1}"
+def _folder_after(chain: Sequence[Run], run_id: str, shelf: Shelf) -> str:
+    """For the outputs of another attempt: `runs/RUN`, or beside the folder that the user named.
+
+    They come to that one itself as long as no machine before was ever ready: nothing lies there.
+    """
+    first = chain[0]
+    out = Path(first.out_dir)
+    if out.name == first.id:
+        return str(out.with_name(run_id))
+    if never_ready(chain[-1]):
+        return chain[-1].out_dir
+    for number in range(len(chain) + 1, len(chain) + _MOST_FOLDERS):
+        folder = f"{out}-{number}"
+        with suppress(UsageError):
+            shelf.must_be_free(replace(first, id=run_id, out_dir=folder))
+            return folder
+    return str(out.with_name(f"{out.name}-{run_id}"))
 
 
 def _failures_like(last: Run, chain: Sequence[Run]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher.bills import cost_usd
 from launcher.flow.trip import Tools
-from launcher.model import Phase, Run, Wish
+from launcher.model import Phase, Progress, Run, Wish
 from launcher.outputs import GrowingFile, Outputs
 
 _LOOK_S = 0.5
@@ -22,10 +22,16 @@ def follow(run: Run, tools: Tools) -> Run:
             tools.screen.event(event)
         tools.screen.log(log.more())
         run = tools.ledger.get(run.id)
-        tools.screen.progress(run, loss=None, usd=cost_usd(run, tools.clock.now()))
+        tools.screen.progress(run, _progress(run), usd=cost_usd(run, tools.clock.now()))
         wish = tools.wishes.current()
         if wish in (Wish.STOP, Wish.DESTROY):
             tools.ledger.ask(run.id, wish)
         if run.phase is Phase.ENDED or wish is Wish.DETACH or tools.ledger.driver(run.id) is None:
             return run
         tools.clock.sleep(_LOOK_S)
+
+
+def _progress(run: Run) -> Progress:
+    """As its row has it: whoever drives the run looks at its box."""
+    left_s = (run.steps - run.step) / run.steps_per_s if run.steps_per_s and run.steps > run.step else None
+    return Progress(step=run.step or None, steps=run.steps or None, left_s=left_s)

@@ -3,18 +3,55 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES
 
+_INVALID = re.compile(r"^Invalid value(?: for '?(.+?)'?)?: ")
+_CLICKS_WORDS = ("Missing ", "No such ", "Option ", "Got unexpected ", "Unexpected ")
+
+
+class MisuseError(click.UsageError):
+    """What click says of a wrong command line, in the form of all our errors."""
+
+    def __init__(self, error: click.UsageError, command: str) -> None:
+        super().__init__(error.format_message(), error.ctx)
+        self._command = command
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
+        from launcher.cli.output import say
+
+        said = _INVALID.sub(lambda match: f"{match[1]}: " if match[1] else "", self.message).rstrip(".")
+        said = said[:1].lower() + said[1:] if said.startswith(_CLICKS_WORDS) else said
+        say(f"error: {said}\ntry:   {self._command} --help", err=True)
+
+
+@contextmanager
+def _misuse(group: click.Context | None = None) -> Iterator[None]:
+    """Errors of click's become ours, of the command that was called where it does not say of which."""
+    try:
+        yield
+    except (MisuseError, click.exceptions.NoArgsIsHelpError):
+        raise
+    except click.UsageError as error:
+        called = f"{group.command_path} {group.invoked_subcommand}" if group else "vastrun"
+        raise MisuseError(error, error.ctx.command_path if error.ctx else called) from error
+
 
 class Commands(click.Group):
     """Lists commands from the table; imports the one that is called."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with _misuse():
+            return super().make_context(*arguments, **options)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -47,7 +84,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         from launcher.cli.failures import explained
 
-        with explained(ctx):
+        with explained(ctx), _misuse(ctx):
             return super().invoke(ctx)
 
 

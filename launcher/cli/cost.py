@@ -6,7 +6,7 @@ import click
 
 from launcher.actions.queries import all_rows, row_of, with_bills
 from launcher.cli.options import json_option, maybe_run_argument, the_run
-from launcher.cli.output import show
+from launcher.cli.output import show, width
 from launcher.render.costs import costs_table
 from launcher.render.documents import costs_document
 from launcher.wiring import Wiring
@@ -23,4 +23,4 @@ def command(wiring: Wiring, run_name: str | None, billed: bool, as_json: bool) -
     rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
     if billed:
         rows = with_bills(rows, wiring.provider, now)
-    show(costs_document(rows, now), costs_table(rows, now, billed=billed), as_json=as_json)
+    show(costs_document(rows, now), costs_table(rows, now, billed=billed, width=width()), as_json=as_json)

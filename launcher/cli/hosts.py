@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from launcher.cli.options import json_option
-from launcher.cli.output import show
+from launcher.cli.output import show, width
 from launcher.hosts import host_records
 from launcher.render.documents import hosts_document
 from launcher.render.hosts import hosts_table
@@ -22,4 +22,4 @@ def command(wiring: Wiring, as_json: bool) -> None:
     """
     now = wiring.now()
     records = host_records(wiring.ledger().runs(), now)
-    show(hosts_document(records), hosts_table(records, now), as_json=as_json)
+    show(hosts_document(records), hosts_table(records, now, width()), as_json=as_json)

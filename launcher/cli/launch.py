@@ -22,7 +22,7 @@ from launcher.cli.options import (
     the_run,
     yes_option,
 )
-from launcher.cli.output import say, show
+from launcher.cli.output import say, show, width
 from launcher.job import JobSpec
 from launcher.model import Run, Wish
 from launcher.render.documents import plan_document
@@ -73,12 +73,14 @@ def command(
     market = wiring.provider(provider)
     plan = plan_of(spec, market, ledger, began)
     if dry_run:
-        show(plan_document(plan), plan_text(plan), as_json=as_json)
+        show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
         return
     if not market.free:
+        asked_at = wiring.now()
         confirm(f"rent {plan_line(plan)}", yes=yes)
+        began += wiring.now() - asked_at  # the user's time to think is none of the run's
     work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
-    wish = Wish.DETACH if detach else Wish.NONE
+    wish = Wish.DETACH_ONCE_TRAINING if detach else Wish.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))
 
 

@@ -13,6 +13,8 @@ from launcher.actions.logfeed import LogFeed
 from launcher.cli.options import run_argument, the_run
 from launcher.cli.output import say
 from launcher.cli.values import pattern, seconds
+from launcher.config import read_job
+from launcher.errors import UsageError
 from launcher.ports import Clock
 from launcher.render.amounts import moment
 from launcher.render.loglines import Choice, LogLine, chosen, first_error, lines_of, shown
@@ -46,6 +48,12 @@ def command(
 ) -> None:
     """Print the log of RUN: of the onstart steps, the supervisor and all ranks, in order."""
     run = the_run(wiring, run_name)
+    ranks = read_job(run.spec_json).world_size
+    if rank is not None and rank >= ranks:
+        has = f"ranks 0 to {ranks - 1}" if ranks > 1 else "one rank, 0"
+        raise UsageError(
+            f"--rank {rank}: {run.id} has {has}", hint=f"vastrun logs {run.id} --rank {ranks - 1}"
+        )
     feed = LogFeed(run, wiring.ledger(), wiring.provider(run.provider))
     choice = Choice(rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex)
     form = _as_json if as_json else _as_text(timestamps)
@@ -63,7 +71,14 @@ def _moment(value: str, now: float) -> float:
     try:
         return datetime.fromisoformat(value).timestamp()
     except ValueError:
-        return now - seconds(value)
+        return now - _span(value)
+
+
+def _span(value: str) -> float:
+    try:
+        return seconds(value)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{error.message}; or a date and time", param_hint="--since") from error
 
 
 def _all(feed: LogFeed) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 from launcher.cli.failures import concerns
 from launcher.cli.output import say
 from launcher.config import load_job
-from launcher.errors import VastrunError
+from launcher.errors import UsageError, VastrunError
 from launcher.exits import EXIT_DECLINED
 from launcher.job import JobSpec
 from launcher.model import Run
@@ -80,7 +80,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     ctx = click.get_current_context()
     if ctx.find_root().params["no_input"] or not sys.stdin.isatty():
-        raise click.UsageError(f"{question}: there is nobody to ask; -y agrees")
+        raise UsageError(f"{question}: needs confirmation, but there is no terminal to ask at", hint="add -y")
     click.echo(f"{question} [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         say("nothing was done", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +12,21 @@ from launcher.gate.text import printable
 if TYPE_CHECKING:
     from launcher.render.documents import Document
 
+_LEAST, _MOST = 60, 160
+
 
 def say(text: str, *, err: bool = False) -> None:
     """Print the text, of whatever origin."""
     click.echo(printable(text), err=err)
+
+
+def width() -> int | None:
+    """How wide tables may be: as the terminal, within bounds. None where stdout is none: nothing is cut."""
+    if not sys.stdout.isatty():
+        return None
+    from launcher.screen import columns
+
+    return min(max(columns(sys.stdout), _LEAST), _MOST)
 
 
 def show(document: Document, text: str, *, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from launcher.cli.options import (
     read_job_file,
     set_option,
 )
-from launcher.cli.output import show
+from launcher.cli.output import show, width
 from launcher.errors import NoOfferError
 from launcher.render.documents import plan_document, survey_document
 from launcher.render.plan import plan_text
@@ -49,4 +49,4 @@ def command(
         show(survey_document(survey), survey_text(survey), as_json=as_json)
         ctx.exit(0 if survey.quotes else NoOfferError.exit_code)
     plan = plan_of(spec, market, ledger, now)
-    show(plan_document(plan), plan_text(plan), as_json=as_json)
+    show(plan_document(plan), plan_text(plan, width()), as_json=as_json)

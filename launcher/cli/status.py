@@ -6,7 +6,7 @@ import click
 
 from launcher.actions.queries import all_rows, detail_of
 from launcher.cli.options import json_option, maybe_run_argument, the_run
-from launcher.cli.output import show
+from launcher.cli.output import show, width
 from launcher.render.documents import run_document, runs_document
 from launcher.render.runs import run_text, runs_table
 from launcher.wiring import Wiring
@@ -25,8 +25,8 @@ def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
     now = wiring.now()
     if run_name is None:
         rows = all_rows(wiring.ledger(), now)
-        show(runs_document(rows), runs_table(rows, now), as_json=as_json)
+        show(runs_document(rows), runs_table(rows, now, width()), as_json=as_json)
         return
     run = the_run(wiring, run_name)
     detail = detail_of(wiring.tools_for(run.provider, run.created_at), run, now)
-    show(run_document(detail), run_text(detail, now), as_json=as_json)
+    show(run_document(detail), run_text(detail, now, width()), as_json=as_json)

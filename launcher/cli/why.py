@@ -6,7 +6,7 @@ import click
 
 from launcher.actions.queries import explain
 from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.output import show
+from launcher.cli.output import show, width
 from launcher.render.documents import explanation_document
 from launcher.render.why import explanation_text
 from launcher.wiring import Wiring
@@ -19,4 +19,4 @@ from launcher.wiring import Wiring
 def command(wiring: Wiring, run_name: str, as_json: bool) -> None:
     """Say why RUN ended as it did: cause, proofs, first failing rank, a hang's stacks, what to try next."""
     explanation = explain(wiring.ledger(), the_run(wiring, run_name), wiring.now())
-    show(explanation_document(explanation), explanation_text(explanation), as_json=as_json)
+    show(explanation_document(explanation), explanation_text(explanation, width()), as_json=as_json)

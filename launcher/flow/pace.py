@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 LEAST_S = 20.0
 """What is seen for less says more of the looks than of the training."""
+_LATELY_S = 180.0
+"""What is left is told by the pace of so long."""
+_LEAST_LATELY_S = 5.0
+_MOST_SEEN = 1000
 
 
 @dataclass
@@ -17,16 +22,35 @@ class Pace:
     """0: none was seen."""
     moved_at: float = 0.0
     last: float = 0
+    _lately: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MOST_SEEN))
+    """Moments, and the steps that were reached then."""
 
     def saw(self, step: float, now: float) -> None:
         """Counts from the first step that somebody saw: what loads and compiles comes before it."""
         if self.first == 0 or step < self.last:
             self.began_at, self.first = now, step
+            self._lately.clear()
         if step != self.last:
             self.moved_at, self.last = now, step
+            self._lately.append((now, step))
+        while len(self._lately) > 2 and self._lately[1][0] < now - _LATELY_S:
+            self._lately.popleft()
 
     @property
     def steps_per_s(self) -> float | None:
         """None while too little was seen."""
         seconds = self.moved_at - self.began_at
         return (self.last - self.first) / seconds if self.first > 0 and seconds >= LEAST_S else None
+
+    def left_s(self, steps: float, now: float) -> float | None:
+        """Seconds until `steps` are done, at the pace of the last minutes; None while that is not known.
+
+        The next step is always still to come: where nothing moves, what is left does not run out.
+        """
+        if len(self._lately) < 2:
+            return None
+        (began_at, first), (moved_at, last) = self._lately[0], self._lately[-1]
+        if first <= 0 or moved_at - began_at < _LEAST_LATELY_S or last >= steps:
+            return None
+        step_s = (moved_at - began_at) / (last - first)
+        return max((steps - last) * step_s - (now - moved_at), (steps - last - 1) * step_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,11 +14,12 @@ from launcher.flow.guarded import Guarded
 from launcher.flow.machines import machines_of
 from launcher.flow.notices import Notices
 from launcher.job import JobSpec
-from launcher.model import Cause, Driver, Event, Instance, Phase, Run, Wish
+from launcher.model import Cause, Driver, Event, Instance, Phase, Progress, Run, Wish
 from launcher.phases import Result
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf, Wishes
 
 _LOOK_AGAIN_S = 2.0
+_SHOWN_EACH_S = 1.0
 _T = TypeVar("_T")
 
 
@@ -77,6 +79,7 @@ class Trip:
         self.is_identified = False
         """The key was seen to be of the run's account."""
         self._remote: Guarded | None = None
+        self._progress_in = (run.phase, Progress())
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
         self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
@@ -155,9 +158,29 @@ class Trip:
             detail = "past its limit, and its lease has not ended it"
             raise OverError(End(result=Result.FAILED, cause=cause, detail=detail))
 
+    def _heed(self) -> None:
+        """What is done before each request to the box, and while its answer is waited for."""
+        self.show()
+        self.must_go_on()
+
+    def show(self, progress: Progress | None = None) -> None:
+        """Where the run stands is on the screen: time and dollars go on where nothing else does."""
+        if progress is not None:
+            self._progress_in = (self.run.phase, progress)
+        phase, progress = self._progress_in
+        known = progress if phase is self.run.phase else Progress()
+        self.tools.screen.progress(self.run, known, usd=bills.cost_usd(self.run, self.now()))
+
     def wait(self, seconds: float) -> None:
-        """Time passes; the lock is kept."""
-        self.tools.clock.sleep(seconds)
+        """Time passes, on the screen too; the lock is kept. Ends early when the user wants something."""
+        slices = max(1, math.ceil(seconds / _SHOWN_EACH_S))
+        slice_s = max(0.0, seconds) / slices
+        for _ in range(slices):
+            began = self.now()
+            self.tools.clock.sleep(slice_s)
+            self.show()
+            if self.now() - began < slice_s / 2:
+                break
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
         self._notices.tell(self.run)
@@ -246,7 +269,7 @@ class Trip:
             self.machine = self.own_machine()
             if self.machine is None:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
-            self._remote = Guarded(self.tools.provider.connect(self.machine), self.must_go_on)
+            self._remote = Guarded(self.tools.provider.connect(self.machine), self._heed)
         return self._remote
 
     def hang_up(self) -> None:

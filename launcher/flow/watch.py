@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from launcher import bills, policy
 from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
+from launcher.flow.beginning import Beginning
 from launcher.flow.pace import Pace
+from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.saving import Saving, save_some
 from launcher.flow.trip import End, Trip
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file
-from launcher.job import JobSpec
 from launcher.model import Cause, Sighting, Wish
 from launcher.phases import Result
 from launcher.ports import Remote
@@ -51,6 +52,9 @@ class Memory:
     onstart_step: str = ""
     saving: Saving = field(default_factory=Saving)
     pace: Pace = field(default_factory=Pace)
+    beginning: Beginning = field(default_factory=Beginning)
+    told: set[str] = field(default_factory=set)
+    """What was said to be done before the training began."""
 
 
 def watch(trip: Trip) -> End | None:
@@ -62,7 +66,7 @@ def watch(trip: Trip) -> End | None:
             end = _look_once(trip, memory)
             if end is not None:
                 return end
-            if trip.wish() is Wish.DETACH and memory.silent_since is None and memory.starts <= 1:
+            if _may_leave(trip, memory):
                 return None
             _listen(trip, _SLICE_PAUSE_S if memory.saving.brought else LOOK_S)
         except (UnreachableError, GoneError) as error:
@@ -73,6 +77,13 @@ def watch(trip: Trip) -> End | None:
         end = _overdue(trip, memory)
         if end is not None:
             return end
+
+
+def _may_leave(trip: Trip, memory: Memory) -> bool:
+    """The user wants it left alone, and it is in order."""
+    wish = trip.wish()
+    leaves = wish is Wish.DETACH or (wish is Wish.DETACH_ONCE_TRAINING and memory.beginning.has_begun)
+    return leaves and memory.silent_since is None and memory.starts <= 1
 
 
 def _look_once(trip: Trip, memory: Memory) -> End | None:
@@ -110,18 +121,34 @@ def _listen(trip: Trip, seconds: float) -> None:
 def _note(trip: Trip, memory: Memory, sighting: Sighting) -> None:
     """Keeps the screen and the row up to date."""
     now = trip.now()
-    trip.tools.screen.progress(trip.run, loss=sighting.loss, usd=bills.cost_usd(trip.run, now))
     if sighting.lease == "armed" and sighting.lease_ends_at is not None:
         memory.ends_by = now + sighting.lease_ends_at - sighting.at
     if sighting.onstart_step != memory.onstart_step:
         memory.onstart_step = sighting.onstart_step
         trip.tell(sighting.onstart_step)
-    memory.pace.saw(min(sighting.step, _planned(trip.spec)), now)
+    memory.pace.saw(min(sighting.step, planned_steps(trip.spec)), now)
+    _tell_beginning(trip, memory, sighting)
+    trip.show(progress_of(sighting, trip.spec, memory.pace, now))
     due = sighting.box == "ended" or now - memory.saved_at >= _SAVE_S
     if sighting.step != trip.run.step and due:
         memory.saved_at = now
         steps_per_s = memory.pace.steps_per_s or trip.run.steps_per_s
-        trip.save(step=sighting.step, steps=sighting.steps, steps_per_s=steps_per_s)
+        trip.save(step=sighting.step, steps=last_step(trip.spec, sighting), steps_per_s=steps_per_s)
+
+
+def _tell_beginning(trip: Trip, memory: Memory, sighting: Sighting) -> None:
+    """What is done until the training begins is told, each thing once, and that it has begun."""
+    activity = activity_of(sighting, trip.spec)
+    had_begun = memory.beginning.has_begun
+    memory.beginning.saw(sighting, trip.spec, trip.now())
+    if memory.beginning.has_begun:
+        if not had_begun:
+            steps = last_step(trip.spec, sighting)
+            of = f"step {sighting.step}{f' of {steps}' if steps else ''}"
+            trip.tell(f"training: {of}" if knows_step(sighting) else "the program runs")
+    elif activity not in ("", "running", sighting.onstart_step, *memory.told):
+        memory.told.add(activity)
+        trip.tell(activity)
 
 
 def _keep_armed(trip: Trip, memory: Memory, sighting: Sighting, remote: Remote) -> None:
@@ -134,13 +161,6 @@ def _keep_armed(trip: Trip, memory: Memory, sighting: Sighting, remote: Remote) 
     how_it_went = rearm(trip.run, trip.spec, trip.machine, remote, trip.tools)
     if first:
         trip.tell(how_it_went)
-
-
-def _planned(spec: JobSpec) -> float:
-    """The last step of the training, as far as the job says: a box may boast of more."""
-    if spec.train is not None:
-        return spec.train.steps
-    return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 
 def _start(trip: Trip, memory: Memory, remote: Remote) -> End | None:
@@ -190,7 +210,8 @@ def _ended(trip: Trip, remote: Remote, sighting: Sighting) -> End:
     outcome, steps = small_file(remote, layout.OUTCOME), small_file(remote, layout.STEPS)
     evidence = evidence_of(outcome, steps, sighting.exit_code)
     judgement = judge(evidence, trip.spec)
-    trip.save(proofs=judgement.proofs, step=sighting.step, steps=sighting.steps)
+    planned = last_step(trip.spec, sighting) if trip.spec.train or knows_step(sighting) else 0
+    trip.save(proofs=judgement.proofs, step=sighting.step, steps=planned)
     result = Result.OK if judgement.cause is None else Result.FAILED
     return End(result=result, cause=judgement.cause, detail=judgement.detail)
 

@@ -12,6 +12,7 @@ from launcher.model.boxes import (
 from launcher.model.endings import Cause, Phase, Verdict, Wish
 from launcher.model.market import Extras, Identity, Instance, Lease, Offer, Order, Standing
 from launcher.model.origins import NOTHING, Origin
+from launcher.model.progress import Progress
 from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Rental, Run
 from launcher.model.steps import StepEnd
 
@@ -37,6 +38,7 @@ __all__ = [
     "Origin",
     "Parcel",
     "Phase",
+    "Progress",
     "Proof",
     "RankSighting",
     "Rental",

@@ -62,6 +62,8 @@ class Wish(StrEnum):
     """What the user asks of a running launcher: by Ctrl-C here, or by `vastrun stop` elsewhere."""
 
     NONE = "none"
+    DETACH_ONCE_TRAINING = "detach_once_training"
+    """Stay until the training has begun."""
     DETACH = "detach"
     STOP = "stop"
     DESTROY = "destroy"

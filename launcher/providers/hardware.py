@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.job import Resources
 
 _NVIDIA_SMI_S = 20.0
+_LEAST_DISK_GB = 8.0
+"""No job asks for less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,25 +88,46 @@ def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[Gpu]:
 
 def shortfall(hardware: Hardware, wanted: Resources) -> list[str]:
     """Every hard limit that is not met, in words. Where a machine stands does not count: it is here."""
-    gpus = fitting_gpus(hardware, wanted)
-    kind = " or ".join(wanted.gpu_names) or "any kind"
+    return [text for lacking, text, _ in _checks(hardware, wanted) if lacking]
+
+
+def remedy(hardware: Hardware, wanted: Resources) -> str:
+    """What to type, or to do, so that all limits are met."""
+    return "; ".join(fix for lacking, _, fix in _checks(hardware, wanted) if lacking)
+
+
+def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, str]]:
+    """For each limit: whether it is not met, in words, and what to do then."""
+    gpus = len(fitting_gpus(hardware, wanted))
+    kind = " or ".join(wanted.gpu_names)
     size = f" with {wanted.gpu_memory_gb:g} GB" if wanted.gpu_memory_gb else ""
-    checks = (
-        (len(gpus) < wanted.gpus, f"{wanted.gpus} GPUs of {kind}{size} wanted, {len(gpus)} here"),
+    noun = "GPU" if wanted.gpus == 1 else "GPUs"
+    wants_gpus = f"{wanted.gpus} {noun}{f' of {kind}' if kind else ''}{size} wanted, {gpus or 'none'} here"
+    disk_fix = "free some disk space"
+    if hardware.disk_gb >= _LEAST_DISK_GB:
+        disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"
+    return (
+        (
+            gpus < wanted.gpus,
+            wants_gpus,
+            f"--set resources.gpus={gpus}{'' if gpus else ' trains on the CPU'}",
+        ),
         (
             hardware.memory_gb < wanted.memory_gb,
             f"{wanted.memory_gb:g} GB of memory wanted, {hardware.memory_gb:.0f} here",
+            f"--set resources.memory_gb={math.floor(hardware.memory_gb)}",
         ),
         (
             hardware.disk_gb < wanted.disk_gb,
             f"{wanted.disk_gb:g} GB of disk wanted, {hardware.disk_gb:.0f} free here",
+            disk_fix,
         ),
         (
             wanted.gpus > 0 and 0 < hardware.cuda < wanted.cuda,
             f"CUDA {wanted.cuda:g} wanted, the driver here supports {hardware.cuda:g}",
+            f"update the driver, or --set resources.cuda={hardware.cuda:g}",
         ),
     )
-    return [text for lacking, text in checks if lacking]
 
 
 def _is_named(gpu: Gpu, name: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterable, Sequence
 
 
 def duration(seconds: float) -> str:
@@ -20,9 +22,38 @@ def duration(seconds: float) -> str:
     return f"{days}d {hours:02}h"
 
 
+def rough(seconds: float) -> str:
+    """What cannot be told to the second: `40s`, `12m`, `2h 05m`, `3d 04h`."""
+    if seconds < 57.5:
+        return f"{max(5, round(seconds / 5) * 5)}s"
+    return f"{round(seconds / 60)}m" if seconds < 3570 else duration(seconds)
+
+
 def usd(amount: float) -> str:
     """Cents; below a dollar, tenths of a cent."""
     return f"${amount:.3f}" if 0 < amount < 1 else f"${amount:.2f}"
+
+
+def usd_sum(amounts: Iterable[float]) -> str:
+    """What the amounts come to as they are shown, each to a tenth of a cent: it adds up for who checks it."""
+    return f"${sum(map(_mills, amounts)) / 1000:.3f}"
+
+
+def usd_parts(parts: Sequence[float]) -> list[float]:
+    """The parts to a tenth of a cent, so that they add up to their sum as it is shown.
+
+    What rounding lacks goes to those that it cut most (the method of the largest remainders).
+    """
+    whole = [math.floor(part * 1000) for part in parts]
+    lacking = max(0, _mills(sum(parts)) - sum(whole))
+    by_cut = sorted(range(len(parts)), key=lambda n: whole[n] - parts[n] * 1000)
+    for number in by_cut[:lacking]:
+        whole[number] += 1
+    return [mills / 1000 for mills in whole]
+
+
+def _mills(amount: float) -> int:
+    return round(amount * 1000)
 
 
 def moment(at: float) -> str:

@@ -7,41 +7,44 @@ from collections.abc import Sequence
 from launcher.actions.queries import Orphan, RunRow
 from launcher.bills import rented_seconds
 from launcher.model import Cost
-from launcher.render.amounts import duration, usd
+from launcher.render.amounts import duration, usd, usd_parts, usd_sum
 from launcher.render.runs import state_of
 from launcher.render.table import short, table
 
 
-def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False) -> str:
+def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
     """Hours and dollars by run, part by part, with the total; what was billed takes the place of the job."""
     if not rows:
         return "no runs yet"
-    hours = [rented_seconds(row.run, now) / 3600 for row in rows]
+    hours = [round(rented_seconds(row.run, now) / 3600, 2) for row in rows]
+    parts = [usd_parts((row.cost.gpu_usd, row.cost.storage_usd, row.cost.traffic_usd)) for row in rows]
+    gpu, storage, traffic = zip(*parts, strict=True)
     columns = {
         "RUN": [*(row.run.id for row in rows), "total"],
-        "JOB": [*(short(row.run.job, 10) for row in rows), ""],
+        "JOB": [*(row.run.job for row in rows), ""],
         "HOURS": [f"{number:.2f}" for number in (*hours, sum(hours))],
-        "GPU": _dollars([row.cost.gpu_usd for row in rows]),
-        "STORAGE": _dollars([row.cost.storage_usd for row in rows]),
-        "TRAFFIC": _dollars([row.cost.traffic_usd for row in rows]),
-        "COST": [*map(_cost, rows), usd(sum(row.usd for row in rows))],
-        "BILLED": [*map(_bill, rows), usd(sum(row.billed_usd or 0.0 for row in rows))],
+        "GPU": _dollars(gpu),
+        "STORAGE": _dollars(storage),
+        "TRAFFIC": _dollars(traffic),
+        "COST": [*map(_cost, rows), usd_sum(row.usd for row in rows)],
+        "BILLED": [*map(_bill, rows), usd_sum(row.billed_usd or 0.0 for row in rows)],
     }
     del columns["JOB" if billed else "BILLED"]
     right = [number for number, name in enumerate(columns) if name not in ("RUN", "JOB")]
-    return table(tuple(columns), zip(*columns.values(), strict=True), right=right)
+    cut = () if billed else (1,)
+    return table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=cut, width=width)
 
 
 def _dollars(amounts: Sequence[float]) -> list[str]:
-    return [usd(amount) for amount in (*amounts, sum(amounts))]
+    return [*(usd_sum([amount]) for amount in amounts), usd_sum(amounts)]
 
 
 def _cost(row: RunRow) -> str:
-    return usd(row.usd) + ("" if row.verdict or not row.usd else " so far")
+    return usd_sum([row.usd]) + ("" if row.verdict or not row.usd else " so far")
 
 
 def _bill(row: RunRow) -> str:
-    return "not yet" if row.billed_usd is None else usd(row.billed_usd)
+    return "not yet" if row.billed_usd is None else usd_sum([row.billed_usd])
 
 
 def orphans_table(orphans: Sequence[Orphan], now: float) -> str:

@@ -6,31 +6,31 @@ from collections.abc import Sequence
 
 from launcher.hosts import HostRecord
 from launcher.render.amounts import duration
-from launcher.render.table import short, table
+from launcher.render.table import table
 
 _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 
 
-def hosts_table(records: Sequence[HostRecord], now: float) -> str:
-    """One line a machine."""
+def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
+    """One line a machine. `width`: of the terminal; None: there is none, and nothing is cut."""
     if not records:
         return "no machine was rented for money yet"
     cells = [
         (
-            short(record.host, 16),
+            record.host,
             str(record.runs),
             str(record.failures),
             f"{record.score:.2f}",
             _last_failure(record, now),
             "yes" if record.avoided else "no",
-            short(record.description, 16),
+            record.description,
         )
         for record in records
     ]
-    return table(_HEADER, cells, right=(1, 2, 3))
+    return table(_HEADER, cells, right=(1, 2, 3), cut=(6, 0, 4), width=width)
 
 
 def _last_failure(record: HostRecord, now: float) -> str:
     if record.last_failure_at is None:
         return "-"
-    return short(f"{record.last_cause}, {duration(now - record.last_failure_at)}", 18)
+    return f"{record.last_cause}, {duration(now - record.last_failure_at)}"

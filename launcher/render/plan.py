@@ -8,15 +8,15 @@ from launcher.actions.queries import Plan
 from launcher.job import JobSpec
 from launcher.model import Cause, Lease, Offer
 from launcher.render.amounts import duration, usd
-from launcher.render.table import facts, short, table
+from launcher.render.table import facts, table
 
 _MOST_OFFERS = 8
 _LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
 
 
-def plan_text(plan: Plan) -> str:
-    """What `launch` would do. Nothing was asked for that costs money."""
-    return f"{_request(plan)}\n\n{_offers(plan.offers)}"
+def plan_text(plan: Plan, width: int | None = None) -> str:
+    """What `launch` would do. Nothing was asked for that costs money. `width`: of the terminal."""
+    return f"{_request(plan)}\n\n{_offers(plan.offers, width)}"
 
 
 def plan_line(plan: Plan) -> str:
@@ -82,7 +82,7 @@ def _program(spec: JobSpec) -> str:
     return " ".join(spec.command or ())
 
 
-def _offers(offers: Sequence[Offer]) -> str:
+def _offers(offers: Sequence[Offer], width: int | None) -> str:
     cells = [
         (
             offer.id,
@@ -90,9 +90,10 @@ def _offers(offers: Sequence[Offer]) -> str:
             f"{offer.gpu_memory_gb:g}" if offer.gpu_memory_gb else "-",
             f"{offer.disk_gb:.0f}",
             f"{usd(offer.usd_per_hour)}",
-            short(offer.description, 32),
+            offer.description,
         )
         for offer in offers[:_MOST_OFFERS]
     ]
     more = f"\n{len(offers) - _MOST_OFFERS} more" if len(offers) > _MOST_OFFERS else ""
-    return table(("OFFER", "GPUS", "GB EACH", "DISK GB", "$/H", "WHAT"), cells, right=(2, 3, 4)) + more
+    header = ("OFFER", "GPUS", "GB EACH", "DISK GB", "$/H", "WHAT")
+    return table(header, cells, right=(2, 3, 4), cut=(5, 0), width=width) + more

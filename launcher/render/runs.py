@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 from launcher.actions.queries import RunDetail, RunRow
 from launcher.gate.text import one_line
-from launcher.model import Event, Phase, RankSighting, Run, Sighting
-from launcher.render.amounts import duration, moment, usd
+from launcher.model import Event, Phase, Progress, RankSighting, Run, Sighting
+from launcher.render.amounts import duration, moment, rough, usd
 from launcher.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 _LAST_EVENTS = 8
 
 
-def runs_table(rows: Sequence[RunRow], now: float) -> str:
-    """One line a run."""
+def runs_table(rows: Sequence[RunRow], now: float, width: int | None = None) -> str:
+    """One line a run. `width`: of the terminal; None: there is none, and nothing is cut."""
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
     cells = [
         (
             row.run.id,
-            short(row.run.job, 16),
+            row.run.job,
             state_of(row),
             progress_of(row.run),
             duration(now - row.run.created_at),
@@ -31,11 +31,11 @@ def runs_table(rows: Sequence[RunRow], now: float) -> str:
     ]
     open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]
     following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
-    return f"{table(_HEADER, cells, right=(3, 4, 5))}\n\n{following}"
+    return f"{table(_HEADER, cells, right=(3, 4, 5), cut=(1,), width=width)}\n\n{following}"
 
 
-def run_text(detail: RunDetail, now: float) -> str:
-    """All that is known of one run."""
+def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
+    """All that is known of one run. `width`: as above."""
     run, row = detail.row.run, detail.row
     parts = [
         facts(
@@ -43,7 +43,7 @@ def run_text(detail: RunDetail, now: float) -> str:
                 ("run", f"{run.id} ({run.job})"),
                 ("state", state_of(row)),
                 ("because", run.detail),
-                ("step", progress_of(run) if detail.sighting is None else _seen(detail.sighting)),
+                ("step", progress_of(run) if detail.sighting is None else _seen(run, detail.sighting)),
                 ("cost", _cost(row)),
                 ("machine", _machine(run)),
                 ("image", run.image),
@@ -57,7 +57,7 @@ def run_text(detail: RunDetail, now: float) -> str:
     if detail.sighting is not None and detail.sighting.ranks:
         parts.append(_ranks(detail.sighting.ranks))
     if detail.events:
-        parts.append(_diary(detail.events[-_LAST_EVENTS:]))
+        parts.append(_diary(detail.events[-_LAST_EVENTS:], width))
     return "\n\n".join(parts)
 
 
@@ -77,9 +77,24 @@ def progress_of(run: Run) -> str:
     return f"{run.step}/{run.steps}" if run.steps else str(run.step or "-")
 
 
-def _seen(sighting: Sighting) -> str:
+def progress_text(progress: Progress) -> str:
+    """`step 340/1500 (23%)  loss 0.031  evaluating  ETA 12m`: as much of it as is known."""
+    step, steps = progress.step, progress.steps
+    parts = [
+        f"step {step}{f'/{steps} ({step / steps:.0%})' if steps else ''}" if step else "",
+        f"loss {progress.loss:.4g}" if step and progress.loss is not None else "",
+        progress.activity,
+        f"ETA {rough(progress.left_s)}" if progress.left_s is not None else "",
+    ]
+    return "  ".join(filter(None, parts))
+
+
+def _seen(run: Run, sighting: Sighting) -> str:
+    """What the box says now; nothing where no rank tells a step."""
+    if not sighting.step and all(not rank.phase for rank in sighting.ranks):
+        return "-"
     loss = "" if sighting.loss is None else f", loss {sighting.loss:.4g}"
-    return f"{sighting.step}/{sighting.steps or '?'}{loss}"
+    return f"{sighting.step}/{run.steps or sighting.steps or '?'}{loss}"
 
 
 def _cost(row: RunRow) -> str:
@@ -112,11 +127,18 @@ def _driver(row: RunRow) -> str:
 
 def _ranks(ranks: Sequence[RankSighting]) -> str:
     cells = [
-        (str(rank.rank), str(rank.pid or "-"), str(rank.step), rank.phase, duration(rank.age_s))
+        (
+            str(rank.rank),
+            str(rank.pid or "-"),
+            str(rank.step) if rank.phase else "-",
+            rank.phase or "-",
+            duration(rank.age_s),
+        )
         for rank in ranks
     ]
     return table(("RANK", "PID", "STEP", "PHASE", "SILENT FOR"), cells, right=(0, 1, 2, 4))
 
 
-def _diary(events: Sequence[Event]) -> str:
-    return "\n".join(f"{moment(e.at)}  {e.phase.value:<8} {short(one_line(e.text), 50)}" for e in events)
+def _diary(events: Sequence[Event], width: int | None) -> str:
+    lines = (f"{moment(event.at)}  {event.phase.value:<8} {one_line(event.text)}" for event in events)
+    return "\n".join(short(line, width) for line in lines)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from launcher.actions.queries import Ending, RunRow
 from launcher.advice import advice_for
 from launcher.model import Phase, Proof
-from launcher.render.amounts import duration, moment, usd
+from launcher.render.amounts import duration, moment, usd, usd_sum
 from launcher.render.causes import because
 from launcher.render.runs import state_of
 from launcher.render.table import facts
@@ -55,4 +55,4 @@ def _cost(ending: Ending) -> str:
     own = f"{usd(row.usd)} at {usd(row.run.usd_per_hour)}/h"
     if len(ending.attempts) < 2:
         return own
-    return f"{own}; {usd(sum(a.usd for a in ending.attempts))} for all {len(ending.attempts)} attempts"
+    return f"{own}; {usd_sum(a.usd for a in ending.attempts)} for all {len(ending.attempts)} attempts"

@@ -1,4 +1,4 @@
-"""Tables of fixed columns and lists of facts, at most 80 characters wide where that is possible."""
+"""Tables and lists of facts, as wide as a terminal where that is possible."""
 
 from __future__ import annotations
 
@@ -6,13 +6,32 @@ from collections.abc import Iterable, Sequence
 
 WIDTH = 80
 _GAP = "  "
+_LEAST = 8
+"""No column is cut to less."""
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """Lines of columns as wide as their widest cell; those numbered in `right` are set to the right."""
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    cut: Sequence[int] = (),
+    width: int | None = None,
+) -> str:
+    """Lines of columns as wide as their widest cell; those numbered in `right` are set to the right.
+
+    Where that is more than `width`, the columns numbered in `cut` are cut, one after the other; None: nothing
+    is.
+    """
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(_line(line, widths, right) for line in lines)
+    if width is not None:
+        for column in cut:
+            over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+            least = min(widths[column], max(len(header[column]), _LEAST))
+            widths[column] = max(least, widths[column] - max(0, over))
+    fitting = ([short(cell, width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join(_line(line, widths, right) for line in fitting)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
@@ -23,9 +42,9 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<{width}}{_GAP}{value.replace(chr(10), indent)}" for name, value in kept)
 
 
-def short(text: str, width: int) -> str:
-    """The text, cut to a width."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+def short(text: str, width: int | None) -> str:
+    """The text, cut to a width; None: not cut."""
+    return text if width is None or len(text) <= width else text[: width - 1] + "…"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:

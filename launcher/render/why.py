@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from launcher.actions.queries import Explanation
 from launcher.advice import advice_for
@@ -10,14 +11,12 @@ from launcher.gate.text import one_line
 from launcher.model import Cause, Phase, Proof, StepEnd
 from launcher.render.amounts import duration, moment
 from launcher.render.summary import proof_lines, verdict_line
-from launcher.render.table import facts, short
+from launcher.render.table import facts, short, table
 from trainer.outcome import Outcome, RankEnd
 
-_HALF = 38
 
-
-def explanation_text(explanation: Explanation) -> str:
-    """Everything that speaks for and against."""
+def explanation_text(explanation: Explanation, width: int | None = None) -> str:
+    """Everything that speaks for and against. `width`: of the terminal."""
     run, outcome = explanation.row.run, explanation.outcome
     parts = [
         facts(
@@ -34,7 +33,7 @@ def explanation_text(explanation: Explanation) -> str:
         )
     ]
     if run.cause is Cause.CONTRADICTION:
-        parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise))
+        parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise, width))
     if outcome is not None and outcome.first_failure and outcome.first_failure.traceback:
         parts.append(_traceback(outcome.first_failure))
     parts.append(
@@ -49,8 +48,14 @@ def _first_failure(outcome: Outcome | None) -> str:
         return ""
     rank = outcome.first_failure
     how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
-    where = f" at step {rank.step}" + (f" ({rank.phase})" if rank.phase else "")
-    return f"rank {rank.rank}: {how}{where}"
+    return f"rank {rank.rank}: {how}{_where(rank.step, rank.phase)}"
+
+
+def _where(step: int, phase: str) -> str:
+    """Of a program that does not say where it is, nothing."""
+    if not step and not phase:
+        return ""
+    return f" at step {step}" + (f" ({phase})" if phase else "")
 
 
 def _hang(explanation: Explanation) -> str:
@@ -59,8 +64,8 @@ def _hang(explanation: Explanation) -> str:
         return ""
     hang = outcome.hang
     lines = [
-        f"rank {hang.rank} stood still for {duration(hang.stalled_s)} in step {hang.step} ({hang.phase})",
-        f"at {hang.frame}",
+        f"rank {hang.rank} made no progress for {duration(hang.stalled_s)}{_where(hang.step, hang.phase)}",
+        *([f"in {hang.frame}"] if hang.frame else []),
         *(f"stacks {path}" for path in explanation.stacks),
     ]
     return "\n".join(lines)
@@ -70,8 +75,8 @@ def _attempts(outcome: Outcome | None) -> str:
     """How each start of the ranks on the machine ended, when there was more than one."""
     attempts = outcome.attempts if outcome else ()
     lines = [
-        f"{number}: {duration(a.ended_at - a.started_at)} to step {a.steps_done}, "
-        f"{a.world_size} ranks, {a.reason}: {a.detail}"
+        f"{number}: {duration(a.ended_at - a.started_at)}"
+        f"{f' to step {a.steps_done}' if a.steps_done else ''}, {a.world_size} ranks, {a.reason}: {a.detail}"
         for number, a in enumerate(attempts, start=1)
     ]
     return "\n".join(lines) if len(lines) > 1 else ""
@@ -91,15 +96,12 @@ def _last(explanation: Explanation) -> str:
     return f"{moment(event.at)} {event.phase.value}: {one_line(event.text)}"
 
 
-def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...]) -> str:
-    rows = [("says success", "says otherwise"), ("-" * _HALF, "-" * _HALF)]
-    for number in range(max(len(left), len(right))):
-        rows.append((_cell(left, number), _cell(right, number)))
-    return "\n".join(f"{one:<{_HALF}}  {other}".rstrip() for one, other in rows)
-
-
-def _cell(proofs: tuple[Proof, ...], number: int) -> str:
-    return short(proofs[number].text, _HALF) if number < len(proofs) else ""
+def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...], width: int | None) -> str:
+    half = None if width is None else (width - 2) // 2
+    cells = [
+        tuple(short(proof.text if proof else "", half) for proof in pair) for pair in zip_longest(left, right)
+    ]
+    return table(("SAYS SUCCESS", "SAYS OTHERWISE"), cells)
 
 
 def _traceback(rank: RankEnd) -> str:

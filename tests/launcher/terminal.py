@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from click.testing import CliRunner, Result
 
@@ -125,7 +125,7 @@ class Terminal:
         self._chances = itertools.count()
         self._launches = 0
 
-    def type(self, *arguments: str, keys: str = "") -> Result:
+    def type(self, *arguments: str, keys: str | IO[bytes] = "") -> Result:
         """The command's end. `keys` reach its standard input, which is no terminal."""
         return CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
 

@@ -14,7 +14,7 @@ from launcher.model import Cause, Instance, Phase
 from launcher.ports import Remote
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, FakeProvider
-from tests.launcher.terminal import Market, Terminal
+from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.launcher.world import World
 
 
@@ -65,6 +65,33 @@ def test_the_outputs_come_to_the_folder_that_the_user_named(terminal: Terminal) 
     terminal.market.impostors = hosts(1)
     terminal.launch()
     assert terminal.ledger.runs()[0].out_dir == str(terminal.folder / "out")
+
+
+@pytest.mark.parametrize("training", [Training(), CRASH], ids=["never ready", "retried"])
+def test_each_run_has_a_folder_of_its_own(
+    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    terminal = Terminal(tmp_path / "home", training, Training())
+    if training is not CRASH:
+        terminal.market.impostors = hosts(1)
+    end = terminal.type("launch", str(terminal.job), "-y", "--set", "retry.signal=1")
+    second, first = terminal.ledger.runs()
+    assert end.exit_code == 0, end.output
+    assert [run.out_dir for run in (first, second)] == [
+        str(tmp_path / "runs" / run.id) for run in (first, second)
+    ]
+    assert f"this is {second.id}, outputs in {second.out_dir}" in end.stderr
+    assert (tmp_path / "runs" / second.id / "outcome.json").is_file()
+
+
+def test_a_retry_beside_the_folder_that_the_user_named_takes_one_that_is_free(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH, Training())
+    (tmp_path / "out-2").mkdir()
+    (tmp_path / "out-2" / "thesis.tex").write_text("years of work")
+    end = terminal.launch("--set", "retry.signal=1")
+    assert end.exit_code == 0, end.output
+    assert [run.out_dir for run in terminal.ledger.runs()] == [str(tmp_path / "out-3"), str(tmp_path / "out")]
 
 
 def test_after_three_other_machines_it_gives_up(terminal: Terminal) -> None:

@@ -78,6 +78,32 @@ def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
     assert "did you mean launch?" in end.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["launch"], "missing argument 'JOB.yaml'", "vastrun launch --help"),
+        (["launch", "--bogus", "x"], "no such option", "vastrun launch --help"),
+        (["--bogus"], "no such option", "vastrun --help"),
+        (["lanch"], "no such command: lanch; did you mean launch?", "vastrun --help"),
+        (["launch", "no.yaml"], "JOB.yaml: cannot read no.yaml: No such file", "vastrun launch --help"),
+        (["wait", "last", "--timeout", "soon"], "--timeout: expected a time", "vastrun wait --help"),
+        (["logs", "last", "--tail", "x"], "--tail: 'x' is not a valid integer", "vastrun logs --help"),
+        (["logs", "last", "--rank"], "option '--rank' requires an argument", "vastrun logs --help"),
+        (["image", "build", "--bogus"], "no such option", "vastrun image build --help"),
+        (["status", "a", "b"], "got unexpected extra argument (b)", "vastrun status --help"),
+    ],
+)
+def test_a_wrong_command_line_is_told_as_any_other_error(
+    arguments: list[str], error: str, hint: str, tmp_path: Path
+) -> None:
+    end = CliRunner(env={"XDG_STATE_HOME": str(tmp_path)}).invoke(cli, arguments, prog_name="vastrun")
+    assert (end.exit_code, end.stdout) == (2, "")
+    *_, said, advice = end.stderr.splitlines()
+    assert said.startswith(f"error: {error}")
+    assert advice == f"try:   {hint}"
+    assert "Usage:" not in end.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script(shell: str) -> None:
     end = CliRunner().invoke(cli, ["completion", shell])

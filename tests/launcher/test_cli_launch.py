@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,14 @@ from launcher.job import JobSpec
 from launcher.model import Cause, Driver, Offer, Phase, Wish
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Market, Terminal
+
+PROGRAM = """\
+name: demo
+resources: {gpus: 2}
+limits: {hours: 1, usd: 3}
+command: python train.py
+success: {exit_code: 0}
+"""
 
 
 @pytest.fixture
@@ -104,6 +115,45 @@ def test_detached_it_returns_while_the_box_trains_and_says_how_to_come_back(term
     assert terminal.machines() == 1
 
 
+def test_detached_it_stays_until_the_training_has_begun(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=300.0, steps=10, imports_s=20.0))
+    end = terminal.launch("--detach")
+    assert end.exit_code == 0, end.output
+    told = [event.text for event in terminal.ledger.events(terminal.ledger.runs()[0].id)]
+    assert told[-2:] == ["importing torch, starting the ranks", "training: step 1 of 10"]
+    assert terminal.machines() == 1
+
+
+def test_detached_a_program_without_heartbeats_is_left_once_its_ranks_have_lived_for_a_while(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=300.0, imports_s=20.0, beats=False))
+    terminal.job.write_text(PROGRAM)
+    end = terminal.launch("--detach")
+    assert end.exit_code == 0, end.output
+    assert terminal.ledger.events(terminal.ledger.runs()[0].id)[-1].text == "the program runs"
+    assert "step" not in end.stdout
+    assert terminal.machines() == 1
+
+
+def test_detached_what_fails_before_it_trains_is_told_as_ever(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(CRASH, seconds=15.0, imports_s=20.0))
+    end = terminal.launch("--detach")
+    assert end.exit_code == 5
+    assert "FAILED: signal, rank 1 was ended by SIGSEGV" in end.stdout
+    assert terminal.machines() == 0
+
+
+def test_a_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_it_takes(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=300.0, steps=60))
+    terminal.job.write_text(PROGRAM.replace("exit_code: 0", "steps: 60"))
+    said = terminal.launch().stderr
+    assert "training: step 0 of 60" in said
+    assert re.search(r"train +step \d+/60 \(\d+%\)  loss 0.5  ETA [1-4]m", said), said
+
+
 def test_wait_brings_a_detached_run_to_its_end_and_gives_its_verdict(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
     terminal.launch("--detach")
@@ -190,7 +240,35 @@ def test_a_run_cannot_continue_from_one_without_a_checkpoint(terminal: Terminal)
     end = terminal.launch("--from", "last")
     assert end.exit_code == 2
     assert "left no checkpoint" in end.stderr
+    assert "pull" not in end.stderr
     assert len(terminal.ledger.runs()) == 1
+
+
+def test_resume_of_a_run_without_a_checkpoint_advises_nothing_that_fails(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(CRASH, checkpoint_every=100, seconds=2.0))
+    terminal.launch()
+    shutil.rmtree(terminal.folder / "out" / "checkpoints", ignore_errors=True)
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 2
+    assert "left no checkpoint; nothing can be resumed" in end.stderr
+    assert "try:   vastrun launch JOB.yaml " in end.stderr
+    assert terminal.launch().exit_code == 5, "as it does anew"
+
+
+def test_the_time_to_answer_the_question_is_none_of_the_run_s(terminal: Terminal) -> None:
+    class Hesitant(io.BytesIO):
+        def isatty(self) -> bool:
+            return True
+
+        def read1(self, size: int | None = -1, /) -> bytes:
+            terminal.clock.sleep(3600)
+            return super().read1(-1 if size is None else size)
+
+    end = terminal.type(
+        "launch", str(terminal.job), "--out", str(terminal.folder / "out"), keys=Hesitant(b"y\n")
+    )
+    assert end.exit_code == 0, end.output
+    assert "1h 00m" not in end.stderr
 
 
 def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from launcher.actions.queries import all_rows
 from launcher.model import Cause, Driver, Phase, Run
-from tests.launcher.terminal import CRASH, HANG, Terminal
+from launcher.render.runs import runs_table
+from tests.launcher.terminal import CRASH, HANG, Terminal, hang
 from tests.waiting import LONGEST_S
-from trainer.outcome import Attempt, Outcome
+from trainer.outcome import Attempt, Outcome, RankEnd
 
 
 @pytest.fixture
@@ -27,7 +29,9 @@ def only_run(terminal: Terminal) -> Run:
     return run
 
 
-def test_status_lists_open_runs_first_within_80_columns(terminal: Terminal) -> None:
+def test_status_lists_open_runs_first_and_cuts_only_what_a_terminal_is_too_narrow_for(
+    terminal: Terminal,
+) -> None:
     terminal.launch("--detach", "--name", "a-job-with-quite-a-long-name-for-a-table")
     terminal.launch()
     end = terminal.type("status")
@@ -35,7 +39,10 @@ def test_status_lists_open_runs_first_within_80_columns(terminal: Terminal) -> N
     assert header.split() == ["RUN", "JOB", "STATE", "STEP", "AGE", "COST"]
     assert "train (detached)" in first
     assert "SUCCEEDED" in second
-    assert max(map(len, end.stdout.splitlines())) <= 80
+    assert "a-job-with-quite-a-long-name-for-a-table" in first
+    rows = all_rows(terminal.ledger, terminal.clock.now())
+    for width in (80, 90):
+        assert max(map(len, runs_table(rows, terminal.clock.now(), width).splitlines())) == width
 
 
 def test_status_without_runs_says_how_to_start_one(terminal: Terminal) -> None:
@@ -47,7 +54,7 @@ def test_status_of_a_run_looks_at_its_box(terminal: Terminal) -> None:
     terminal.clock.sleep(10)
     document = terminal.document("status", "last")
     assert document["box"]["box"] == "running"
-    assert document["box"]["step"] == 5
+    assert document["box"]["step"] == 6
     assert document["run"]["phase"] == "train"
     assert "lease armed" in terminal.type("status", "last").stdout
 
@@ -108,9 +115,24 @@ def test_why_names_the_stuck_rank_its_frame_and_its_stacks(tmp_path: Path) -> No
     stack.parent.mkdir()
     stack.write_text("Thread 0x1\n")
     said = terminal.type("why", "last").stdout
-    assert "rank 1 stood still for 1m 01s in step 7 (forward)" in said
+    assert "rank 1 made no progress for 1m 01s at step 7 (forward)" in said
     assert "model.py:33 forward" in said
     assert str(stack) in said
+
+
+def test_no_step_is_named_of_a_program_that_told_none(tmp_path: Path) -> None:
+    def silent(outcome: Outcome) -> Outcome:
+        ended = hang(outcome)
+        assert ended.hang is not None
+        first = RankEnd(rank=1, exit_code=1)
+        return replace(ended, hang=replace(ended.hang, step=0, phase=""), first_failure=first, steps_done=0)
+
+    terminal = Terminal(tmp_path, replace(HANG, outcome=silent))
+    terminal.launch()
+    said = terminal.type("why", "last").stdout
+    assert "rank 1 made no progress for 1m 01s\n" in said
+    assert "rank 1: exit code 1\n" in said
+    assert "step 0" not in said
 
 
 def test_a_success_says_what_it_survived_and_why_tells_each_attempt(tmp_path: Path) -> None:
@@ -136,7 +158,7 @@ def test_why_shows_a_contradiction_side_by_side(tmp_path: Path) -> None:
     assert terminal.launch().exit_code == 10
     assert only_run(terminal).cause is Cause.CONTRADICTION
     said = terminal.type("why", "last").stdout
-    assert "says success" in said
+    assert "SAYS SUCCESS" in said
     row = next(
         line for line in said.splitlines() if line.endswith("3 of 10 steps were done") and "2 of 2" in line
     )
@@ -188,10 +210,18 @@ def test_what_a_provider_charged_stands_beside_the_own_count(terminal: Terminal)
     assert max(map(len, (header, newer, older, total))) <= 80
 
 
+def test_logs_of_a_rank_that_there_is_not_name_those_that_there_are(terminal: Terminal) -> None:
+    terminal.launch()
+    end = terminal.type("logs", "last", "--rank", "7")
+    assert (end.exit_code, end.stdout) == (2, "")
+    assert f"{only_run(terminal).id} has ranks 0 to 1" in end.stderr
+    assert terminal.type("logs", "last", "--rank", "1").exit_code == 0
+
+
 def test_logs_of_a_run_that_nobody_drives_are_fetched(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.clock.sleep(10)
-    assert "rank0 step 5" in terminal.type("logs", "last").stdout.splitlines()
+    assert "rank0 step 6" in terminal.type("logs", "last").stdout.splitlines()
 
 
 def test_logs_of_a_run_that_another_drives_are_read_from_its_outputs(terminal: Terminal) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from launcher.errors import HeldError
 from launcher.job import Limits
 from launcher.model import Cause, Driver, Extras, Phase, Wish
 from launcher.phases import VERDICT_OF
-from tests.fakebox import Training
+from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
@@ -321,6 +322,21 @@ def test_a_launcher_killed_between_the_destroy_and_its_proof_does_not_make_the_r
     run = world.resume()
 
     assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.01)
+
+
+def test_where_a_run_stands_is_shown_each_second_in_every_phase_that_takes_long(tmp_path: Path) -> None:
+    spec = train_job(steps=60)
+    world = World(tmp_path, spec=spec, training=Training(seconds=120.0, steps=60))
+    world.market.loading["host-1"] = Loading(seconds=120.0, layer_s=20.0)
+
+    assert world.launch().cause is None
+
+    shown = Counter(phase for phase, _ in world.screen.shown)
+    assert min(shown[Phase.BOOT], shown[Phase.TRAIN]) >= 120
+    known = [progress for phase, progress in world.screen.shown if phase is Phase.TRAIN]
+    assert {progress.steps for progress in known if progress.step} == {60}
+    half = next(progress for progress in known if progress.step == 30)
+    assert half.left_s == pytest.approx(60.0, abs=4.0)
 
 
 def folder(parent: Path, name: str) -> Path:

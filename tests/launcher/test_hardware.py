@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launcher.config import load_job
+from launcher.errors import NoOfferError
 from launcher.job import Resources
-from launcher.providers.hardware import Gpu, Hardware, look_around, shortfall
-from tests.contract.markets import local, small_job
+from launcher.providers import provider_class
+from launcher.providers.hardware import Gpu, Hardware, look_around, remedy, shortfall
+from tests.contract.markets import RealClock, local, small_job
 
 STATION = Hardware(
     cores=16,
@@ -41,18 +46,47 @@ def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("wanted", "words", "fix"),
     [
-        (Resources(gpus=3), "3 GPUs of any kind wanted, 2 here"),
-        (Resources(gpus=2, gpu_names=("RTX 4090",)), "2 GPUs of RTX 4090 wanted, 1 here"),
-        (Resources(gpus=2, gpu_memory_gb=40), "2 GPUs of any kind with 40 GB wanted, 1 here"),
-        (Resources(gpus=0, memory_gb=65), "65 GB of memory wanted, 64 here"),
-        (Resources(gpus=0, disk_gb=501), "501 GB of disk wanted, 500 free here"),
-        (Resources(gpus=1, cuda=12.8), "CUDA 12.8 wanted, the driver here supports 12.4"),
+        (Resources(gpus=3), "3 GPUs wanted, 2 here", "resources.gpus=2"),
+        (Resources(gpus=2, gpu_names=("RTX 4090",)), "2 GPUs of RTX 4090 wanted, 1 here", "resources.gpus=1"),
+        (Resources(gpus=2, gpu_memory_gb=40), "2 GPUs with 40 GB wanted, 1 here", "resources.gpus=1"),
+        (Resources(gpus=1, gpu_names=("H100",)), "1 GPU of H100 wanted, none here", "resources.gpus=0"),
+        (Resources(gpus=0, memory_gb=65), "65 GB of memory wanted, 64 here", "resources.memory_gb=64"),
+        (Resources(gpus=0, disk_gb=501), "501 GB of disk wanted, 500 free here", "resources.disk_gb=500"),
+        (
+            Resources(gpus=1, cuda=12.8),
+            "CUDA 12.8 wanted, the driver here supports 12.4",
+            "resources.cuda=12.4",
+        ),
     ],
 )
-def test_each_limit_that_is_not_met_is_told(wanted: Resources, words: str) -> None:
+def test_each_limit_that_is_not_met_is_told_and_what_to_type_then(
+    wanted: Resources, words: str, fix: str
+) -> None:
     assert shortfall(STATION, wanted) == [words]
+    assert f"--set {fix}" in remedy(STATION, wanted)
+    key, value = fix.removeprefix("resources.").split("=")
+    assert shortfall(STATION, replace(wanted, **{key: float(value)})) == []
+
+
+@pytest.mark.parametrize("page", ["job-file.md", "own-script.md"])
+def test_the_first_job_of_a_page_runs_on_a_laptop_as_the_page_or_the_error_says(
+    page: str, tmp_path: Path
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    job = re.findall(r"```yaml\n(.+?)```", text, re.DOTALL)[0]
+    laptop = provider_class("local")(
+        tmp_path, sys.executable, clock=RealClock(), environ={"CUDA_VISIBLE_DEVICES": ""}
+    )
+    small = ["resources.disk_gb=8"]
+    try:
+        laptop.search(load_job(job, page, small))
+    except NoOfferError as error:
+        assert "1 GPU wanted, none here" in str(error)
+        (fix,) = re.findall(r"--set (\S+)", error.hint)
+        laptop.search(load_job(job, page, [*small, fix]))
+        assert f"--set {fix}" in text
 
 
 def test_an_unknown_cuda_version_is_not_held_against_the_computer() -> None:

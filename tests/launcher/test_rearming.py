@@ -19,7 +19,7 @@ LIFE_S = 3.0 / PRICE * 3600
 @pytest.fixture
 def terminal(tmp_path: Path) -> Terminal:
     """A detached run whose program has killed the lease, 500 s after it began."""
-    terminal = Terminal(tmp_path, Training(seconds=1e6, kills_lease_after_s=10))
+    terminal = Terminal(tmp_path, Training(seconds=1e6, steps=1_000_000, kills_lease_after_s=10))
     terminal.launch("--detach")
     terminal.clock.sleep(500)
     return terminal

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
-from dataclasses import replace
+import os
+import struct
+import termios
+from typing import TextIO
 
 import pytest
 
-from launcher.model import Event, Phase, Run
+from launcher.model import Event, Phase, Progress, Run
+from launcher.render.runs import progress_text
 from launcher.screen import Look, StreamScreen
 from tests.fakes import FakeClock
 
@@ -39,7 +44,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def screen_on(stream: io.StringIO, clock: FakeClock, *, live: bool, color: bool = False) -> StreamScreen:
+def screen_on(stream: TextIO, clock: FakeClock, *, live: bool, color: bool = False) -> StreamScreen:
     return StreamScreen(stream, Look(live=live, color=color), began=clock.now(), now=clock.now)
 
 
@@ -74,7 +79,7 @@ def test_a_log_line_that_comes_in_parts_is_shown_once_it_is_whole(clock: FakeClo
 def test_at_a_terminal_progress_is_one_line_below_all_others(clock: FakeClock) -> None:
     out = Tty()
     screen = screen_on(out, clock, live=True)
-    screen.progress(replace(RUN, step=20), loss=0.5, usd=0.1)
+    screen.progress(RUN, Progress(step=20, steps=200, loss=0.5), usd=0.1)
     assert out.getvalue().endswith("step 20/200 (10%)  loss 0.5")
     screen.log("1800000000.000 rank0 hello\n")
     above, below = out.getvalue().rsplit("\n", 1)
@@ -88,12 +93,57 @@ def test_in_a_file_progress_is_a_line_now_and_then_and_only_when_it_moved(clock:
     out = io.StringIO()
     screen = screen_on(out, clock, live=False)
     for step in range(61):
-        screen.progress(replace(RUN, step=step), loss=None, usd=0.0)
+        screen.progress(RUN, Progress(step=step, steps=200), usd=0.0)
         clock.sleep(1)
     assert [line.split("step ")[1] for line in out.getvalue().splitlines()] == ["1/200 (0%)", "31/200 (16%)"]
     clock.sleep(100)
-    screen.progress(replace(RUN, step=31), loss=None, usd=0.0)
+    screen.progress(RUN, Progress(step=31, steps=200), usd=0.0)
     assert len(out.getvalue().splitlines()) == 2
+
+
+def test_at_a_terminal_time_and_dollars_go_on_while_no_step_is_done(clock: FakeClock) -> None:
+    out = Tty()
+    screen = screen_on(out, clock, live=True)
+    for second in range(3):
+        screen.progress(RUN, Progress(activity="loading data"), usd=second / 1000)
+        clock.sleep(1)
+    lines = [line.split() for line in out.getvalue().split("\r\x1b[K")]
+    assert lines[1:] == [
+        ["0.0s", "$0.00", "train", "loading", "data"],
+        ["1.0s", "$0.001", "train", "loading", "data"],
+        ["2.0s", "$0.002", "train", "loading", "data"],
+    ]
+
+
+def test_the_line_of_progress_fits_the_terminal(clock: FakeClock) -> None:
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    with os.fdopen(follower, "w") as out:
+        screen = screen_on(out, clock, live=True)
+        screen.progress(RUN, Progress(step=20, steps=200, loss=0.5, left_s=720), usd=0.1)
+        line = os.read(leader, 1000).decode().removeprefix("\r\x1b[K")
+    os.close(leader)
+    assert len(line) == 39
+    assert line.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (Progress(), ""),
+        (Progress(activity="compiling the model"), "compiling the model"),
+        (Progress(step=0, steps=200, loss=2.0, activity="loading data"), "loading data"),
+        (Progress(step=5), "step 5"),
+        (Progress(step=20, steps=200, left_s=720), "step 20/200 (10%)  ETA 12m"),
+        (
+            Progress(step=20, steps=200, loss=0.5, activity="evaluating", left_s=42),
+            "step 20/200 (10%)  loss 0.5  evaluating  ETA 40s",
+        ),
+        (Progress(step=20, steps=200, left_s=7500), "step 20/200 (10%)  ETA 2h 05m"),
+    ],
+)
+def test_progress_says_what_is_known(progress: Progress, text: str) -> None:
+    assert progress_text(progress) == text
 
 
 def test_a_terminal_that_was_closed_does_not_stop_the_launcher(clock: FakeClock) -> None:

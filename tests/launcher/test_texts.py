@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+import termios
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
+from launcher.actions.queries import RunRow
 from launcher.advice import ADVICE, advice_for
 from launcher.exits import EXIT_INTERRUPTED, exit_code_of
 from launcher.gate.text import printable
-from launcher.model import Cause, Phase, Run
+from launcher.model import Cause, Cost, Phase, Run
 from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.render.amounts import duration, usd
+from launcher.render.costs import costs_table
 from launcher.render.loglines import first_error, parse_line
 from launcher.render.table import facts, table
+from tests.waiting import LONGEST_S
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -47,9 +59,54 @@ def test_dollars_below_one_show_tenths_of_a_cent(amount: float, text: str) -> No
     assert usd(amount) == text
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_table_of_costs_shows_adds_up_in_both_directions(seed: int) -> None:
+    chance = random.Random(seed)
+    costs = [
+        Cost(
+            gpu_usd=chance.random() * 2, storage_usd=chance.random() / 100, traffic_usd=chance.random() / 1000
+        )
+        for _ in range(9)
+    ]
+    rented = replace(RUN, rented_at=0.0, released_at=chance.random() * 9999)
+    rows = [RunRow(run=rented, cost=cost) for cost in costs]
+    _, *lines = costs_table(rows, 0.0).splitlines()
+    numbers = [list(map(Decimal, re.findall(r"\d+\.\d+", line))) for line in lines]
+    *runs, total = numbers
+    assert [sum(column) for column in zip(*runs, strict=True)] == total
+    for (_, *parts, cost), row in zip(runs, rows, strict=True):
+        assert sum(parts) == cost
+        assert abs(float(cost) - row.usd) <= 0.0005 + 1e-9
+
+
 def test_columns_are_aligned_and_trail_no_spaces() -> None:
     lines = table(("NAME", "N"), [("a", "10"), ("long", "9")], right=(1,)).splitlines()
     assert lines == ["NAME   N", "a     10", "long   9"]
+
+
+def test_columns_that_may_be_cut_are_where_the_terminal_is_too_narrow() -> None:
+    header, row = ("NAME", "WHAT", "N"), ("a" * 20, "b" * 20, "10")
+    lines = {
+        width: table(header, [row], cut=(1, 0), width=width).splitlines()[1] for width in (46, 40, 30, 1)
+    }
+    assert lines == {
+        46: f"{'a' * 20}  {'b' * 20}  10",
+        40: f"{'a' * 20}  {'b' * 13}…  10",
+        30: f"{'a' * 15}…  {'b' * 7}…  10",
+        1: f"{'a' * 7}…  {'b' * 7}…  10",
+    }
+
+
+@pytest.mark.parametrize(("columns", "wide"), [(40, "60"), (100, "100"), (500, "160"), (0, "80")])
+def test_tables_are_as_wide_as_the_terminal_within_bounds(columns: int, wide: str) -> None:
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    program = "from launcher.cli.output import width; print(width())"
+    subprocess.run([sys.executable, "-c", program], stdout=follower, timeout=LONGEST_S, check=True)
+    said = os.read(leader, 100).decode().strip()
+    os.close(leader)
+    os.close(follower)
+    assert said == wide
 
 
 def test_facts_without_a_value_are_left_out_and_long_ones_keep_their_indent() -> None:

@@ -96,9 +96,7 @@ def run_checks(success: Success | None, box: Path, ranks: Sequence[RankEnd]) -> 
     if success.log is not None:
         checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
     if success.steps is not None:
-        done = min((end.step for end in ranks), default=0)
-        text = f"every rank reached step {done} of {success.steps}"
-        checks.append(Check(name="steps", holds=done >= success.steps, text=text))
+        checks.append(_check_steps(success.steps, ranks))
     if success.exit_code is not None:
         codes = sorted({str(end.exit_code) for end in ranks})
         holds = all(end.exit_code == success.exit_code for end in ranks)
@@ -106,6 +104,21 @@ def run_checks(success: Success | None, box: Path, ranks: Sequence[RankEnd]) -> 
             Check(name="exit_code", holds=holds, text=f"exit codes of the ranks: {', '.join(codes)}")
         )
     return tuple(checks)
+
+
+def _check_steps(wanted: int, ranks: Sequence[RankEnd]) -> Check:
+    done = min((end.step for end in ranks), default=0)
+    silent = [str(end.rank) for end in ranks if not end.step and not end.phase]
+    if not silent:
+        text = f"every rank reached step {done} of {wanted}"
+        return Check(name="steps", holds=done >= wanted, text=text)
+    who = (
+        "no rank reported a step"
+        if len(silent) == len(ranks)
+        else f"rank {', '.join(silent)} reported no step"
+    )
+    text = f"{who}: the program must call beat(step) in its loop, on every rank"
+    return Check(name="steps", holds=False, text=text)
 
 
 def _check_file(pattern: str, box: Path) -> Check:

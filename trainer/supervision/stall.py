@@ -12,6 +12,8 @@ from trainer.job import Job
 from trainer.supervision.stacks import Frame
 
 STARTING = ("", "start")
+LOG_ALONE = "log"
+"""The stage of a rank that never beat, and whose program prints: its step is not known."""
 _SLOW = ("compile", "eval", "checkpoint")
 _ORDER = (
     *STARTING,
@@ -75,7 +77,7 @@ def comparable(standings: Sequence[Standing], silent_s: float | None) -> tuple[S
     beating = tuple(s for s in standings if s.stage)
     if beating or silent_s is None:
         return beating or tuple(standings)
-    return tuple(replace(s, stage="step", still_s=silent_s) for s in standings)
+    return tuple(replace(s, stage=LOG_ALONE, still_s=silent_s) for s in standings)
 
 
 def stuck(standings: Sequence[Standing]) -> Standing:

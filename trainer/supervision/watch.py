@@ -17,7 +17,7 @@ from trainer.supervision.rank_ends import left_early, signal_name
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.stacks import Frame, main_thread, top_frame
-from trainer.supervision.stall import Limits, Standing, collective_of, comparable, stalled, stuck
+from trainer.supervision.stall import LOG_ALONE, Limits, Standing, collective_of, comparable, stalled, stuck
 from trainer.supervision.stop import StopRequest, stopped_by
 
 _LOOK_EVERY_S = 0.1
@@ -133,7 +133,7 @@ class Watch:
         self.hang = Hang(
             rank=culprit.rank,
             step=culprit.step,
-            phase=culprit.stage,
+            phase="" if culprit.stage == LOG_ALONE else culprit.stage,
             stalled_s=round(culprit.still_s, 1),
             frame=frame.text(self.box) if frame else "",
             stacks=files,

@@ -9,7 +9,7 @@ from launcher.job import JobSpec, Resources
 from launcher.model import Offer
 from launcher.providers.docker.boxes import CPU_ONLY
 from launcher.providers.docker.rows import Station
-from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, gpus_here, shortfall
+from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, gpus_here, remedy, shortfall
 
 
 def hardware_of(station: Station, wanted: Resources, *, remote: bool, visible: str | None) -> Hardware:
@@ -34,7 +34,7 @@ def offer_for(spec: JobSpec, station: Station, hardware: Hardware) -> Offer:
     lacking = shortfall(hardware, wanted)
     if lacking:
         raise NoOfferError(
-            f"{station.name} does not fit the job: " + "; ".join(lacking), hint="relax resources:"
+            f"{station.name} does not fit the job: " + "; ".join(lacking), hint=remedy(hardware, wanted)
         )
     gpus = fitting_gpus(hardware, wanted)[: wanted.gpus]
     kind = (gpus[0].name or None) if gpus else None

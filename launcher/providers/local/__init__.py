@@ -18,7 +18,7 @@ from launcher.job import JobSpec
 from launcher.model import LABEL_PREFIX, Instance, Offer, Order
 from launcher.ports import Clock, Remote
 from launcher.presence import is_locked
-from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, look_around, shortfall
+from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, look_around, remedy, shortfall
 from launcher.providers.local.needs import lack
 from launcher.providers.local.remote import LocalRemote, box_error
 from launcher.shipped import onstart_dir
@@ -74,7 +74,8 @@ class LocalProvider:
         lacking = shortfall(hardware, spec.resources)
         if lacking:
             raise NoOfferError(
-                "this computer does not fit the job: " + "; ".join(lacking), hint="relax resources:"
+                "this computer does not fit the job: " + "; ".join(lacking),
+                hint=remedy(hardware, spec.resources),
             )
         return [self._offer(hardware, fitting_gpus(hardware, spec.resources)[: spec.resources.gpus])]
 

@@ -82,7 +82,7 @@ def _basic() -> str:
     ("words", "status", "said"),
     [
         (("build",), 1, "there is no Docker"),
-        (("build", "--variant", "cu999"), 2, "Invalid value"),
+        (("build", "--variant", "cu999"), 2, "--variant: 'cu999' is not one of"),
         (("build", "--base", "NO"), 2, "expected an image such as"),
         (("push", "a b"), 2, "expected an image such as"),
         (("verify", "cu130", "--cuda-max", "12.8"), 2, "go together"),

@@ -154,6 +154,19 @@ def test_a_condition_of_the_job_holds_or_not(tmp_path: Path, success: Success, h
     assert [check.holds for check in run_checks(success, tmp_path, ranks)] == [holds]
 
 
+@pytest.mark.parametrize(
+    ("phases", "said"),
+    [(("", ""), "no rank reported a step: "), (("step", ""), "rank 1 reported no step: ")],
+)
+def test_no_step_is_named_of_ranks_that_told_none(phases: tuple[str, str], said: str, tmp_path: Path) -> None:
+    steps = [7 if phase else 0 for phase in phases]
+    ranks = [RankEnd(rank=n, exit_code=0, step=steps[n], phase=phases[n]) for n in range(2)]
+    (check,) = run_checks(Success(steps=7), tmp_path, ranks)
+    assert not check.holds
+    assert check.text.startswith(said)
+    assert "step 0" not in check.text
+
+
 def test_an_exit_code_that_differs_on_one_rank_breaks_the_condition(tmp_path: Path) -> None:
     ranks = [RankEnd(rank=0, exit_code=0), RankEnd(rank=1, exit_code=3)]
     (check,) = run_checks(Success(exit_code=0), tmp_path, ranks)

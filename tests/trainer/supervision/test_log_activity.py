@@ -36,4 +36,5 @@ def test_a_program_that_prints_lives_and_one_that_fell_silent_hangs(run: Launche
     assert outcome.hang is not None
     assert outcome.hang.frame == "code/program.py:5 waits_for_ever"
     assert outcome.hang.stalled_s >= 2
+    assert "step" not in outcome.detail, "it never said where it is"
     assert "rank0 step 24" in run.log()

@@ -1,0 +1,46 @@
+"""Beginning: whether a training has begun, from what is seen of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.flow.progress import PREPARING, awaits_beats
+from launcher.job import JobSpec
+from launcher.model import Sighting
+
+SETTLED_S = 5.0
+"""A program that tells no step has begun when its ranks have lived for so long."""
+
+
+@dataclass
+class Beginning:
+    """What is remembered of a training until it has begun."""
+
+    has_begun: bool = False
+    _first_step: int | None = None
+    """The step that it starts from."""
+    _started_at: float | None = None
+
+    def saw(self, sighting: Sighting, spec: JobSpec, now: float) -> None:
+        """The onboard trainer has begun with its first step done, a program with its first heartbeat.
+
+        One that needs no heartbeats for its success has begun, too, when its ranks have lived for a while.
+        """
+        if not self.has_begun and sighting.box == "running":
+            self.has_begun = self._steps(sighting) if spec.train else self._runs(sighting, spec, now)
+
+    def _steps(self, sighting: Sighting) -> bool:
+        if not sighting.ranks or any(rank.phase in ("", "start") for rank in sighting.ranks):
+            return False
+        if self._first_step is None:
+            self._first_step = sighting.step
+        return sighting.step > self._first_step
+
+    def _runs(self, sighting: Sighting, spec: JobSpec, now: float) -> bool:
+        if any(rank.phase not in PREPARING for rank in sighting.ranks):
+            return True
+        silent = all(rank.phase == "" for rank in sighting.ranks)
+        if awaits_beats(spec) or not silent or len(sighting.ranks) < spec.world_size:
+            return False
+        self._started_at = now if self._started_at is None else self._started_at
+        return now - self._started_at >= SETTLED_S
