@@ -50,7 +50,7 @@ class Instance:
 
     id: str
     label: str
-    """`LABEL_PREFIX` + the run's id: how a launcher that was killed finds its machine again."""
+    """As `label_of`: how a launcher that was killed finds its machine again."""
     state: str
     """`running`, `loading`, or the provider's own word for anything else."""
     usd_per_hour: float

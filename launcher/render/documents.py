@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from launcher.actions.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
+from launcher.actions.orphans import Orphan
+from launcher.actions.queries import Ending, Explanation, Plan, RunDetail, RunRow
 from launcher.advice import advice_for
 from launcher.bills import gpu_seconds, rented_seconds
 from launcher.exits import exit_code_of
@@ -100,7 +101,15 @@ def survey_document(survey: Survey) -> Document:
 
 
 def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
-    machines = [{**asdict(o.instance), "run": None if o.run is None else o.run.id} for o in orphans]
+    machines = [
+        {
+            **asdict(orphan.instance),
+            "run": None if orphan.run is None else orphan.run.id,
+            "owner": orphan.owner,
+            "ledger": orphan.ledger,
+        }
+        for orphan in orphans
+    ]
     return {"machines": machines, "destroyed": list(destroyed)}
 
 
