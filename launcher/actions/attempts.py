@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from launcher import policy
 from launcher.actions.following import follow
 from launcher.bills import cost_usd
 from launcher.config import dump_job, read_job
@@ -160,7 +161,8 @@ def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | N
     if _failures_like(last, chain) > _tries(spec, last):
         return None
     spent_usd = cost_usd(last, now)
-    if spec.limits.usd is not None and spec.limits.usd - spent_usd < _LEAST_USD:
+    least_usd = _LEAST_USD if last.offer is None else max(_LEAST_USD, policy.least_usd(last.offer))
+    if spec.limits.usd is not None and spec.limits.usd - spent_usd < least_usd:
         return None
     return with_limit(spec, spent_usd)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from launcher.bills import cost_of
 from launcher.config import read_job
 from launcher.errors import ProviderError, UsageError
+from launcher.estimates import enough_for
 from launcher.exits import verdict_of
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
@@ -203,12 +204,15 @@ def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Pl
 
 
 def survey_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Survey:
-    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none."""
+    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
+    or where the job's limits leave no time to train on any offer."""
     if not isinstance(provider, Surveyor):
         raise UsageError(
             f"{provider.name} has no market to explain", hint="vastrun plan --explain --provider vast"
         )
-    return provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
+    survey = provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
+    enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in survey.quotes])}
+    return survey.limited_to(enough, "limits.usd", "loading and one minute of training")
 
 
 def _lease_end(run: Run) -> float | None:

@@ -23,10 +23,11 @@ from launcher.cli.options import (
     yes_option,
 )
 from launcher.cli.output import say, show
+from launcher.estimates import offer_text
 from launcher.job import JobSpec
 from launcher.model import Run, Wish
 from launcher.render.documents import plan_document
-from launcher.render.plan import plan_line, plan_text
+from launcher.render.plan import plan_text
 from launcher.wiring import Wiring
 
 
@@ -76,7 +77,7 @@ def command(
         show(plan_document(plan), plan_text(plan), as_json=as_json)
         return
     if not market.free:
-        confirm(f"rent {plan_line(plan)}", yes=yes)
+        confirm(f"rent {offer_text(spec, plan.offers[0])}", yes=yes)
     work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
     wish = Wish.DETACH if detach else Wish.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))

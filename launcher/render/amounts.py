@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from launcher.estimates import usd as usd
+
 
 def duration(seconds: float) -> str:
     """`4.2s`, `1m 32s`, `2h 05m`, `3d 04h`."""
@@ -18,11 +20,6 @@ def duration(seconds: float) -> str:
         return f"{hours}h {minutes:02}m"
     days, hours = divmod(hours, 24)
     return f"{days}d {hours:02}h"
-
-
-def usd(amount: float) -> str:
-    """Cents; below a dollar, tenths of a cent."""
-    return f"${amount:.3f}" if 0 < amount < 1 else f"${amount:.2f}"
 
 
 def moment(at: float) -> str:

@@ -68,7 +68,7 @@ class VastProvider:
         self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
-        self._chance = Random()
+        self._seed = Random().random()
         self._opened: set[str] = set()
         self._noise: defaultdict[str, Noise] = defaultdict(Noise)
         """Of each run, however often it was connected to."""
@@ -77,7 +77,7 @@ class VastProvider:
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
         return market.fitting(
-            self._api, spec, self._lock(), self._recall(spec), self._clock.now(), self._chance
+            self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
         )
 
     def survey(self, spec: JobSpec) -> Survey:
