@@ -16,6 +16,7 @@ _MOST_OFFERS = 8
 _SUMS = """\
 EXPECTED: what finishing the job should cost; offers are sorted by it.
 AT MOST: what the limits of the job let it cost."""
+_TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at most is below expected."
 _LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
 
 
@@ -30,7 +31,7 @@ def _request(plan: Plan) -> str:
         [
             ("job", spec.name),
             ("provider", plan.provider),
-            ("machine", offer_text(spec, plan.offers[0])),
+            ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
             ("lease", _lease(plan.lease)),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
@@ -86,7 +87,7 @@ def _offers(plan: Plan) -> str:
             short(offer.id, 10),
             short(offer.host, 10),
             short(f"{offer.gpus} x {offer.gpu_name}" if offer.gpu_name else "CPU", 16),
-            f"{offer.gpu_memory_gb:g}" if offer.gpu_memory_gb else "-",
+            f"{offer.gpu_memory_gb:.3g}" if offer.gpu_memory_gb else "-",
             f"{offer.disk_gb:.0f}",
             usd(offer.usd_per_hour),
             usd(offer.expected_usd),
@@ -100,4 +101,6 @@ def _offers(plan: Plan) -> str:
         lines.append(f"{len(offers) - _MOST_OFFERS} more")
     if any(offer.expected_usd for offer in offers):
         lines.append(_SUMS)
+    if plan.offers[0].expected_usd > plan.worst_case_usd:
+        lines.append(_TOO_LITTLE_TO_FINISH)
     return "\n".join(lines)
