@@ -48,6 +48,10 @@ REFUSED_S = 60.0
 DESTROY_TRIES = 10
 """With the waits between them more than 5 minutes: a line that was cut is often back by then."""
 RENT_TRIES = 5
+START_S = 20.0
+"""A machine that runs needs about so long until it trains: it is inspected, and the job is shipped."""
+LEAST_S = 60.0
+"""A job whose money does not keep a machine for so long, once it has loaded, trains nothing worth having."""
 DOWN_GB = 6.0
 """An image with torch, compressed, and what set-up and data usually add."""
 _SETUP_GB = 2.0
@@ -68,12 +72,16 @@ def down_gb(image_gb: float | None) -> float:
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
     """The most this job can cost on this offer, unless its program moves more than is usual."""
-    return most_usd(offer, lease_of(spec, offer).life_s, spec.limits.usd)
+    life_s = lease_of(spec, offer).life_s
+    return life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, spec.limits.usd)
 
 
-def most_usd(offer: Offer, life_s: float, limit_usd: float | None = None) -> float:
-    """The price of a machine whose lease ends it after so long, with what it costs before and besides."""
-    return life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, limit_usd)
+def least_usd(offer: Offer) -> float:
+    """The least limit on money with which a machine loads there, and is then kept for `LEAST_S`."""
+    kept_usd = LEAST_S / 3600 * offer.usd_per_hour
+    # What `lease_of` keeps back of such a limit is no longer there for its time.
+    leased_usd = min(kept_usd + _reserve_usd(offer, None), kept_usd / (1 - _MOST_RESERVED))
+    return max(offer.loading_usd + kept_usd, leased_usd)
 
 
 def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:

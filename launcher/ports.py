@@ -109,6 +109,8 @@ class Provider(Protocol):
     """True where machines cost nothing, so that no confirmation is asked for."""
     most_nodes: int
     """How many machines one run can have."""
+    shared: bool
+    """Other computers see and may end its machines: a label says whose they are."""
     list_lag_s: float
     """A machine that was asked for stands in its list so much later at the latest."""
 
@@ -200,6 +202,9 @@ class Surveyor(Protocol):
 
 class Ledger(Protocol):
     """Runs, events and drivers, durable. Raises StorageError when it cannot write."""
+
+    id: str
+    """Tells it from the ledgers of other computers; a copy has the same."""
 
     def add(self, run: Run) -> None:
         """The run has a row."""

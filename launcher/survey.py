@@ -40,13 +40,14 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What finishing the job on one offer is expected to cost."""
+    """What finishing the job on one offer is expected to cost, part by part."""
 
     offer: Offer
     terms: tuple[Term, ...]
 
     @property
     def usd(self) -> float:
+        """As `Offer.expected_usd`."""
         return sum(term.usd for term in self.terms)
 
 
@@ -64,8 +65,18 @@ class Survey:
     """Of what is left, the cheapest to finish first."""
     avoided: int = 0
     """Offers that would fit, on hosts that failed lately."""
+    beyond: int = 0
+    """Offers that would fit, and that a launch does not see: the provider lists only so many at once."""
 
     def without(self, hosts: Collection[str]) -> Survey:
         """The same market with no offer on those hosts."""
         kept = tuple(quote for quote in self.quotes if quote.offer.host not in hosts)
         return replace(self, quotes=kept, avoided=self.avoided + len(self.quotes) - len(kept))
+
+    def limited_to(self, offers: Collection[str], name: str, text: str) -> Survey:
+        """Return the same market with these offers only; the others fail one more limit."""
+        kept = tuple(quote for quote in self.quotes if quote.offer.id in offers)
+        if len(kept) == len(self.quotes):
+            return self
+        hurdle = Hurdle(name=name, text=text, removed=len(self.quotes) - len(kept))
+        return replace(self, quotes=kept, hurdles=(*self.hurdles, hurdle))

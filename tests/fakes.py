@@ -54,12 +54,17 @@ class FakeClock:
         self._now += seconds
 
 
+TERMS = (Term(name="GPU", usd=7.2, text="2.0 h"), Term(name="risk", usd=0.1, text="reliability 99%"))
+"""What finishing a job on the fake market is expected to cost."""
+
+
 class FakeProvider:
     """A market that outlives the launchers: hand the same one to a second launcher."""
 
     name = "fake"
     free = False
     most_nodes = 1
+    shared = True
     list_lag_s = 60.0
 
     def __init__(
@@ -68,6 +73,8 @@ class FakeProvider:
         self.clock = clock
         self.training = training or Training()
         self.usd_per_hour = usd_per_hour
+        self.loading_usd = 0.0
+        """What each of its machines is expected to cost before it trains."""
         self.taken: set[str] = set()
         self.cut_off = False
         """No box answers while this is set; the market itself does."""
@@ -107,6 +114,8 @@ class FakeProvider:
                 gpu_memory_gb=24.0,
                 disk_gb=100.0,
                 usd_per_hour=self.usd_per_hour,
+                expected_usd=sum(term.usd for term in TERMS) if self.usd_per_hour else 0.0,
+                loading_usd=self.loading_usd,
                 description="2 x RTX 4090",
                 image=spec.image or self.image,
             )
@@ -115,8 +124,7 @@ class FakeProvider:
 
     def survey(self, spec: JobSpec) -> Survey:
         """Its offers, and three that are too small."""
-        parts = (Term(name="GPU", usd=7.2, text="2.0 h"), Term(name="risk", usd=0.1, text="reliability 99%"))
-        quotes = tuple(Quote(offer=offer, terms=parts) for offer in self.search(spec))
+        quotes = tuple(Quote(offer=offer, terms=TERMS) for offer in self.search(spec))
         small = Hurdle(name="gpu_memory_gb", text="20 GB", removed=3)
         return Survey(
             offers=len(quotes) + 3,

@@ -7,10 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher import policy
 from launcher.actions.following import follow
 from launcher.bills import cost_usd
 from launcher.config import dump_job, read_job
 from launcher.errors import HeldError, StorageError, UsageError
+from launcher.estimates import usd
 from launcher.flow import begin, drive
 from launcher.flow.trip import Tools
 from launcher.job import JobSpec
@@ -116,9 +118,13 @@ class Attempts:
         ledger.hold(former.id, Driver(who=tools.who, until=now + HOLD_S))
         try:
             chain = chain_of(ledger, former)
-            spec = next_attempt(read_job(former.spec_json), chain, now)
             begun_before = any(run.parent == former.id for run in ledger.runs())
-            if spec is None or begun_before or wish in (Wish.STOP, Wish.DESTROY):
+            if begun_before or wish in (Wish.STOP, Wish.DESTROY):
+                return None
+            spec = next_attempt(read_job(former.spec_json), chain, now)
+            if spec is None:
+                if shortage := short_of_money(read_job(former.spec_json), chain, now):
+                    _tell(tools, former, shortage)
                 return None
             run_id = self.new_id()
             folder = out_dir or _folder_after(chain, run_id, tools.shelf)
@@ -173,15 +179,32 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
 
 def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | None:
     """The job of another attempt, with what is left of its money; None when it should not be tried again."""
+    if not _is_due(spec, chain) or short_of_money(spec, chain, now):
+        return None
+    return with_limit(spec, cost_usd(chain[-1], now))
+
+
+def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
+    """Why another attempt that is due cannot be paid for; empty when none is due, or it can."""
+    last = chain[-1]
+    if spec.limits.usd is None or not _is_due(spec, chain):
+        return ""
+    left_usd = max(0.0, spec.limits.usd - cost_usd(last, now))
+    least_usd = _LEAST_USD if last.offer is None else max(_LEAST_USD, policy.least_usd(last.offer))
+    if left_usd >= least_usd:
+        return ""
+    return (
+        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading a machine and one minute of "
+        f"training cost {usd(least_usd)}"
+    )
+
+
+def _is_due(spec: JobSpec, chain: Sequence[Run]) -> bool:
+    """Whether the job wants another attempt, if there is money for it."""
     last = chain[-1]
     if last.phase is not Phase.ENDED or last.cause is None:
-        return None
-    if _failures_like(last, chain) > _tries(spec, last):
-        return None
-    spent_usd = cost_usd(last, now)
-    if spec.limits.usd is not None and spec.limits.usd - spent_usd < _LEAST_USD:
-        return None
-    return with_limit(spec, spent_usd)
+        return False
+    return _failures_like(last, chain) <= _tries(spec, last)
 
 
 def never_ready(run: Run) -> bool:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from launcher.actions import computer
-from launcher.actions.queries import orphans
+from launcher.actions.orphans import Owner, by_owner, orphans
 from launcher.errors import AuthError, VastrunError
 from launcher.model import Standing
 from launcher.ports import Described, HasAccount, Ledger, Provider
@@ -84,7 +84,9 @@ def _ledger(patient: Patient) -> tuple[Ledger | None, Finding]:
     except VastrunError as error:
         return None, _failure("ledger", error)
     open_runs = len(ledger.runs(open_only=True))
-    return ledger, Finding(name="ledger", health=Health.OK, text=f"{len(runs)} runs, {open_runs} open")
+    return ledger, Finding(
+        name="ledger", health=Health.OK, text=f"{ledger.id}: {len(runs)} runs, {open_runs} open"
+    )
 
 
 def _disk(state: Path) -> Finding:
@@ -134,7 +136,7 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
             yield _failure(name, error, _of(patient, name))
             return
     if ledger is not None:
-        yield _orphans(ledger, provider, name, patient.now())
+        yield from _orphans(ledger, provider, name, patient.now())
 
 
 def _account(name: str, standing: Standing) -> Iterator[Finding]:
@@ -181,17 +183,22 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     return Finding(name=label, health=Health.WARN, text=text, fix=fix)
 
 
-def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Finding:
+def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Iterator[Finding]:
     label = f"{name} orphans"
     try:
         found = orphans(ledger, provider, now)
     except VastrunError as error:
-        return _failure(label, error)
-    if not found:
-        return Finding(name=label, health=Health.OK, text="every machine of ours belongs to an open run")
-    ids = ", ".join(orphan.instance.id for orphan in found)
-    text = f"no open run claims {ids}"
-    return Finding(name=label, health=Health.WARN, text=text, fix=f"vastrun reap --provider {name}")
+        yield _failure(label, error)
+        return
+    ids = ", ".join(orphan.instance.id for orphan in found if orphan.owner is Owner.THIS)
+    if ids:
+        text, fix = f"no open run claims {ids}", f"vastrun reap --provider {name}"
+        yield Finding(name=label, health=Health.WARN, text=text, fix=fix)
+    else:
+        yield Finding(name=label, health=Health.OK, text="every machine of ours belongs to an open run")
+    for owner, theirs in by_owner(found):
+        ids = ", ".join(orphan.instance.id for orphan in theirs)
+        yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")
 
 
 def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from launcher.bills import cost_of
 from launcher.config import read_job
 from launcher.errors import ProviderError, UsageError
+from launcher.estimates import enough_for
 from launcher.exits import verdict_of
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
@@ -20,7 +21,6 @@ from launcher.model import (
     Cost,
     Driver,
     Event,
-    Instance,
     Lease,
     Offer,
     Phase,
@@ -31,13 +31,11 @@ from launcher.model import (
     Verdict,
 )
 from launcher.outputs import Outputs
-from launcher.policy import lease_ends_at, lease_of, ours, worst_case_usd
+from launcher.policy import lease_ends_at, lease_of, worst_case_usd
 from launcher.ports import Biller, Ledger, Provider, Surveyor
 from launcher.survey import Survey
 from trainer import layout
 from trainer.outcome import Outcome
-
-_LATELY_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,15 +115,6 @@ class Plan:
     worst_case_usd: float
     """On the first offer."""
     lease: Lease
-
-
-@dataclass(frozen=True, kw_only=True)
-class Orphan:
-    """A machine of ours that no open run claims."""
-
-    instance: Instance
-    run: Run | None
-    """The run of its label, when this ledger knows it."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -215,34 +204,15 @@ def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Pl
 
 
 def survey_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Survey:
-    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none."""
+    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
+    or where the job's limits leave no time to train on any offer."""
     if not isinstance(provider, Surveyor):
         raise UsageError(
             f"{provider.name} has no market to explain", hint="vastrun plan --explain --provider vast"
         )
-    return provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
-
-
-def orphans(ledger: Ledger, provider: Provider, now: float) -> list[Orphan]:
-    """Machines of ours that no open run claims. Raises ProviderError when the provider cannot tell.
-
-    Those of runs that ended lately are asked for by their ids, too: the list may be late, and the user may
-    have given a machine another label.
-    """
-    runs = [run for run in ledger.runs() if run.provider == provider.name]
-    machines = list(provider.instances())
-    listed = {machine.id for machine in machines}
-    for run in runs:
-        if run.ended_at is not None and now - run.ended_at < _LATELY_S and not provider.free:
-            ids = {run.instance_id, *(rental.instance_id for rental in run.rentals)}
-            seen = (provider.machine(one) for one in ids if one is not None and one not in listed)
-            machines += [machine for machine in seen if machine is not None]
-    found = []
-    for machine in machines:
-        claims = [run for run in runs if ours(run, [machine])]
-        if not any(run.phase is not Phase.ENDED for run in claims):
-            found.append(Orphan(instance=machine, run=claims[0] if claims else None))
-    return found
+    survey = provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
+    enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in survey.quotes])}
+    return survey.limited_to(enough, "limits.usd", "loading and one minute of training")
 
 
 def _lease_end(run: Run) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from launcher import bills, policy
-from launcher.actions.queries import Orphan
+from launcher.actions.orphans import Orphan
 from launcher.errors import HeldError
 from launcher.flow.trip import Tools
 from launcher.model import Driver, Run

@@ -23,10 +23,11 @@ from launcher.cli.options import (
     yes_option,
 )
 from launcher.cli.output import say, show, width
+from launcher.estimates import offer_text
 from launcher.job import JobSpec
 from launcher.model import Run, Wish
 from launcher.render.documents import plan_document
-from launcher.render.plan import plan_line, plan_text
+from launcher.render.plan import plan_text
 from launcher.wiring import Wiring
 
 
@@ -77,7 +78,7 @@ def command(
         return
     if not market.free:
         asked_at = wiring.now()
-        confirm(f"rent {plan_line(plan)}", yes=yes)
+        confirm(f"rent {offer_text(spec, plan.offers[0])}", yes=yes)
         began += wiring.now() - asked_at  # the user's time to think is none of the run's
     work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
     wish = Wish.DETACH_ONCE_TRAINING if detach else Wish.NONE

@@ -40,13 +40,13 @@ def command(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Show the offers for a job, best first, and what it may cost at most. Costs nothing."""
+    """Show the offers for a job, what it is expected to cost there, and at most. Costs nothing."""
     wiring: Wiring = ctx.obj
     spec = read_job_file(job_file, sets, name)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
     if explain:
         survey = survey_of(spec, market, ledger, now)
-        show(survey_document(survey), survey_text(survey), as_json=as_json)
+        show(survey_document(survey, spec), survey_text(survey, spec), as_json=as_json)
         ctx.exit(0 if survey.quotes else NoOfferError.exit_code)
     plan = plan_of(spec, market, ledger, now)
     show(plan_document(plan), plan_text(plan, width()), as_json=as_json)

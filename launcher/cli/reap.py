@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from launcher.actions.queries import orphans
+from launcher.actions.orphans import of_ledger, orphans
 from launcher.actions.reaping import reap
 from launcher.cli.options import confirm, json_option, provider_option, yes_option
 from launcher.cli.output import say, show
 from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.render.costs import orphans_table
 from launcher.render.documents import orphans_document
+from launcher.render.orphans import orphans_text, warning_text
 from launcher.wiring import Wiring
 
 
@@ -18,24 +18,41 @@ from launcher.wiring import Wiring
 @provider_option
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only list them.")
+@click.option(
+    "--from-ledger",
+    metavar="ID",
+    help="End the machines of that ledger, another computer's, instead; `unknown`: those of no known ledger.",
+)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, provider: str, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """List the machines of ours that no open run claims, and end them once confirmed."""
+def command(
+    ctx: click.Context, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+) -> None:
+    """List the machines of ours that no open run claims, and end them once confirmed.
+
+    Those of another computer with the same account are listed, and are ended only with --from-ledger.
+    """
     wiring: Wiring = ctx.obj
     market = wiring.provider(provider)
     found = orphans(wiring.ledger(), market, wiring.now())
-    ids = [orphan.instance.id for orphan in found]
-    table = orphans_table(found, wiring.now())
-    if not found or dry_run:
-        show(orphans_document(found, []), table, as_json=as_json)
+    chosen = of_ledger(found, from_ledger)
+    text = orphans_text(found, wiring.now())
+    if not chosen or dry_run:
+        show(orphans_document(found, []), text, as_json=as_json)
         return
-    say(table, err=True)
-    confirm(f"end {len(ids)} of them" if len(ids) > 1 else "end it", yes=yes)
-    gone = reap(found, wiring.tools_for(provider, wiring.now()))
+    say(text, err=True)
+    if from_ledger is not None:
+        say(warning_text(chosen), err=True)
+    ids = [orphan.instance.id for orphan in chosen]
+    confirm(f"end {'machine' if len(ids) == 1 else 'machines'} {', '.join(ids)}", yes=yes)
+    gone = reap(chosen, wiring.tools_for(provider, wiring.now()))
     left = [machine_id for machine_id in ids if machine_id not in gone]
-    text = "\n".join(f"{machine_id} is gone" for machine_id in gone)
-    show(orphans_document(found, gone), text, as_json=as_json)
+    show(
+        orphans_document(found, gone),
+        "\n".join(f"{machine_id} is gone" for machine_id in gone),
+        as_json=as_json,
+    )
     if left:
-        say(f"error: still there: {', '.join(left)}\ntry:   vastrun reap", err=True)
+        again = "vastrun reap" if from_ledger is None else f"vastrun reap --from-ledger {from_ledger}"
+        say(f"error: still there: {', '.join(left)}\ntry:   {again}", err=True)
         ctx.exit(EXIT_TEARDOWN_NOT_CONFIRMED)

@@ -47,6 +47,7 @@ def begin(
         created_at=now,
         phase_at=now,
         parent=parent,
+        ledger=tools.ledger.id if tools.provider.shared else "",
     )
     tools.shelf.must_be_free(run)
     tools.ledger.add(run)

@@ -13,6 +13,7 @@ from launcher.errors import (
     UsageError,
     VastrunError,
 )
+from launcher.estimates import enough_for, over_the_price
 from launcher.flow.trip import Trip
 from launcher.hosts import avoided
 from launcher.job import JobSpec
@@ -25,7 +26,8 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
     """Offers that fit the job and its price, best first, on none of the hosts in `avoid`. Costs nothing.
 
     Raises NoOfferError when there is none, UsageError when the job would spend money without a limit or on an
-    image that may change, or asks for more machines than a run can have there.
+    image that may change, asks for more machines than a run can have there, or has limits that leave no time
+    to train.
     """
     if spec.nodes > provider.most_nodes:
         most = f"{provider.name} rents at most {provider.most_nodes}"
@@ -38,7 +40,10 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
             f"image: {spec.image} has no digest: what it names may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
-    fitting = policy.affordable(spec, provider.search(spec))
+    found = provider.search(spec)
+    fitting = policy.affordable(spec, found)
+    if found and not fitting:
+        raise over_the_price(spec, found)
     if not fitting:
         raise NoOfferError(
             f"nothing on {provider.name} fits this job", hint="relax resources: or limits.usd_per_hour"
@@ -54,7 +59,7 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
             f"the job sets no limit on money, and {provider.name} costs some",
             hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
         )
-    return offers
+    return enough_for(spec, offers)
 
 
 def choose_for(trip: Trip) -> list[Offer]:
@@ -127,4 +132,5 @@ def _order(trip: Trip, offer: Offer) -> Order:
         memory_gb=trip.spec.resources.memory_gb,
         onstart=trip.tools.packer.lease(),
         env=env,
+        at_most_usd=policy.worst_case_usd(trip.spec, offer),
     )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from launcher import bills, policy
 from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
+from launcher.estimates import offer_text
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
 from launcher.flow.trip import End, OverError, Trip
@@ -36,12 +37,7 @@ def plan(trip: Trip) -> End:
     parcel = tools.packer.pack(trip.run, trip.spec)
     offer = choose_for(trip)[0]
     trip.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    worst = policy.worst_case_usd(trip.spec, offer)
-    hours = policy.lease_of(trip.spec, offer).life_s / 3600
-    trip.tell(
-        f"{offer.description} at ${offer.usd_per_hour:.3f}/h; at most ${worst:.2f} and {hours:.3g} h; "
-        f"{parcel.size / 1e6:.1f} MB to ship"
-    )
+    trip.tell(f"{offer_text(trip.spec, offer)}; {parcel.size / 1e6:.1f} MB to ship")
     return _OK
 
 

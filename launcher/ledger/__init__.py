@@ -40,6 +40,7 @@ class SqliteLedger:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._db = _connect(path)
             self._prepare()
+            (self.id,) = self._db.execute("SELECT ledger FROM identity").fetchone()
 
     def close(self) -> None:
         """The file is let go."""

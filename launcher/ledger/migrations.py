@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
 
@@ -101,6 +102,13 @@ def _account(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN clock_ahead_s REAL")
 
 
+def _identity(db: sqlite3.Connection) -> None:
+    """A ledger has an id. Machines of runs of before have labels without it."""
+    db.execute("CREATE TABLE identity (ledger TEXT NOT NULL)")
+    db.execute("INSERT INTO identity (ledger) VALUES (?)", (secrets.token_hex(4),))
+    db.execute("ALTER TABLE runs ADD COLUMN ledger TEXT NOT NULL DEFAULT ''")
+
+
 MIGRATIONS: Sequence[Migration] = (
     _first_tables,
     _phase_of_failure,
@@ -109,6 +117,7 @@ MIGRATIONS: Sequence[Migration] = (
     _image,
     _told,
     _account,
+    _identity,
 )
 
 

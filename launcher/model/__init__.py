@@ -10,10 +10,11 @@ from launcher.model.boxes import (
     Sighting,
 )
 from launcher.model.endings import Cause, Phase, Verdict, Wish
+from launcher.model.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
 from launcher.model.market import Extras, Identity, Instance, Lease, Offer, Order, Standing
 from launcher.model.origins import NOTHING, Origin
 from launcher.model.progress import Progress
-from launcher.model.runs import LABEL_PREFIX, Cost, Driver, Event, Judgement, Meter, Proof, Rental, Run
+from launcher.model.runs import Cost, Driver, Event, Judgement, Meter, Proof, Rental, Run
 from launcher.model.steps import StepEnd
 
 __all__ = [
@@ -48,4 +49,7 @@ __all__ = [
     "StepEnd",
     "Verdict",
     "Wish",
+    "label_of",
+    "ledger_in",
+    "run_id_in",
 ]

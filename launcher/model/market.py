@@ -33,6 +33,10 @@ class Offer:
     usd_per_hour: float
     """GPUs and storage."""
     description: str
+    expected_usd: float = 0.0
+    """What finishing the job there should cost: offers are sorted by it. 0: it costs nothing."""
+    loading_usd: float = 0.0
+    """The part of that which is spent before it trains, for disk and traffic."""
     extras: Extras = Extras()
     bid_usd_per_hour: float | None = None
     """What to bid for the GPUs; None: a machine on demand, at its price."""
@@ -50,7 +54,7 @@ class Instance:
 
     id: str
     label: str
-    """`LABEL_PREFIX` + the run's id: how a launcher that was killed finds its machine again."""
+    """As `label_of`: how a launcher that was killed finds its machine again."""
     state: str
     """`running`, `loading`, or the provider's own word for anything else."""
     usd_per_hour: float
@@ -110,6 +114,8 @@ class Order:
     """Text of the script the box runs on every start: the lease."""
     env: Mapping[str, str]
     """Never holds a secret."""
+    at_most_usd: float
+    """What the job's limits let it cost there."""
 
 
 @dataclass(frozen=True, kw_only=True)

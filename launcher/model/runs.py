@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from launcher.model.endings import Cause, Phase, Wish
+from launcher.model.labels import label_of
 from launcher.model.market import Extras, Offer
-
-LABEL_PREFIX = "vastrun-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +107,8 @@ class Run:
     meter: Meter = Meter()
     rentals: tuple[Rental, ...] = ()
     """Machines besides its own: each of them is part of what it cost."""
+    ledger: str = ""
+    """The id of the ledger that it began in; empty where only its own launchers see its machines."""
     account: str = ""
     """Whose key it was rented with; empty: the provider has no accounts, or was not asked."""
     clock_ahead_s: float | None = None
@@ -132,7 +133,7 @@ class Run:
     @property
     def label(self) -> str:
         """The label its instance carries."""
-        return LABEL_PREFIX + self.id
+        return label_of(self.id, self.ledger)
 
 
 @dataclass(frozen=True, kw_only=True)

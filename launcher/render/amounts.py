@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from launcher.estimates import usd as usd
+
 
 def duration(seconds: float) -> str:
     """`4.2s`, `1m 32s`, `2h 05m`, `3d 04h`."""
@@ -27,11 +29,6 @@ def rough(seconds: float) -> str:
     if seconds < 57.5:
         return f"{max(5, round(seconds / 5) * 5)}s"
     return f"{round(seconds / 60)}m" if seconds < 3570 else duration(seconds)
-
-
-def usd(amount: float) -> str:
-    """Cents; below a dollar, tenths of a cent."""
-    return f"${amount:.3f}" if 0 < amount < 1 else f"${amount:.2f}"
 
 
 def usd_sum(amounts: Iterable[float]) -> str:

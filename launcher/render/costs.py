@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.actions.queries import Orphan, RunRow
+from launcher.actions.queries import RunRow
 from launcher.bills import rented_seconds
-from launcher.model import Cost
-from launcher.render.amounts import duration, usd, usd_parts, usd_sum
-from launcher.render.runs import state_of
-from launcher.render.table import short, table
+from launcher.render.amounts import usd_parts, usd_sum
+from launcher.render.table import table
 
 
 def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
@@ -45,21 +43,3 @@ def _cost(row: RunRow) -> str:
 
 def _bill(row: RunRow) -> str:
     return "not yet" if row.billed_usd is None else usd_sum([row.billed_usd])
-
-
-def orphans_table(orphans: Sequence[Orphan], now: float) -> str:
-    """Machines that nobody claims."""
-    if not orphans:
-        return "every machine of ours belongs to an open run"
-    cells = [
-        (
-            orphan.instance.id,
-            short(orphan.instance.label, 30),
-            orphan.instance.state,
-            duration(now - orphan.instance.rented_at),
-            usd(orphan.instance.usd_per_hour),
-            "unknown here" if orphan.run is None else state_of(RunRow(run=orphan.run, cost=Cost())),
-        )
-        for orphan in orphans
-    ]
-    return table(("MACHINE", "LABEL", "STATE", "AGE", "$/H", "ITS RUN"), cells, right=(3, 4))

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from launcher.actions.queries import Ending, Explanation, Orphan, Plan, RunDetail, RunRow
+from launcher.actions.orphans import Orphan
+from launcher.actions.queries import Ending, Explanation, Plan, RunDetail, RunRow
 from launcher.advice import advice_for
 from launcher.bills import gpu_seconds, rented_seconds
 from launcher.exits import exit_code_of
 from launcher.hosts import HostRecord
 from launcher.job import JobSpec
+from launcher.model import Offer
+from launcher.policy import worst_case_usd
 from launcher.survey import Survey
 
 SCHEMA_VERSION = 1
@@ -102,20 +105,34 @@ def plan_document(plan: Plan) -> Document:
     return {
         "job": _job(plan.spec),
         "provider": plan.provider,
-        "offers": [asdict(offer) for offer in plan.offers],
+        "offers": [_offer(offer, plan.spec) for offer in plan.offers],
         "worst_case_usd": plan.worst_case_usd,
         "lease": asdict(plan.lease),
     }
 
 
-def survey_document(survey: Survey) -> Document:
-    quotes = [{**asdict(quote), "usd": quote.usd} for quote in survey.quotes]
+def survey_document(survey: Survey, spec: JobSpec) -> Document:
+    quotes = [
+        {**asdict(quote), "offer": _offer(quote.offer, spec), "usd": quote.usd} for quote in survey.quotes
+    ]
     return {**asdict(survey), "quotes": quotes, "left": len(quotes)}
 
 
 def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
-    machines = [{**asdict(o.instance), "run": None if o.run is None else o.run.id} for o in orphans]
+    machines = [
+        {
+            **asdict(orphan.instance),
+            "run": None if orphan.run is None else orphan.run.id,
+            "owner": orphan.owner,
+            "ledger": orphan.ledger,
+        }
+        for orphan in orphans
+    ]
     return {"machines": machines, "destroyed": list(destroyed)}
+
+
+def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:
+    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer)}
 
 
 def _job(spec: JobSpec) -> dict[str, Any]:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from launcher.actions.queries import Plan
+from launcher.estimates import offer_text
 from launcher.job import JobSpec
 from launcher.model import Cause, Lease, Offer
+from launcher.policy import worst_case_usd
 from launcher.render.amounts import duration, usd
 from launcher.render.table import facts, table
 
 _MOST_OFFERS = 8
+_SUMS = """\
+EXPECTED: what finishing the job should cost; offers are sorted by it.
+AT MOST: what the limits of the job let it cost."""
+_TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at most is below expected."
 _LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
 
 
 def plan_text(plan: Plan, width: int | None = None) -> str:
     """What `launch` would do. Nothing was asked for that costs money. `width`: of the terminal."""
-    return f"{_request(plan)}\n\n{_offers(plan.offers, width)}"
-
-
-def plan_line(plan: Plan) -> str:
-    """The question before money is spent."""
-    offer = plan.offers[0]
-    return (
-        f"{offer.description} at {usd(offer.usd_per_hour)}/h; "
-        f"at most {usd(plan.worst_case_usd)} and {duration(plan.lease.life_s)}"
-    )
+    return f"{_request(plan)}\n\n{_offers(plan, width)}"
 
 
 def _request(plan: Plan) -> str:
@@ -34,7 +31,7 @@ def _request(plan: Plan) -> str:
         [
             ("job", spec.name),
             ("provider", plan.provider),
-            ("machine", plan_line(plan)),
+            ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
             ("lease", _lease(plan.lease)),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
@@ -82,18 +79,28 @@ def _program(spec: JobSpec) -> str:
     return " ".join(spec.command or ())
 
 
-def _offers(offers: Sequence[Offer], width: int | None) -> str:
+def _offers(plan: Plan, width: int | None) -> str:
+    # The first ones cost as good as the same, and are tried in any order.
+    offers = sorted(plan.offers, key=lambda offer: offer.expected_usd)
     cells = [
         (
             offer.id,
+            offer.host,
             f"{offer.gpus} x {offer.gpu_name}" if offer.gpu_name else "CPU",
-            f"{offer.gpu_memory_gb:g}" if offer.gpu_memory_gb else "-",
+            f"{offer.gpu_memory_gb:.3g}" if offer.gpu_memory_gb else "-",
             f"{offer.disk_gb:.0f}",
-            f"{usd(offer.usd_per_hour)}",
-            offer.description,
+            usd(offer.usd_per_hour),
+            usd(offer.expected_usd),
+            usd(worst_case_usd(plan.spec, offer)),
         )
         for offer in offers[:_MOST_OFFERS]
     ]
-    more = f"\n{len(offers) - _MOST_OFFERS} more" if len(offers) > _MOST_OFFERS else ""
-    header = ("OFFER", "GPUS", "GB EACH", "DISK GB", "$/H", "WHAT")
-    return table(header, cells, right=(2, 3, 4), cut=(5, 0), width=width) + more
+    header = ("OFFER", "HOST", "GPUS", "GB", "DISK", "$/H", "EXPECTED", "AT MOST")
+    lines = [table(header, cells, right=range(3, 8), cut=(2, 0, 1), width=width)]
+    if len(offers) > _MOST_OFFERS:
+        lines.append(f"{len(offers) - _MOST_OFFERS} more")
+    if any(offer.expected_usd for offer in offers):
+        lines.append(_SUMS)
+    if plan.offers[0].expected_usd > plan.worst_case_usd:
+        lines.append(_TOO_LITTLE_TO_FINISH)
+    return "\n".join(lines)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from launcher.job import JobSpec
+from launcher.policy import worst_case_usd
 from launcher.render.amounts import usd
 from launcher.render.table import short, table
 from launcher.survey import Quote, Survey
@@ -12,11 +14,11 @@ _MOST_QUOTES = 8
 _MOST_RELAXATIONS = 3
 
 
-def survey_text(survey: Survey) -> str:
+def survey_text(survey: Survey, spec: JobSpec) -> str:
     """The funnel, the ranking with its terms, and the terms of the best."""
     parts = [_funnel(survey)]
     if survey.quotes:
-        parts += [_ranking(survey.quotes), _best(survey.quotes[0])]
+        parts += [_ranking(survey.quotes), _best(survey.quotes[0], spec)]
     return "\n\n".join(parts)
 
 
@@ -29,6 +31,7 @@ def _funnel(survey: Survey) -> str:
     rows += (
         [(f"-{survey.avoided}", "on hosts to avoid", "vastrun hosts lists them")] if survey.avoided else []
     )
+    rows += [(f"-{survey.beyond}", "not looked at", "a search lists only the best")] if survey.beyond else []
     rows += [(str(len(survey.quotes)), "left", "")]
     lines = table(rows[0], rows[1:], right=(0,))
     gains = [f"{one.name} to get {one.left}" for one in survey.relaxations[:_MOST_RELAXATIONS]]
@@ -47,12 +50,15 @@ def _ranking(quotes: Sequence[Quote]) -> str:
         )
         for quote in quotes[:_MOST_QUOTES]
     ]
-    header = ("FINISH", *names, "$/H", "HOST", "GPUS")
+    header = ("EXPECTED", *names, "$/H", "HOST", "GPUS")
     more = f"\n{len(quotes) - _MOST_QUOTES} more" if len(quotes) > _MOST_QUOTES else ""
     return table(header, cells, right=range(len(names) + 2)) + more
 
 
-def _best(quote: Quote) -> str:
+def _best(quote: Quote, spec: JobSpec) -> str:
     cells = [(term.name, usd(term.usd), term.text) for term in quote.terms]
-    total = ("to finish", usd(quote.usd), "")
-    return table(("THE BEST", "COST", "FOR"), [*cells, total], right=(1,))
+    sums = [
+        ("expected", usd(quote.offer.expected_usd), "to finish the job; offers are sorted by it"),
+        ("at most", usd(worst_case_usd(spec, quote.offer)), "as the limits of the job let it cost"),
+    ]
+    return table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))

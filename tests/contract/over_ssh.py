@@ -22,6 +22,7 @@ class OverSsh:
     name = "local"
     free = True
     most_nodes = 1
+    shared = False
     list_lag_s = 0.0
 
     def __init__(self, local: Provider, boxes: Path, sshd: Sshd, keys: KeyRing) -> None:

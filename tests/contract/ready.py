@@ -21,7 +21,7 @@ class Ready:
         """`image`: of a job that names none."""
         self._provider, self._image = provider, image
         self.name, self.free, self.most_nodes = provider.name, provider.free, provider.most_nodes
-        self.list_lag_s = provider.list_lag_s
+        self.shared, self.list_lag_s = provider.shared, provider.list_lag_s
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return self._provider.search(replace(spec, image=spec.image or self._image))

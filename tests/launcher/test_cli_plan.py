@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launcher.job import JobSpec
-from launcher.model import Offer
-from tests.launcher.terminal import Market, Terminal
+from launcher.config import dump_job
+from launcher.flow import begin
+from launcher.job import JobSpec, Limits
+from launcher.model import Extras, Offer
+from launcher.policy import LEAST_S, lease_of, least_usd
+from tests.fakes import train_job
+from tests.launcher.terminal import CRASH, Market, Terminal
 
 
 @pytest.fixture
@@ -106,3 +112,147 @@ def test_the_plan_says_which_image_runs_and_who_chose_it_and_the_run_keeps_it(
 def test_where_nothing_is_charged_an_image_needs_no_digest(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, usd_per_hour=0)
     assert terminal.type("plan", str(terminal.job), "--set", "image=lab/own:1").exit_code == 0
+
+
+OFFER = Offer(
+    id="offer-1",
+    host="host-1",
+    gpu_name="RTX 4090",
+    gpus=1,
+    gpu_memory_gb=24.0,
+    disk_gb=100.0,
+    usd_per_hour=0.4,
+    description="1 x RTX 4090",
+)
+
+
+def sums_in(text: str) -> set[tuple[str, str]]:
+    """What the text says an offer is expected to cost, and at most."""
+    return set(re.findall(r"expected (\$[\d.]+), at most (\$[\d.]+)", text))
+
+
+def test_plan_explain_and_launch_tell_the_same_sums_of_an_offer(terminal: Terminal) -> None:
+    plan = terminal.type("plan", str(terminal.job)).stdout
+    dry = terminal.launch("--dry-run").stdout
+    launch = terminal.launch()
+    assert sums_in(plan) == sums_in(dry) == sums_in(launch.stderr) == {("$7.30", "$3.00")}
+    asked = terminal.type("launch", str(terminal.job), "--out", str(terminal.folder / "asked"))
+    assert sums_in(asked.stderr) == {("$7.30", "$3.00")}
+    assert re.search(r"offer-1 +host-1 +2 x RTX 4090 .* \$7\.30 +\$3\.00\n", plan)
+    explained = terminal.type("plan", str(terminal.job), "--explain").stdout
+    assert re.search(r"^expected +\$7\.30 ", explained, re.MULTILINE)
+    assert re.search(r"^at most +\$3\.00 ", explained, re.MULTILINE)
+
+    offers = terminal.document("plan", str(terminal.job))["offers"]
+    quotes = terminal.document("plan", str(terminal.job), "--explain")["quotes"]
+    assert [quote["offer"] for quote in quotes] == offers
+    assert {(round(one["expected_usd"], 6), one["at_most_usd"]) for one in offers} == {(7.3, 3.0)}
+    assert [quote["usd"] for quote in quotes] == [one["expected_usd"] for one in offers]
+
+
+def test_a_plan_says_when_the_limits_may_end_the_job_before_it_is_finished(terminal: Terminal) -> None:
+    warning = "may end this job before it is finished"
+    assert warning in terminal.type("plan", str(terminal.job)).stdout
+    enough = ("--set", "limits.usd=20", "--set", "limits.hours=5")
+    assert warning not in terminal.type("plan", str(terminal.job), *enough).stdout
+
+
+def test_the_plan_shows_the_sum_that_offers_are_sorted_by_within_80_columns(terminal: Terminal) -> None:
+    class Shuffled(Market):
+        def search(self, spec: JobSpec) -> Sequence[Offer]:
+            found = super().search(spec)
+            costs = (1.012, 1.011, 1.5, 1.2, 9.0, 8.0, 7.0)
+            return [replace(one, expected_usd=usd) for one, usd in zip(found, costs, strict=True)]
+
+    terminal.market = Shuffled(terminal.clock, [], usd_per_hour=1.0)
+    lines = terminal.type("plan", str(terminal.job)).stdout.splitlines()
+    assert max(map(len, lines)) <= 110
+    assert max(map(len, lines[-11:])) <= 80
+    header = next(number for number, line in enumerate(lines) if line.startswith("OFFER"))
+    shown = [line.split()[-2] for line in lines[header + 1 : header + 8]]
+    assert shown == ["$1.01", "$1.01", "$1.20", "$1.50", "$7.00", "$8.00", "$9.00"]
+    assert any("sorted by it" in line for line in lines)
+
+
+TOO_LITTLE = {
+    "usd": ("limits.usd=0.0001", "limits.usd: $0.0001 is too little", "$0.060", "--set limits.usd=0.06"),
+    "hours": ("limits.hours=0.003", "limits.hours: 0.003 h is 11 s", "20 s", "--set limits.hours="),
+}
+
+
+@pytest.mark.parametrize(
+    "command", [("plan",), ("plan", "--explain"), ("launch", "--dry-run"), ("launch", "-y")]
+)
+@pytest.mark.parametrize("limit", TOO_LITTLE)
+def test_a_limit_that_leaves_no_time_to_train_is_refused_before_anything_is_rented(
+    terminal: Terminal, limit: str, command: tuple[str, ...]
+) -> None:
+    value, *words = TOO_LITTLE[limit]
+    end = terminal.type(*command, str(terminal.job), "--set", value)
+    assert end.exit_code == 2
+    for word in words:
+        assert word in end.stderr
+    assert not terminal.ledger.runs()
+    assert terminal.market.rentals == 0
+
+
+def test_the_limit_that_the_error_names_is_enough(terminal: Terminal) -> None:
+    refused = terminal.type("plan", str(terminal.job), "--set", "limits.usd=0.0001")
+    named = re.search(r"limits\.usd=([\d.]+)", refused.stderr)
+    assert named is not None
+    assert terminal.type("plan", str(terminal.job), "--set", f"limits.usd={named[1]}").exit_code == 0
+
+
+def test_what_loading_a_machine_costs_counts_too(terminal: Terminal) -> None:
+    terminal.market.loading_usd = 0.30
+    assert terminal.type("plan", str(terminal.job), "--set", "limits.usd=0.35").exit_code == 2
+    assert terminal.type("plan", str(terminal.job), "--set", "limits.usd=0.37").exit_code == 0
+
+
+def test_what_the_lease_keeps_back_of_the_money_counts_too() -> None:
+    offer = replace(OFFER, extras=Extras(storage_usd_per_hour=0.6, down_usd_per_gb=0.5))
+    for factor, enough in ((0.99, False), (1.01, True)):
+        spec = train_job(limits=Limits(hours=10, usd=least_usd(offer) * factor))
+        assert (lease_of(spec, offer).life_s >= LEAST_S) is enough
+
+
+def test_offers_that_the_money_does_not_start_are_left_out_and_the_others_taken(terminal: Terminal) -> None:
+    class Mixed(Market):
+        def search(self, spec: JobSpec) -> Sequence[Offer]:
+            first, *rest = super().search(spec)
+            return [replace(first, loading_usd=5.0), *rest]
+
+    terminal.market = Mixed(terminal.clock, [], usd_per_hour=3.6)
+    assert terminal.document("plan", str(terminal.job))["offers"][0]["id"] == "offer-2"
+
+
+def test_where_nothing_is_charged_no_limit_is_too_small(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, usd_per_hour=0)
+    limits = ("--set", "limits.usd=0.0001", "--set", "limits.hours=0.001")
+    assert terminal.type("plan", str(terminal.job), *limits).exit_code == 0
+
+
+def test_an_hourly_price_below_all_offers_is_answered_with_the_cheapest(terminal: Terminal) -> None:
+    end = terminal.type("plan", str(terminal.job), "--set", "limits.usd_per_hour=0.5")
+    assert end.exit_code == 8
+    assert "limits.usd_per_hour: $0.5 leaves no offer" in end.stderr
+    assert "$3.60/h" in end.stderr
+    assert "--set limits.usd_per_hour=3.60" in end.stderr
+
+
+def test_a_resumed_run_whose_limit_is_too_small_rents_nothing(terminal: Terminal) -> None:
+    spec = train_job(limits=Limits(usd=0.0001))
+    tools = terminal.wiring().tools_for("fake", terminal.clock.now())
+    run = begin(spec, dump_job(spec), tools, run_id="calm-heron-3f1a", out_dir=str(terminal.folder / "out"))
+    end = terminal.type("resume", run.id)
+    assert end.exit_code != 0
+    assert "limits.usd: $0.0001 is too little" in end.output
+    assert terminal.market.rentals == 0
+
+
+def test_no_attempt_is_begun_with_less_money_than_it_takes(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    end = terminal.launch("--set", "retry.signal=1", "--set", "limits.usd=0.08")
+    assert end.exit_code == 5
+    assert "no other attempt: $0.0" in end.stderr
+    assert len(terminal.ledger.runs()) == terminal.market.rentals == 1

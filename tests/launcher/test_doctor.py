@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from launcher.actions.doctor import permissions_json
 from launcher.cli import cli
+from launcher.model import Driver, Phase
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
 from launcher.providers.vast.api import Account
@@ -196,12 +198,14 @@ def test_an_account_without_credit_is_a_warning(examined: Examined, environ: dic
 
 
 def test_machines_that_no_open_run_claims_are_a_warning(tmp_path: Path) -> None:
-    terminal, other = Terminal(tmp_path / "one"), Terminal(tmp_path / "other")
-    other.market, other.clock = terminal.market, terminal.clock
+    terminal = Terminal(tmp_path / "one")
     terminal.launch("--detach")
     (machine,) = terminal.market.instances()
     assert "no open run" not in terminal.type("doctor").stdout
-    end = other.type("doctor")
+    run = terminal.ledger.runs()[0]
+    terminal.ledger.hold(run.id, Driver(who="desk:1:1.0", until=terminal.clock.now() + 600))
+    terminal.ledger.save(replace(run, phase=Phase.ENDED), who="desk:1:1.0")
+    end = terminal.type("doctor")
     assert f"no open run claims {machine.id}" in end.stdout
     assert "try: vastrun reap" in end.stdout
     assert terminal.machines() == 1

@@ -249,9 +249,19 @@ def _race(processes: list[subprocess.Popen[str]]) -> list[str]:
 def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path: Path) -> None:
     hands.open(path).add(FULL)
     with sqlite3.connect(path) as db:
-        for column in ("meter", "boot_s", "steps_per_s", "image", "rentals", "account", "clock_ahead_s"):
+        for column in (
+            "meter",
+            "boot_s",
+            "steps_per_s",
+            "image",
+            "rentals",
+            "account",
+            "clock_ahead_s",
+            "ledger",
+        ):
             db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
         db.execute("ALTER TABLE events DROP COLUMN told")
+        db.execute("DROP TABLE identity")
         db.execute("UPDATE runs SET offer = json_remove(offer, '$.extras')")
         db.execute("PRAGMA user_version = 2")
 

@@ -59,7 +59,7 @@ def no_retry(terminal: Terminal) -> Run:
 
 
 def no_money(terminal: Terminal) -> Run:
-    return killed_after_one_attempt(terminal, train_job(retry={"signal": 1}, limits=Limits(usd=0.03)))
+    return killed_after_one_attempt(terminal, train_job(retry={"signal": 1}, limits=Limits(usd=0.08)))
 
 
 def tried_again_before(terminal: Terminal) -> Run:

@@ -40,6 +40,7 @@ class DockerProvider:
     name = "docker"
     free = True
     most_nodes = 1
+    shared = False
     list_lag_s = 0.0
     login = "root"
     """Who logs in to a container."""

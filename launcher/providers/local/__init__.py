@@ -46,6 +46,7 @@ class LocalProvider:
 
     name = "local"
     most_nodes = 1
+    shared = False
     list_lag_s = 0.0
 
     def __init__(

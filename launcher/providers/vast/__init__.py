@@ -12,7 +12,7 @@ from launcher.errors import GoneError, ProviderError, UnreachableError
 from launcher.experience import Experience
 from launcher.image.lock import Lock, shipped_lock
 from launcher.job import JobSpec
-from launcher.model import LABEL_PREFIX, Identity, Instance, Offer, Order, Standing
+from launcher.model import LABEL_PREFIX, Identity, Instance, Offer, Order, Standing, run_id_in
 from launcher.ports import Clock, Remote
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
@@ -43,6 +43,7 @@ class VastProvider:
     name = "vast"
     free = False
     most_nodes = 1
+    shared = True
     list_lag_s = 60.0
 
     def __init__(
@@ -67,7 +68,7 @@ class VastProvider:
         self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
-        self._chance = Random()
+        self._seed = Random().random()
         self._opened: set[str] = set()
         self._noise: defaultdict[str, Noise] = defaultdict(Noise)
         """Of each run, however often it was connected to."""
@@ -76,7 +77,7 @@ class VastProvider:
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
         return market.fitting(
-            self._api, spec, self._lock(), self._recall(spec), self._clock.now(), self._chance
+            self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
         )
 
     def survey(self, spec: JobSpec) -> Survey:
@@ -112,7 +113,7 @@ class VastProvider:
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
         if not boot.may_answer(row) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
-        return self._shell(row, instance.label.removeprefix(LABEL_PREFIX), addresses)
+        return self._shell(row, run_id_in(instance.label), addresses)
 
     def destroy(self, instance_id: str) -> None:
         """Vast agreed to end it, or has none."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from launcher.errors import NoOfferError
+from launcher.estimates import over_the_price
 from launcher.experience import Experience
 from launcher.image.lock import Lock
 from launcher.job import JobSpec
 from launcher.model import Offer
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.funnel import funnel
-from launcher.providers.vast.offers import offer_of, query, verified_and_free
-from launcher.providers.vast.ranking import Estimate, ranked, shuffled
+from launcher.providers.vast.offers import query, verified_and_free
+from launcher.providers.vast.ranking import ranked, shuffled
 from launcher.providers.vast.rows import OfferRow
 from launcher.survey import Hurdle, Quote, Relaxation, Survey
 
@@ -34,14 +36,18 @@ def fitting(
     """
     rows = _search(api, spec, query(spec), _order(spec))
     best = ranked(funnel(rows, spec, lock, now).left, spec, lock, known)
-    found = _offers(shuffled(best, chance), spec, lock)
-    if found:
-        return found
+    if best:
+        return [one.offer for one in shuffled(best, chance)]
     # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.
-    seen = funnel(_market(api, spec), spec, lock, now)
-    found = _offers(ranked(seen.left, spec, lock, known), spec, lock)
+    rows = _market(api, spec)
+    seen = funnel(rows, spec, lock, now)
+    found = [one.offer for one in ranked(seen.left, spec, lock, known)]
     if found:
         return found
+    unlimited = replace(spec, limits=replace(spec.limits, usd_per_hour=None))
+    dearer = ranked(funnel(rows, unlimited, lock, now).left, unlimited, lock, known)
+    if dearer and spec.limits.usd_per_hour is not None:
+        raise over_the_price(spec, [one.offer for one in dearer])
     relax = " or ".join(hurdle.name for hurdle, _ in seen.relaxed[:2]) or "resources:"
     raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
 
@@ -51,16 +57,17 @@ def survey(api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: floa
     best = _search(api, spec, query(spec), _order(spec))
     rows = {str(row.get("id")): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
     seen = funnel(list(rows.values()), spec, lock, now)
+    # As in `fitting`, so that an offer has the same estimate in both.
+    pool = funnel(best, spec, lock, now).left or seen.left
     return Survey(
         offers=seen.offers,
         unreadable=seen.unreadable,
         hurdles=tuple(Hurdle(name=h.name, text=h.text, removed=count) for h, count in seen.removed),
         relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
         quotes=tuple(
-            Quote(offer=offer, terms=estimate.terms)
-            for estimate in ranked(seen.left, spec, lock, known)
-            if (offer := offer_of(estimate.row, spec, lock)) is not None
+            Quote(offer=estimate.offer, terms=estimate.terms) for estimate in ranked(pool, spec, lock, known)
         ),
+        beyond=len(seen.left) - len(pool),
     )
 
 
@@ -69,11 +76,6 @@ def _market(api: VastApi, spec: JobSpec) -> list[Any]:
     names = list(spec.resources.gpu_names)
     rows = _cheapest(api, spec, {"gpu_name": {"in": names}} if names else {})
     return rows if rows or not names else _cheapest(api, spec, {})
-
-
-def _offers(estimates: Iterable[Estimate], spec: JobSpec, lock: Lock) -> list[Offer]:
-    offers = (offer_of(estimate.row, spec, lock) for estimate in estimates)
-    return [offer for offer in offers if offer is not None]
 
 
 def _cheapest(api: VastApi, spec: JobSpec, wanted: Mapping[str, Any]) -> list[Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher import policy
 from launcher.experience import Experience
 from launcher.image.lock import Lock
 from launcher.job import JobSpec
+from launcher.model import Offer
 from launcher.providers.vast.images import fetched_gb
 from launcher.providers.vast.offers import offer_of
 from launcher.providers.vast.rows import OfferRow
@@ -29,7 +30,8 @@ class Estimate:
     """What finishing the job on one offer is expected to cost, in dollars."""
 
     row: OfferRow
-    usd_per_hour: float
+    unpriced: Offer
+    """Without these sums."""
     train_hours: float
     train_text: str
     fetch_hours: float
@@ -41,6 +43,12 @@ class Estimate:
     bandwidth_usd: float
     risk_usd: float
     risk_text: str
+    loading_usd: float
+
+    @property
+    def offer(self) -> Offer:
+        """What is on offer, with what the job is expected to cost there."""
+        return replace(self.unpriced, expected_usd=self.usd, loading_usd=self.loading_usd)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -95,7 +103,7 @@ def _estimate(row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: E
     risks = _risks(row, spec, fetch_hours)
     return Estimate(
         row=row,
-        usd_per_hour=price,
+        unpriced=offer,
         train_hours=train_hours,
         train_text=train_text,
         fetch_hours=fetch_hours,
@@ -106,6 +114,7 @@ def _estimate(row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: E
         bandwidth_usd=down_gb * row.extras.down_usd_per_gb + policy.UP_GB * row.extras.up_usd_per_gb,
         risk_usd=min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd),
         risk_text=", ".join(f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0),
+        loading_usd=row.extras.storage_usd_per_hour * fetch_hours + down_gb * row.extras.down_usd_per_gb,
     )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher import policy
 from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.model import Instance, Order
 from launcher.providers.onstart import onstart_text
@@ -75,12 +74,12 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
 
 def _check_credit(api: VastApi, order: Order) -> None:
     """Vast stops every machine of an account that runs dry, and lets others have them."""
-    worst_usd = policy.most_usd(order.offer, float(order.env["LEASE_LIFE_S"]))
     credit_usd = api.credit_usd()
-    if credit_usd < worst_usd:
+    if credit_usd < order.at_most_usd:
         raise ProviderError(
-            f"the account has ${credit_usd:.2f} of credit; this run may cost ${worst_usd:.2f}",
-            hint=f"add ${worst_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, or lower limits.usd",
+            f"the account has ${credit_usd:.2f} of credit; this run may cost ${order.at_most_usd:.2f}",
+            hint=f"add ${order.at_most_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, "
+            "or lower limits.usd",
         )
 
 

@@ -13,6 +13,7 @@ from launcher.providers.vast.refusals import silent
 _WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 _LARGEST = 1e12
 _MOST_CHARACTERS = 4000
+_LONGEST_LABEL = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +150,7 @@ class InstanceRow:
         proxy_host, proxy_port = _text(row.get("ssh_host")), int(_number(row.get("ssh_port")))
         return cls(
             id=str(int(row["id"])),
-            label=_text(row.get("label")),
+            label=_text(row.get("label"))[:_LONGEST_LABEL],
             machine_id=_text(row.get("machine_id")),
             actual_status=_text(row.get("actual_status")),
             cur_state=_text(row.get("cur_state")),

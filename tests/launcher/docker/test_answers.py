@@ -62,6 +62,7 @@ def order_of(offer: Offer, memory_gb: float) -> Order:
         memory_gb=memory_gb,
         onstart=lease,
         env=LEASE,
+        at_most_usd=0.0,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.actions.queries import orphans
+from launcher.actions.orphans import orphans
 from launcher.actions.reaping import reap
 from launcher.bills import cost_usd
 from launcher.config import dump_job

@@ -10,6 +10,7 @@ from typing import Any
 from launcher.errors import ProviderError, UnreachableError
 from launcher.job import JobSpec, Limits, Resources
 from launcher.model import Instance, Order
+from launcher.policy import worst_case_usd
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from tests.contract.markets import LEASE
@@ -33,13 +34,15 @@ def job(**resources: Any) -> JobSpec:
 
 def order(provider: VastProvider, spec: JobSpec | None = None, **changes: Any) -> Order:
     """The best offer, with a lease that never acts."""
+    offer = provider.search(spec or job())[0]
     ordered = Order(
-        offer=provider.search(spec or job())[0],
+        offer=offer,
         label=LABEL,
         image="pytorch/pytorch:2.13.0",
         disk_gb=10.0,
         onstart="true\n",
         env=LEASE,
+        at_most_usd=worst_case_usd(spec or job(), offer),
     )
     return replace(ordered, **changes)
 

@@ -1,0 +1,24 @@
+"""Labels: the label of a machine names its run and, where others see it too, the ledger that has the run."""
+
+from __future__ import annotations
+
+import re
+
+LABEL_PREFIX = "vastrun-"
+_WITH_LEDGER = re.compile(re.escape(LABEL_PREFIX) + r"[^.]+\.([0-9a-f]{8})")
+
+
+def label_of(run_id: str, ledger: str) -> str:
+    """Return the label of a run's machine; `ledger` is empty where only its own launchers see the machine."""
+    return f"{LABEL_PREFIX}{run_id}.{ledger}" if ledger else LABEL_PREFIX + run_id
+
+
+def run_id_in(label: str) -> str:
+    """Return the id of the run that the label names."""
+    return label.removeprefix(LABEL_PREFIX).partition(".")[0]
+
+
+def ledger_in(label: str) -> str | None:
+    """Return the id of the ledger that the label names; None where it names none, as older labels do."""
+    found = _WITH_LEDGER.fullmatch(label)
+    return found[1] if found else None
