@@ -6,36 +6,36 @@ from collections.abc import Mapping
 
 from launcher.model import Cause, Phase, Run
 
-AFTER_SUCCESS = "nothing: it worked"
+AFTER_SUCCESS = "nothing to do"
 
 ADVICE: Mapping[Cause, str] = {
     Cause.USER_ERROR: "fix the program or the job file, then: {again}",
     Cause.SETUP: "read the output of the step that failed: vastrun logs {run} --first-error",
     Cause.OUT_OF_MEMORY: "halve train.batch, or ask for more with resources.gpu_memory_gb",
     Cause.SIGNAL: "read the rank's last lines: vastrun logs {run} --first-error",
-    Cause.COMMUNICATION: "see which rank left first with nccl_debug: INFO; try another machine",
+    Cause.COMMUNICATION: "set nccl_debug: INFO to see which rank failed first, or try another machine",
     Cause.DATA: "check the data set that the error names: vastrun logs {run} --first-error",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
-    Cause.HOST: "launch again: another machine may well do; retry: {{host: 2}} does so by itself",
+    Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
     Cause.STORAGE: "free some space, or choose another folder: vastrun launch JOB.yaml --out DIR",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
-    Cause.STOPPED: "to go on with it: {again}",
+    Cause.STOPPED: "continue it with: {again}",
     Cause.TIME_LIMIT: "continue with more time: {again} --set limits.hours=...",
     Cause.MONEY_LIMIT: "continue with more money: {again} --set limits.usd=...",
-    Cause.PREEMPTED: "continue elsewhere: {again}",
-    Cause.LOST: "to go on from the last checkpoint that came home: {again}",
-    Cause.NO_OFFER: "relax the limits that leave nothing: vastrun plan JOB.yaml",
+    Cause.PREEMPTED: "continue on another machine: {again}",
+    Cause.LOST: "continue from the last downloaded checkpoint: {again}",
+    Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan JOB.yaml",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
-    Cause.UNPROVEN: "see which proof is missing above; the log may say why: vastrun logs {run}",
-    Cause.CONTRADICTION: "trust neither side; compare the proofs above with the log: vastrun logs {run}",
-    Cause.INTERNAL: "this is a fault of vastrun; send the log with a report: vastrun logs {run}",
+    Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
+    Cause.CONTRADICTION: "the evidence contradicts itself; compare the proofs above with the log: vastrun logs {run}",
+    Cause.INTERNAL: "this is a bug in vastrun; report it with the log: vastrun logs {run}",
 }
 
 
 def advice_for(run: Run, *, checkpoint: bool) -> str:
     """One thing to do next. `checkpoint`: one came home."""
     if run.phase is Phase.DESTROY:
-        return f"end its machine: vastrun resume {run.id}"
+        return f"destroy its machine: vastrun resume {run.id}"
     if run.phase is not Phase.ENDED:
         return f"it is still open: vastrun attach {run.id}"
     if run.cause is None:

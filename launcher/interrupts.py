@@ -1,4 +1,4 @@
-"""Interrupts: what the user asks for by Ctrl-C or a signal, and a wait that ends when they do."""
+"""Interrupts: what the user asked for by Ctrl-C or a signal, and a wait that ends when they do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from operator import attrgetter
-from queue import Empty, SimpleQueue
 from types import FrameType
 
 from launcher.model import Wish
@@ -75,8 +74,10 @@ class Interrupts:
         self._asked: Question | None = None
         self._asking: threading.Thread | None = None
         self._left = False
-        # Unlike an Event's, the queue's `put` may be called by a handler that interrupted its `get`.
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        # Held while nobody rings. Unlike an Event, a handler may release it that interrupts who waits for it;
+        # unlike the wait for a queue, that for a lock ends in time however long a handler took.
+        self._bell = threading.Lock()
+        self._bell.acquire()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -112,11 +113,8 @@ class Interrupts:
         return self._now()
 
     def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`, or at once when the user asks for something."""
-        try:
-            self._bell.get(timeout=max(0.0, seconds))
-        except Empty:
-            return
+        """Returns after `seconds`, or at once when the user asked for something."""
+        self._bell.acquire(timeout=max(0.0, seconds))
 
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:
         if self._asked is not None:
@@ -176,7 +174,8 @@ class Interrupts:
         if wish.strength <= self._wish.strength:
             return
         self._wish = wish
-        self._bell.put(None)
+        with suppress(RuntimeError):  # it rings already
+            self._bell.release()
         self._say("\n" + _SAID[wish])
 
 

@@ -106,7 +106,7 @@ class UrlNotifier:
         for shown, fault in list(self._faults.items()):
             if shown not in self._said:
                 self._said.add(shown)
-                self._say(f"a notice did not reach {shown}: {fault}")
+                self._say(f"could not deliver a notification to {shown}: {fault}")
 
 
 def request_for(notice: Notice, address: Address) -> Request:

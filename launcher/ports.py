@@ -34,7 +34,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`, or at once when the user asks for something."""
+        """Returns after `seconds`, or at once when the user asked for something."""
         ...
 
 
@@ -294,7 +294,7 @@ class Shelf(Protocol):
         ...
 
     def describe(self, run: Run, now: float) -> None:
-        """The folder says of itself what came home, how the run stands and what to do with it; nothing of a
+        """The folder says of itself what downloaded, how the run stands and what to do with it; nothing of a
         run that brought nothing home."""
         ...
 

@@ -60,7 +60,7 @@ def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
 
 
 def _without_outcome(evidence: Evidence) -> Judgement:
-    missing = (Proof(name="outcome", holds=None, text="the box wrote no outcome.json"),)
+    missing = (Proof(name="outcome", holds=None, text="the machine wrote no outcome.json"),)
     if evidence.nonsense:
         return Judgement(cause=Cause.HOST, detail=f"no honest box writes {evidence.nonsense}", proofs=missing)
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
@@ -68,7 +68,7 @@ def _without_outcome(evidence: Evidence) -> Judgement:
         return replace(_of_step(failed), proofs=missing)
     if evidence.exit_code == _DIED:
         return Judgement(
-            cause=Cause.HOST, detail="the run on the box was killed from outside", proofs=missing
+            cause=Cause.HOST, detail="the run on the machine was killed by something else", proofs=missing
         )
     return Judgement(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
 
@@ -90,14 +90,14 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
     if any(p.name.startswith("success") for p in broken):
         text = "; ".join(p.text for p in broken if p.name.startswith("success"))
         return Judgement(
-            cause=Cause.USER_ERROR, detail=f"the job's own condition does not hold: {text}", proofs=proofs
+            cause=Cause.USER_ERROR, detail=f"a success condition of the job is not met: {text}", proofs=proofs
         )
     if broken:
         text = "; ".join(p.text for p in broken)
-        return Judgement(cause=Cause.CONTRADICTION, detail=f"it says it finished, but {text}", proofs=proofs)
+        return Judgement(cause=Cause.CONTRADICTION, detail=f"it reports success, but {text}", proofs=proofs)
     missing = [p.name for p in proofs if p.holds is None]
     if missing:
-        return Judgement(cause=Cause.UNPROVEN, detail=f"no proof of: {', '.join(missing)}", proofs=proofs)
+        return Judgement(cause=Cause.UNPROVEN, detail=f"missing proof: {', '.join(missing)}", proofs=proofs)
     return Judgement(cause=None, detail="", proofs=proofs)
 
 
@@ -110,7 +110,7 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
         proofs += [_checkpoint(outcome, spec.train.steps)]
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
     if spec.train is None and not outcome.checks:
-        proofs += [Proof(name="success", holds=None, text="no condition of the job was checked")]
+        proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
     if evidence.damaged is not None:
         proofs += [_outputs(evidence.damaged)]
     return proofs
@@ -128,26 +128,26 @@ def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
 
 def _how(rank: RankEnd) -> str:
     if rank.exit_code is None:
-        return "nobody knows what"
+        return "an unknown cause"
     return rank.signal or f"exit code {rank.exit_code}"
 
 
 def _restarts(survived: Sequence[Attempt]) -> Proof:
     times = "once" if len(survived) == 1 else f"{len(survived)} times"
     text = "; ".join(attempt.detail for attempt in survived)
-    return Proof(name="restarts", holds=True, text=f"the ranks were started again {times}, after: {text}")
+    return Proof(name="restarts", holds=True, text=f"the ranks were restarted {times}, after: {text}")
 
 
 def _exit(evidence: Evidence) -> Proof:
     if evidence.exit_code is None:
-        return Proof(name="exit", holds=None, text="the box gave no exit code")
+        return Proof(name="exit", holds=None, text="the run gave no exit code")
     return Proof(
-        name="exit", holds=evidence.exit_code == 0, text=f"the box's exit code is {evidence.exit_code}"
+        name="exit", holds=evidence.exit_code == 0, text=f"the exit code of the run is {evidence.exit_code}"
     )
 
 
 def _final(outcome: Outcome) -> Proof:
-    text = "the final record was written" if outcome.final_record else "there is no final record"
+    text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
     return Proof(name="record", holds=outcome.final_record, text=text)
 
 
@@ -181,5 +181,9 @@ def _checkpoint(outcome: Outcome, planned: int) -> Proof:
 
 def _outputs(damaged: tuple[str, ...]) -> Proof:
     if damaged:
-        return Proof(name="outputs", holds=None, text=f"not home intact: {', '.join(damaged[:3])}")
-    return Proof(name="outputs", holds=True, text="all outputs are here, checksums right")
+        return Proof(
+            name="outputs",
+            holds=None,
+            text=f"missing or damaged after the download: {', '.join(damaged[:3])}",
+        )
+    return Proof(name="outputs", holds=True, text="all outputs downloaded, checksums match")

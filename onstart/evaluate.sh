@@ -3,7 +3,7 @@
 # In: VASTRUN_KIND, run/checkpoints/, data/. Out: run/report/; 1 after saying what is wrong.
 set -euo pipefail
 if [[ $VASTRUN_KIND != train ]]; then
-  echo "the job's own command evaluates by itself"
+  echo "the job's command does its own evaluation"
   exit 0
 fi
 exec "$VASTRUN_PYTHON" -P -m trainer.evaluation

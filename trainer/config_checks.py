@@ -57,7 +57,7 @@ def _data_checks(at: str, data: DataConfig) -> list[_Check]:
         (
             key != read and getattr(data, key) != getattr(usual, key),
             f"{at}.{key}",
-            f"means nothing to {data.task}" + (f", which reads {read}" if read else ""),
+            f"has no effect with {data.task}" + (f", which reads {read}" if read else ""),
         )
         for key in PARAMETERS.values()
         if key is not None
@@ -150,7 +150,7 @@ def _frozen_checks(config: TrainConfig) -> list[_Check]:
         (
             config.freeze != "off" and config.stage != "operator",
             "freeze",
-            f"means nothing to the stage {config.stage}, in which no operator learns",
+            f"has no effect in the stage {config.stage}, in which no operator learns",
         ),
         (
             config.freeze != "off" and config.model.name != "latent",
@@ -225,13 +225,13 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
 def _unread_checks(model: ModelConfig, reader: str, keys: Sequence[str]) -> list[_Check]:
     usual = ModelConfig()
     return [
-        (getattr(model, key) != getattr(usual, key), f"model.{key}", f"means nothing to {reader}")
+        (getattr(model, key) != getattr(usual, key), f"model.{key}", f"has no effect with {reader}")
         for key in keys
     ]
 
 
 def _stage_checks(config: TrainConfig) -> list[_Check]:
-    usual, nothing = TrainConfig(), f"means nothing to the stage {config.stage}"
+    usual, nothing = TrainConfig(), f"has no effect in the stage {config.stage}"
     sampler = config.sampler
     still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
     if config.stage == "operator":
@@ -253,7 +253,7 @@ def _stage_checks(config: TrainConfig) -> list[_Check]:
         (
             sampler.draws > 1 and still,
             "sampler.draws",
-            "all draws are one and the same without a sampler.temperature above 0",
+            "all draws are identical without a sampler.temperature above 0",
         ),
         (
             config.stage == "distill" and (sampler.steps or 1) > 2,

@@ -47,7 +47,7 @@ class Ending:
 
     def give_up(self) -> NoReturn:
         """Ends the process from another thread: it was asked to stop and could not."""
-        print("rank asked to stop, but it could not in time: it ends without saving", file=sys.stderr)
+        print("rank asked to stop, but it could not in time: ending without saving", file=sys.stderr)
         self._leave("stopped", None)
 
     def _leave(self, reason: Reason, error: BaseException | None) -> NoReturn:

@@ -109,7 +109,7 @@ def _tensors_of(checkpoint: Path, *, everything: bool) -> dict[str, Tensor]:
     # Torch makes room for what the metadata promise before it reads: no more than lies on the disk.
     here = sum(path.stat().st_size for path in checkpoint.iterdir())
     if sum(of.size.numel() * of.properties.dtype.itemsize for of in wanted.values()) > here:
-        raise DamagedError(f"{checkpoint.name} promises more than its files hold")
+        raise DamagedError(f"{checkpoint.name} lists more than its files contain")
     tensors = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in wanted.items()}
     read_tensors(checkpoint, tensors)
     return tensors

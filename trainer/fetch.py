@@ -46,7 +46,7 @@ def bring(url: str, target: Path) -> bool:
         newer = [name for name in bucket.checkpoints() if step_of(name) > least]
         return any(_bring_whole(bucket, name, url, target) for name in reversed(newer))
     except faults() as error:
-        print(f"no checkpoint is fetched from {url}: {in_one_line(error)}", flush=True)
+        print(f"no checkpoint was downloaded from {url}: {in_one_line(error)}", flush=True)
         return False
 
 
@@ -72,7 +72,7 @@ def _bring_whole(bucket: Bucket, name: str, url: str, target: Path) -> bool:
     try:
         size = _download(bucket, name, part)
     except DamagedError as error:
-        print(f"checkpoint {name} at {url} is not whole ({error}); it is left alone", flush=True)
+        print(f"checkpoint {name} at {url} is not whole ({error}); it is skipped", flush=True)
         return False
     else:
         for path in target.glob("step-*"):

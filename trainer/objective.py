@@ -141,7 +141,7 @@ TERMS: dict[str, Term] = {
     "conservation": conservation_error,
 }
 WITH_TIME = frozenset({"conservation"})
-"""What means nothing to a steady problem: it has nothing to keep."""
+"""What has no effect with a steady problem: it has nothing to keep."""
 
 
 @lru_cache(maxsize=16)

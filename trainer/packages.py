@@ -24,10 +24,10 @@ _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
 def main() -> int:
     """The exit status of the step."""
     if os.environ["VASTRUN_KIND"] != "train":
-        print("the job's own command brings its packages")
+        print("the job's command provides its own packages")
         return 0
     if os.environ.get("VASTRUN_PROVIDER") == "local":
-        print("this computer's own Python is taken as it is")
+        print("using this computer's Python as it is")
         return 0
     lacking = missing(entries(PINS.read_text(encoding="utf-8")))
     if not lacking:

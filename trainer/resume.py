@@ -76,7 +76,7 @@ def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
         starts = f"starts from one of {former}" if former else "starts from nothing"
         return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
     if stage == config.stage and record.config.get("freeze", "off") not in ("off", config.freeze):
-        return f"train.freeze: the codec was frozen in {name}, which has no moments of it to go on with"
+        return f"train.freeze: the codec was frozen in {name}, which has no optimiser state for it"
     theirs, ours = asdict(read_as(ModelConfig, record.config["model"])), asdict(config.model)
     others = [
         f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]

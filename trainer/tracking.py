@@ -115,7 +115,7 @@ class Tracker:
         except wandb.Error as error:
             if self._run.mode == "offline":
                 raise
-            print(f"W&B goes on offline: {str(error).splitlines()[0]}", flush=True)
+            print(f"W&B continues offline: {str(error).splitlines()[0]}", flush=True)
             self._become(mode="offline")
             wandb.teardown()  # its service still holds the id
             return self._init(wandb)

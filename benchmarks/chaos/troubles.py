@@ -39,7 +39,7 @@ CERTAIN = ("insufficient_credit", "spend_rate_limit", "create_denied_done", "ima
 """Those that leave no run a success, once they have struck."""
 
 UNCHARGED = ("container_exits", "contract_end", "host_offline", "outbid", "credit_zero")
-"""Those after which GPUs are charged no more, while the machine is still there."""
+"""Those after which GPUs are charged no more, while the machine still exists."""
 
 REPRICED = ("price_rises", "price_falls")
 

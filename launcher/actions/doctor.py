@@ -92,10 +92,14 @@ def _ledger(patient: Patient) -> tuple[Ledger | None, Finding]:
 def _disk(state: Path) -> Finding:
     free_gb = computer.free_gb(state)
     if free_gb is None:
-        return Finding(name="disk", health=Health.SKIP, text=f"{state} cannot be looked at")
+        return Finding(name="disk", health=Health.SKIP, text=f"{state} cannot be read")
     text = f"{free_gb:.1f} GB free"
     health = Health.OK if free_gb >= 10 else Health.WARN if free_gb >= 1 else Health.FAIL
-    fix = "" if health is Health.OK else "make room: logs, checkpoints and outputs come home to this computer"
+    fix = (
+        ""
+        if health is Health.OK
+        else "free some space: logs, checkpoints and outputs are downloaded to this computer"
+    )
     return Finding(name="disk", health=health, text=text, fix=fix)
 
 
@@ -163,7 +167,7 @@ def _permissions(name: str, standing: Standing) -> Finding:
     if standing.wider:
         text = "the key may do more than a launch needs"
         return Finding(name=f"{name} permissions", health=Health.WARN, text=text, fix=scoped)
-    text = f"as far as reading tells, all of {needed}"
+    text = f"as far as can be told without renting, all of {needed}"
     return Finding(name=f"{name} permissions", health=Health.OK, text=text)
 
 
@@ -179,7 +183,7 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
     if abs(ahead_s) <= _SKEW_S:
         return Finding(name=label, health=Health.OK, text=text)
-    fix = "set the clock, best by NTP: costs and deadlines are reckoned by it"
+    fix = "set the clock, best by NTP: costs and deadlines depend on it"
     return Finding(name=label, health=Health.WARN, text=text, fix=fix)
 
 
@@ -195,7 +199,9 @@ def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Itera
         text, fix = f"no open run claims {ids}", f"vastrun reap --provider {name}"
         yield Finding(name=label, health=Health.WARN, text=text, fix=fix)
     else:
-        yield Finding(name=label, health=Health.OK, text="every machine of ours belongs to an open run")
+        yield Finding(
+            name=label, health=Health.OK, text="every machine that vastrun rented belongs to an open run"
+        )
     for owner, theirs in by_owner(found):
         ids = ", ".join(orphan.instance.id for orphan in theirs)
         yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")

@@ -1,4 +1,4 @@
-"""Exporting: the weights of a checkpoint that came home, in one file. Done by a Python that has torch."""
+"""Exporting: the weights of a checkpoint that downloaded, in one file. Done by a Python that has torch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Exporter:
         if checkpoints is None:
             raise UsageError(
                 f"{run.id} left no checkpoint in {run.out_dir}",
-                hint=f"vastrun pull {run.id} while its machine lives",
+                hint=f"vastrun pull {run.id} while its machine is running",
             )
         _must_be_a_place(to, force=force)
         options = ["--checkpoint", which, *(["--all"] if everything else [])]
@@ -76,7 +76,7 @@ class Exporter:
                 f"{self.python} has no {missing[1]}, which an export needs",
                 hint=f"{self.python} -m pip install 'vastrun[trainer,export]'",
             )
-        last = (said.strip().splitlines() or ["it said nothing"])[-1]
+        last = (said.strip().splitlines() or ["no message"])[-1]
         return StorageError(f"cannot export: {last.removeprefix('export: ')}")
 
 

@@ -1,4 +1,4 @@
-"""Following: shows a run that another launcher drives, and passes on what the user asks for."""
+"""Following: shows a run that another launcher drives, and passes on what the user asked for."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ class LogFeed:
                 return text
             # What was written between the two looks is still to be read.
             text = self._read(remote)
-            self.over, self.note = not text, f"the training is over: vastrun attach {run.id} collects it"
+            self.over, self.note = (
+                not text,
+                f"the training has ended; download its outputs: vastrun attach {run.id}",
+            )
             return text
         except ProviderError as error:
             self._remote, self.note = None, str(error)
@@ -59,7 +62,7 @@ class LogFeed:
         if self._remote is None:
             machines = machines_of(run, self._provider)
             if not machines:
-                self.over, self.note = True, f"its machine is gone: vastrun attach {run.id}"
+                self.over, self.note = True, f"its machine no longer exists: vastrun attach {run.id}"
                 return None
             self._remote = self._provider.connect(machines[0])
         return self._remote

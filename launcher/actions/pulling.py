@@ -15,7 +15,7 @@ def pull(run: Run, tools: Tools, *, folder: str) -> Collected:
     """What could be fetched into `folder` now. Raises HeldError when another launcher fills that folder."""
     machines = machines_of(run, tools.provider)
     if not machines:
-        raise UsageError(f"{run.id} has no machine any more; what came home lies in {run.out_dir}")
+        raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
     if folder == run.out_dir:
         tools.ledger.hold(run.id, Driver(who=tools.who, until=tools.clock.now() + HOLD_S))
     try:

@@ -32,7 +32,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     steps = [CONFIG, *_files(), REPORT]
     for name in names:
         if name not in steps:
-            raise UsageError(f"no step is called {name}", hint=f"one of {', '.join(steps)}")
+            raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
     return [step for step in steps if step in names] if names else steps
 
 
@@ -118,7 +118,7 @@ class Rehearsal:
             return
         if any(self._box.iterdir()):
             raise UsageError(
-                f"{self._box} holds other things than a rehearsal", hint="--box with a new folder"
+                f"{self._box} contains files that are not from a rehearsal", hint="--box with a new folder"
             )
 
     def _ends(self) -> dict[str, StepEnd]:

@@ -169,7 +169,7 @@ def _from_file(name: str, path: Path) -> str:
     except UnicodeDecodeError:
         raise UsageError(f"the secret {name} in {path} is not text in UTF-8") from None
     if not value or "\0" in value:
-        raise UsageError(f"the secret {name} in {path} is empty or holds a NUL character")
+        raise UsageError(f"the secret {name} in {path} is empty or contains a NUL character")
     return value
 
 

@@ -95,6 +95,7 @@ class _Source:
         self._left -= len(data)
         if len(data) < size and self._left:
             raise UsageError(
-                f"{self._path} shrank while it was packed", hint="try again when nothing writes it"
+                f"{self._path} changed while it was being packed",
+                hint="try again when no program is writing to it",
             )
         return data

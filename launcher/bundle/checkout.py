@@ -63,7 +63,7 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
     listed = _git_listed(root) if in_git else _walked(root)
     paths = tuple(sorted({path for path in listed if not _excluded(path, exclude)}))
     if not paths:
-        hint = "git ignores all that is in it" if in_git else ""
+        hint = "git ignores everything in it" if in_git else ""
         raise UsageError(f"code.path: {root} holds no file to ship", hint=hint)
     _check_size(root, paths)
     commit, dirty = commit_of(root)
@@ -85,7 +85,7 @@ def inner_target(root: Path, path: str) -> str | None:
         return None
     target = Path(os.path.realpath(link))
     if not target.is_relative_to(root):
-        hint = f"replace the link by what it points to, or leave it out: code.exclude: [{path}]"
+        hint = f"replace the link with the file it points to, or leave it out: code.exclude: [{path}]"
         raise UsageError(f"{link} points out of the code folder, to {target}", hint=hint)
     return os.path.relpath(target, os.path.realpath(link.parent))
 

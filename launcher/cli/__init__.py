@@ -90,12 +90,12 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
-    help=f"Rent the right GPUs, train, prove what happened, give the machine back.\n\n{EXAMPLES}",
+    help=f"Rent GPUs, train, prove what happened, destroy the machine.\n\n{EXAMPLES}",
     context_settings={"auto_envvar_prefix": "VASTRUN", "help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="vastrun")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.option("--no-input", is_flag=True, help="Never ask; what needs an answer is refused.")
+@click.option("--no-input", is_flag=True, help="Never ask; refuse whatever needs an answer.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG001 - read from the context
     if debug:

@@ -14,11 +14,11 @@ from launcher.wiring import Wiring
 
 @click.command("cost")
 @maybe_run_argument
-@click.option("--billed", is_flag=True, help="Ask the provider what it charged; minutes late.")
+@click.option("--billed", is_flag=True, help="Ask the provider what it charged (a few minutes late).")
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str | None, billed: bool, as_json: bool) -> None:
-    """Say what the runs cost, or one RUN: hours, and dollars by what was charged, so far or in all."""
+    """Show what the runs, or one RUN, cost: hours and dollars, so far or in total."""
     now, ledger = wiring.now(), wiring.ledger()
     rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
     if billed:

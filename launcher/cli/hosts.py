@@ -16,9 +16,9 @@ from launcher.wiring import Wiring
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, as_json: bool) -> None:
-    """List the machines that were rented, the worst first, and say which are avoided for now.
+    """List the machines that were rented, worst first, and show which are avoided for now.
 
-    One failure keeps a machine away for a day, several for longer: their weight halves every week.
+    One failure excludes a machine for a day, several for longer; their weight halves every week.
     """
     now = wiring.now()
     records = host_records(wiring.ledger().runs(), now)

@@ -26,7 +26,7 @@ from launcher.wiring import Wiring
 
 @click.group("image")
 def command() -> None:
-    """Build, push, lock, verify and list the images that boxes train in.
+    """Build, push, lock, verify and list the container images.
 
     A run names its image by digest: the lock says which one fits a machine.
     """
@@ -75,7 +75,7 @@ def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
 def lock_command(wiring: Wiring, images: tuple[str, ...]) -> None:
     """Write the digest that a registry has for IMAGE into the lock.
 
-    Without IMAGE: ask again about those in the lock; one whose tag names another image now is refused. An
+    Without IMAGE: check the images in the lock again, and refuse one whose tag now names another image. An
     image that is not ours needs its VARIANT.
     """
     old, registry = read_lock(wiring.image_lock), Registry(login_of)
@@ -97,7 +97,7 @@ def verify_command(
     """Run IMAGE and compare what it has with its pins.
 
     IMAGE is a variant of the lock or any name. One whose tag names another image than was locked is refused.
-    Exit code 1 when something does not hold.
+    Exit code 1 when a check fails.
     """
     wiring: Wiring = ctx.obj
     subject = subject_of(image, read_lock(wiring.image_lock))

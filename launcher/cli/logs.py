@@ -25,14 +25,14 @@ _LOOK_S = 0.5
 
 @click.command("logs")
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
-@click.option("--rank", type=click.IntRange(min=0), help="Of one rank only.")
-@click.option("--tail", type=click.IntRange(min=0), help="The last so many lines only.")
-@click.option("--since", metavar="TIME", help="From 10m ago on, or from a date and time.")
-@click.option("--first-error", "errors", is_flag=True, help="The first error, and what its rank said next.")
-@click.option("--grep", "regex", type=pattern, metavar="RE", help="Lines that match only.")
-@click.option("--timestamps", is_flag=True, help="Say when each line was written.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the run ends.")
+@click.option("--rank", type=click.IntRange(min=0), help="Show one rank only.")
+@click.option("--tail", type=click.IntRange(min=0), help="Show the last N lines only.")
+@click.option("--since", metavar="TIME", help="Show lines since 10m ago, or since a date and time.")
+@click.option("--first-error", "errors", is_flag=True, help="Show the first error and the lines after it.")
+@click.option("--grep", "regex", type=pattern, metavar="RE", help="Show only lines that match.")
+@click.option("--timestamps", is_flag=True, help="Show when each line was written.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.pass_obj
 def command(
     wiring: Wiring,

@@ -56,7 +56,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpe
     """
     example = configs_dir() / path
     if not path.exists() and example.is_file():
-        say(f"{path} is not here: this is the example that comes with vastrun", err=True)
+        say(f"{path} was not found; using the example that comes with vastrun", err=True)
         path = example
     try:
         text = path.read_text(encoding="utf-8")

@@ -14,11 +14,11 @@ from launcher.wiring import Wiring
 
 @click.command("pull")
 @run_argument
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Into another folder.")
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Download into another folder.")
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> None:
-    """Fetch what RUN has put out so far from its living machine; files that are here already are kept."""
+    """Download what RUN has written so far from its running machine; files already here are kept."""
     run = the_run(wiring, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
     got = pull(run, wiring.tools_for(run.provider, run.created_at), folder=folder)

@@ -16,12 +16,12 @@ from launcher.wiring import Wiring
 @click.command("resume")
 @run_argument
 @click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Its outputs into another folder."
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Download its outputs into another folder."
 )
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, out: Path | None, as_json: bool) -> None:
-    """Go on with RUN where its launcher was killed or detached, also between two attempts.
+    """Continue driving RUN after its launcher was killed or detached, also between two attempts.
 
     Refused while another launcher drives it.
     """

@@ -17,7 +17,7 @@ from launcher.wiring import Wiring
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
-    """List the runs, open ones first; or show one RUN with its ranks and its diary.
+    """List the runs, open ones first; or show one RUN with its ranks and its events.
 
     RUN is a run's id, the first letters of one, or `last`. This looks at its box; a lease that was killed
     there is armed again.

@@ -15,14 +15,14 @@ from launcher.wiring import Wiring
 
 @click.command("stop")
 @run_argument
-@click.option("--now", "at_once", is_flag=True, help="End its machine now, without its outputs.")
-@click.option("--reason", default="", help="For the run's diary.")
+@click.option("--now", "at_once", is_flag=True, help="Destroy its machine now, without its outputs.")
+@click.option("--reason", default="", help="Recorded in the run's events.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_json: bool) -> None:
-    """Stop RUN: the training saves a checkpoint, its outputs come home, its machine ends.
+    """Stop RUN: save a checkpoint, download the outputs, destroy the machine.
 
-    Asks whoever drives the run, and waits; drives it to its end when nobody does.
+    Tells the launcher that drives the run, and waits; drives the run to its end when none does.
     """
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
@@ -41,7 +41,7 @@ def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_js
 
 def _ask(wiring: Wiring, run: Run, wish: Wish, reason: str) -> None:
     now, ledger = wiring.now(), wiring.ledger()
-    what = "its end at once" if wish is Wish.DESTROY else "a stop"
-    text = f"the user asks for {what}" + (f": {reason}" if reason else "")
+    what = "its immediate destruction" if wish is Wish.DESTROY else "a stop"
+    text = f"the user asked for {what}" + (f": {reason}" if reason else "")
     ledger.tell(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
     ledger.ask(run.id, wish)

@@ -17,7 +17,7 @@ from launcher.wiring import Wiring
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, timeout: float | None, as_json: bool) -> None:
-    """Wait for RUN's end, and drive it if nobody does; its verdict is the exit code. Ctrl-C lets it be."""
+    """Wait for RUN's end, and drive it if no launcher does; its verdict is the exit code. Ctrl-C detaches."""
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
     until = None if timeout is None else wiring.now() + timeout

@@ -17,6 +17,6 @@ from launcher.wiring import Wiring
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str, as_json: bool) -> None:
-    """Say why RUN ended as it did: cause, proofs, first failing rank, a hang's stacks, what to try next."""
+    """Explain why RUN ended: cause, proofs, first failing rank, stacks of a hang, what to try next."""
     explanation = explain(wiring.ledger(), the_run(wiring, run_name), wiring.now())
     show(explanation_document(explanation), explanation_text(explanation, width()), as_json=as_json)

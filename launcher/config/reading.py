@@ -201,8 +201,8 @@ def _foreign(node: ScalarNode) -> str | None:
     if node.tag not in (NULL, BOOL, INT, FLOAT, STR):
         return f"the tag {node.tag} is not known here"
     if not node.value.isascii() and whole_unicode(node.value) != node.value:
-        return "holds a half of a character, as \\ud800 is"
-    return "holds a NUL character" if "\0" in node.value else None
+        return "contains a lone surrogate, such as \\ud800"
+    return "contains a NUL character" if "\0" in node.value else None
 
 
 def _value(node: ScalarNode) -> Any:
@@ -257,7 +257,7 @@ def _number_hint(text: str) -> str:
     if re.fullmatch(r"[-+]?[0-9.]+", text):
         return "; leave out the quotes"
     if re.fullmatch(r"\$?\s*\d[0-9.]*\s*[a-zA-Z$€%]*", text):
-        return "; write the number alone: its unit is in the key"
+        return "; write only the number: the unit is part of the key"
     return ""
 
 

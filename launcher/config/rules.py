@@ -70,7 +70,7 @@ def _program(spec: JobSpec) -> Iterator[Clash]:
 def _success(spec: JobSpec) -> Iterator[Clash]:
     success, command = ("success",), ("command",)
     if spec.command is not None and spec.success is None:
-        how = "which says what proves that it worked; at the least success: {exit_code: 0}"
+        how = "which states what proves that the program worked; at least success: {exit_code: 0}"
         yield Clash(command, f"needs success, {how}", (success,))
     if spec.success is None:
         return
@@ -107,7 +107,7 @@ def _machine(spec: JobSpec) -> Iterator[Clash]:
     resources = spec.resources
     gpus: KeyPath = ("resources", "gpus")
     if spec.ranks is not None and 0 < resources.gpus < spec.ranks:
-        yield Clash(("ranks",), f"expected at most one a GPU ({resources.gpus}), got {spec.ranks}", (gpus,))
+        yield Clash(("ranks",), f"expected at most one per GPU ({resources.gpus}), got {spec.ranks}", (gpus,))
     if resources.gpus == 0:
         for key in ("gpu_names", "gpu_memory_gb", "cuda"):
             if getattr(resources, key):

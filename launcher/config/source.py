@@ -17,10 +17,10 @@ KeyPath = tuple[str | int, ...]
 _EXPLAINED = {
     "found character '\\t' that cannot start any token": "a tab; indent with spaces",
     "mapping values are not allowed here": (
-        "a ':' where none can be; indent keys of one section alike, quote text that holds ': '"
+        "an unexpected ':'; indent keys of one section alike, quote text that holds ': '"
     ),
     "expected <block end>, but found '<block mapping start>'": (
-        "indented otherwise than the lines before it; indent keys of one section alike"
+        "indented differently from the lines before it; indent keys of one section alike"
     ),
     "could not find expected ':'": "a key without its ':'",
     "expected ',' or ']', but got '<stream end>'": "a list '[' that is never closed by ']'",
@@ -87,7 +87,7 @@ def parse(text: str, source: str, key: str = "") -> Node:
         start = loader.get_mark()
         node = loader.get_single_node()
     except RecursionError as error:
-        explained = "not valid YAML: lists or sections in each other, too many to be read"
+        explained = "not valid YAML: lists or sections are nested too deeply"
         raise SyntaxFault(_fault(source, 1, key, explained)) from error
     except yaml.YAMLError as error:
         line, problem = _explain(error, text)

@@ -86,16 +86,16 @@ class Patience:
             return ""
         self.told, self.told_at = why, now
         left_s = max(0.0, self.began + policy.BOOT_S - now)
-        return f"the machine cannot be looked at: {why}; waits {left_s / 60:.0f} min more at most"
+        return f"cannot check the machine: {why}; waits {left_s / 60:.0f} min more at most"
 
     def late(self, now: float) -> str:
         """Which limit was passed; empty while it may still come up."""
         limits = (
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
-            (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script made no box"),
+            (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
             (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
-            (self.moved_at, policy.STILL_S, f"it does not move on ({self.progress})"),
+            (self.moved_at, policy.STILL_S, f"it makes no progress ({self.progress})"),
             (self.began, policy.BOOT_S, f"it is not ready ({self.progress})"),
         )
         over = (

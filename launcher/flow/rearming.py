@@ -37,5 +37,5 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, tools: Too
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     done = remote.run(f"env {' '.join(words)} bash {layout.REARM}", timeout_s=_TIMEOUT_S)
     if done.exit_code == 0:
-        return "its lease had been killed, and is armed again"
-    return f"its lease was killed, and cannot be armed again: {done.stderr.strip()[-200:]}"
+        return "its lease was killed; a new one is armed"
+    return f"its lease was killed, and a new one cannot be armed: {done.stderr.strip()[-200:]}"

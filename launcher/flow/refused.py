@@ -60,7 +60,7 @@ class Refused:
             raise error
         if self._since == math.inf:
             self._since = trip.now()
-            trip.tell(f"{error}; tries again")
+            trip.tell(f"{error}; trying again")
         refused_s = trip.now() - self._since
         if isinstance(error, AuthError) and refused_s > policy.REFUSED_S:
             raise OutOfReachError(f"{trip.run.id}: {error}", hint=_hint(trip)) from error

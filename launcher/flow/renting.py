@@ -52,11 +52,11 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
     if not offers:
         raise NoOfferError(
             f"{len(fitting)} offers fit, all of them on hosts that failed before",
-            hint="vastrun hosts says when they are forgiven; or relax resources:",
+            hint="see `vastrun hosts` for when they are allowed again, or relax resources:",
         )
     if policy.unlimited(spec, offers[0]):
         raise UsageError(
-            f"the job sets no limit on money, and {provider.name} costs some",
+            f"set a spending limit first: {provider.name} charges money",
             hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
         )
     return enough_for(spec, offers)
@@ -106,7 +106,7 @@ def rent_anew(trip: Trip) -> Instance:
             trip.was_refused = True
             raise
     raise NoOfferError(
-        f"no offer could be rented; {len(tried)} tried", hint="vastrun launch again in a minute"
+        f"none of {len(tried)} offers could be rented", hint="run vastrun launch again in a minute"
     )
 
 

@@ -63,13 +63,13 @@ def save_some(trip: Trip, saving: Saving, remote: Remote) -> None:
         raise
     except (StorageError, ProviderError) as error:
         saving.given_up = True
-        trip.tell(f"checkpoints stay on the box until the end: {error}")
+        trip.tell(f"checkpoints stay on the machine until the end: {error}")
         return
     saving.note(copy, began, trip.now())
     if copy is not None and copy.damaged:
-        trip.tell(f"checkpoint {copy.name} is damaged on the box, and stays there")
+        trip.tell(f"checkpoint {copy.name} is damaged on the machine; not downloaded")
     elif copy is not None and copy.is_whole:
-        trip.tell(f"checkpoint {copy.name} came home, {copy.size / 1e6:.1f} MB")
+        trip.tell(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
 
 
 def next_limit(limit: int, moved: int, seconds: float) -> int:

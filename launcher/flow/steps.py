@@ -74,7 +74,7 @@ def ship(trip: Trip) -> End:
             timeout_s=_UNPACK_TIMEOUT_S,
         )
         if done.exit_code != 0:
-            raise ProviderError(f"the bundle cannot be unpacked on the box: {done.stderr.strip()[-300:]}")
+            raise ProviderError(f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}")
 
     _patiently(trip, send)
     trip.tell(f"{parcel.size / 1e6:.1f} MB")
@@ -117,7 +117,7 @@ def destroy(trip: Trip) -> End:
         _note_given_back(trip)
     looked_at = trip.now()
     if not trip.is_clear():
-        return End(result=Result.FAILED, detail="the machine is still there")
+        return End(result=Result.FAILED, detail="the machine still exists")
     if isinstance(trip.tools.provider, KeepsKeys):  # also where the machine ended without us
         trip.tools.provider.forget(trip.run.id)
     if machine_id is None:
@@ -125,7 +125,7 @@ def destroy(trip: Trip) -> End:
     elif trip.run.offer is not None:
         life_s = policy.lease_of(trip.spec, trip.run.offer).life_s
         trip.save(released_at=policy.released_at(trip.run, life_s, looked_at))
-    trip.tell("the machine is gone, seen twice" if machine else "there is no machine, seen twice")
+    trip.tell("machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)")
     return _OK
 
 
@@ -150,7 +150,7 @@ def _tell_noise(trip: Trip) -> None:
     connection = trip.remote().connection
     if isinstance(connection, Noisy) and connection.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in connection.left_out.items())
-        trip.tell(f"lines of the machine that mean nothing were not shown: {kinds}")
+        trip.tell(f"unreadable lines from the machine, not shown: {kinds}")
 
 
 def _with_room(trip: Trip, action: Callable[[], _T]) -> _T:
@@ -168,7 +168,7 @@ def _with_room(trip: Trip, action: Callable[[], _T]) -> _T:
                 raise
             trip.tell_of_room(error, f"free some space within {(until - trip.now()) / 60:.0f} min")
             if trip.now() > until:
-                detail = f"no room here for the outputs: {error}"
+                detail = f"no space on this computer for the outputs: {error}"
                 raise OverError(End(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)) from error
             trip.must_go_on()
             trip.wait(policy.ROOM_S)

@@ -54,7 +54,7 @@ def stopped(when: str) -> End:
 
 
 def lost(when: str) -> End:
-    return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine vanished {when}")
+    return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
 
 class OverError(Exception):
@@ -116,7 +116,7 @@ class Trip:
         try:
             text = self.tools.shelf.pump(self.run, self.remote())
         except NoRoomError as error:
-            self.tell_of_room(error, "the log stays on the box until there is room")
+            self.tell_of_room(error, "the log stays on the machine until there is space here")
         else:
             self.tools.screen.log(text)
 
@@ -151,11 +151,11 @@ class Trip:
         """
         if self.wish() is Wish.DESTROY:
             raise OverError(
-                End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed at once, as asked")
+                End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested")
             )
         cause = self.over_limit()
         if cause is not None:
-            detail = "past its limit, and its lease has not ended it"
+            detail = "past its limit, and its lease did not destroy it"
             raise OverError(End(result=Result.FAILED, cause=cause, detail=detail))
 
     def _heed(self) -> None:
@@ -223,7 +223,7 @@ class Trip:
             self.save(rentals=bills.with_rental(self.run, rental))
             if is_new:
                 price = f"${machine.usd_per_hour:.3f}/h"
-                self.tell(f"there is another machine of this run, {machine.id} at {price}: it is ended")
+                self.tell(f"found another machine of this run, {machine.id} at {price}: destroying it")
 
     def meter(self, machine: Instance, asked_at: float) -> None:
         """What was seen of the machine counts for the run's cost.

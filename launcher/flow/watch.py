@@ -167,7 +167,7 @@ def _start(trip: Trip, memory: Memory, remote: Remote) -> End | None:
     if trip.wish() in (Wish.STOP, Wish.DESTROY):
         return End(result=Result.FAILED, cause=Cause.STOPPED, detail="stopped before the training began")
     if memory.starts >= _STARTS:
-        return End(result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this box")
+        return End(result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine")
     memory.starts += 1
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
     if done.exit_code != 0:
@@ -202,7 +202,7 @@ def _ask_to_stop(trip: Trip, memory: Memory, remote: Remote, cause: Cause) -> No
         return
     remote.run(f"bash onstart/run.sh stop {cause}", timeout_s=_START_TIMEOUT_S)
     memory.stop_asked_at, memory.stop_cause = trip.now(), cause
-    trip.tell("asked to save a checkpoint and stop")
+    trip.tell("stopping: the training saves a checkpoint")
 
 
 def _ended(trip: Trip, remote: Remote, sighting: Sighting) -> End:
@@ -222,7 +222,9 @@ def _dead(trip: Trip, memory: Memory) -> End | None:
     memory.dead_since = memory.dead_since or now
     if now - memory.dead_since < policy.DEAD_S:
         return None
-    return End(result=Result.FAILED, cause=Cause.HOST, detail="the run on the box died and left no exit code")
+    return End(
+        result=Result.FAILED, cause=Cause.HOST, detail="the run on the machine died without an exit code"
+    )
 
 
 def _nonsense(trip: Trip, memory: Memory, error: BoxError) -> End | None:
@@ -242,7 +244,7 @@ def _silent(trip: Trip, memory: Memory, error: ProviderError) -> End | None:
     now = trip.now()
     if memory.silent_since is None:
         memory.silent_since = now
-        trip.tell(f"the box does not answer ({error}); it goes on by itself")
+        trip.tell(f"the machine does not answer ({error}); the training continues there")
     if isinstance(error, GoneError) or now - memory.listed_at >= _LIST_S:
         memory.listed_at = now
         if trip.is_gone():
@@ -255,7 +257,7 @@ def _how_lost(trip: Trip) -> str:
     if offer is not None and rented_at is not None:
         lease = policy.lease_of(trip.spec, offer)
         if trip.now() >= rented_at + min(lease.life_s, lease.collect_s):
-            return "the machine is gone; its lease may have ended before anybody collected the outputs"
+            return "the machine is gone; its lease may have expired before the outputs were downloaded"
     return "the machine is gone; the provider no longer lists it"
 
 
@@ -263,10 +265,10 @@ def _overdue(trip: Trip, memory: Memory) -> End | None:
     """What the box itself said is over: its lease and its supervisor should have acted by now."""
     now = trip.now()
     if memory.stop_asked_at is not None and now - memory.stop_asked_at > policy.STOP_S:
-        return End(
-            result=Result.FAILED, cause=memory.stop_cause, detail="stopped; it did not end by itself in time"
-        )
+        return End(result=Result.FAILED, cause=memory.stop_cause, detail="killed: it did not stop in time")
     if trip.run.offer is None or memory.ends_by is None or now <= memory.ends_by + policy.LIMIT_SLACK_S:
         return None
     cause = policy.lease_of(trip.spec, trip.run.offer).life_cause
-    return End(result=Result.FAILED, cause=cause, detail="past the end of its lease, which has not ended it")
+    return End(
+        result=Result.FAILED, cause=cause, detail="past the end of its lease, which did not destroy it"
+    )

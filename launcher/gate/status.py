@@ -52,7 +52,7 @@ def sighting_of(printed: str) -> Sighting:
     try:
         status: _Status = read_json(_Status, printed)
     except RecordError as error:
-        raise BoxError(f"the box's status makes no sense: {error}") from error
+        raise BoxError(f"the machine sent an invalid status: {error}") from error
     supervisor = status.supervisor or _Supervisor()
     return Sighting(
         at=status.now,

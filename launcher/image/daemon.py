@@ -92,7 +92,7 @@ def image_error(doing: str, said: str, printed: Sequence[str] = (), *, reason: s
 
 
 def _reason(error: BaseException) -> str:
-    """What the system said, below all that libraries made of it; empty when it said nothing."""
+    """What the system said, below all that libraries made of it; empty when no message."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

@@ -116,9 +116,7 @@ class SqliteLedger:
     def _must_drive(self, run_id: str, who: str) -> None:
         holder = self._holder(run_id)
         if holder is None:
-            raise HeldError(
-                f"{run_id}: this launcher no longer drives the run", hint=f"vastrun status {run_id}"
-            )
+            raise HeldError(f"{run_id}: another launcher drives the run now", hint=f"vastrun status {run_id}")
         if holder["who"] != who:
             raise _held(run_id, holder)
 

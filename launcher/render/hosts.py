@@ -14,7 +14,7 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
     """One line a machine. `width`: of the terminal; None: there is none, and nothing is cut."""
     if not records:
-        return "no machine was rented for money yet"
+        return "no paid machine was rented yet"
     cells = [
         (
             record.host,

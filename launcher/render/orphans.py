@@ -12,7 +12,7 @@ from launcher.render.amounts import duration, usd
 from launcher.render.runs import state_of
 from launcher.render.table import short, table
 
-_NONE = "every machine of ours belongs to an open run"
+_NONE = "every machine that vastrun rented belongs to an open run"
 
 
 def orphans_text(orphans: Sequence[Orphan], now: float) -> str:

@@ -50,14 +50,10 @@ def _image(spec: JobSpec, offer: Offer) -> str:
     if offer.image is None:
         return ""
     if spec.image is not None:
-        chosen = (
-            "the job's own" if not spec.image_unpinned else "the job's own; what its name means may change"
-        )
+        chosen = "the job's own" if not spec.image_unpinned else "set by the job; not pinned by a digest"
     else:
-        chosen = "ours that fits this machine"
-    lacking = (
-        "brings all it needs" if offer.image_whole else "what the trainer lacks there is installed at boot"
-    )
+        chosen = "vastrun's image for this machine"
+    lacking = "has all packages" if offer.image_whole else "missing packages are installed at boot"
     return f"{offer.image}\n{chosen}; {lacking}"
 
 

@@ -66,10 +66,10 @@ def state_of(row: RunRow) -> str:
     if row.verdict is not None:
         return row.verdict.value
     if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
-        return "not torn down"
+        return "not destroyed"
     if row.driver is not None:
         return row.run.phase.value
-    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no driver'})"
+    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
 
 
 def progress_of(run: Run) -> str:

@@ -138,7 +138,7 @@ class Connection:
         except paramiko.AuthenticationException as error:
             if transport.is_active() and "timeout" not in str(error):
                 raise KeyRefusedError("does not accept our key") from error
-            raise UnreachableError("broke off while it checked our key") from error
+            raise UnreachableError("disconnected during authentication") from error
 
     def _executed(self, transport: Transport, command: str) -> Channel:
         """Raises BrokenError when the machine did not take the command."""
@@ -174,7 +174,7 @@ def _loaded(pair: KeyPair) -> PKey:
     try:
         return paramiko.Ed25519Key.from_private_key_file(path)
     except FileNotFoundError as error:
-        raise UnreachableError("the run's SSH key was forgotten, as when its machine was ended") from error
+        raise UnreachableError("the run's SSH key was deleted when its machine was destroyed") from error
     except (OSError, paramiko.SSHException) as error:
         raise StorageError(f"the run's SSH key cannot be read: {path}") from error
 

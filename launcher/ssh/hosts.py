@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 
 _PIN = "# pinned "
-_HINT = "somebody may be in between: destroy the machine and rent another one"
+_HINT = "the connection may be intercepted: destroy the machine and rent another one"
 
 
 def _nobody_vouches() -> Collection[str]:
@@ -55,7 +55,7 @@ class KnownHosts:
             raise HostKeyError(text, hint=_HINT)
         if noted is None:
             self._add(f"{name} {shown}\n")
-        by = "is the one in its log" if pins else f"is believed on first use: {why}"
+        by = "is the one in its log" if pins else f"is trusted on first use: {why}"
         self.identity = f"the machine's SSH host key {by}"
 
     def _ask(self) -> str:

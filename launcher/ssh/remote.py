@@ -150,7 +150,7 @@ class SshRemote:
             if isinstance(error, BrokenError):
                 self.close()
             if self._is_known_gone():
-                raise GoneError(f"the provider has no such machine any more; {error}") from error
+                raise GoneError(f"the provider no longer has this machine; {error}") from error
             raise
 
     def _is_known_gone(self) -> bool:

@@ -200,7 +200,7 @@ class _Output:
             self.greeting, self.pid = bytes(self.data[: mark.start()]), mark[1]
             del self.data[: mark.end()]
         elif len(self.data) > caps.GREETING_BYTES:
-            raise BoxError("the machine's shell says too much before it runs a command")
+            raise BoxError("the machine's shell prints too much before it runs a command")
 
     def take(self, limit: int) -> bytes:
         taken = bytes(self.data[:limit]) if self.pid is not None else b""

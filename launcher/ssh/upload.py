@@ -69,5 +69,5 @@ class Upload:
 
 def _refused(said: str) -> ProviderError:
     if "No space left" in said or "quota exceeded" in said:
-        return ProviderError("no space left on the box's disk", hint="ask for more: resources.disk_gb")
-    return ProviderError(f"the box did not take the file: {said.strip()[-200:]}")
+        return ProviderError("no space left on the machine's disk", hint="ask for more: resources.disk_gb")
+    return ProviderError(f"the machine did not accept the file: {said.strip()[-200:]}")

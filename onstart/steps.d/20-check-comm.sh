@@ -4,7 +4,7 @@
 # one that works; 1 when there is none, 78 when the image has no torch that can.
 set -euo pipefail
 if [[ $VASTRUN_KIND == command && $VASTRUN_RANKS == 1 ]]; then
-  echo "one rank: nobody to talk to"
+  echo "one rank: no communication to check"
   exit 0
 fi
 exec "$VASTRUN_PYTHON" -m trainer.preflight comm

@@ -3,7 +3,7 @@
 # In: VASTRUN_KIND, job.json. Out: data/.
 set -euo pipefail
 if [[ $VASTRUN_KIND != train ]]; then
-  echo "the job's own command brings its data"
+  echo "the job's command provides its own data"
   exit 0
 fi
 exec "$VASTRUN_PYTHON" -m trainer.data generate --jobs auto

@@ -3,7 +3,7 @@
 # In: VASTRUN_KIND, job.json, data/. Out: what there is to train on and to test on; 1 after saying what is wrong.
 set -euo pipefail
 if [[ $VASTRUN_KIND != train ]]; then
-  echo "the job's own command looks at its data"
+  echo "the job's command checks its own data"
   exit 0
 fi
 exec "$VASTRUN_PYTHON" -m trainer.data check --quick

@@ -27,7 +27,7 @@ def main(who: str, answer_s: float, lines: int) -> None:
             number += 1
             output.write(f"line {number} {'.' * 30}\n")
             output.flush()
-            interrupts.sleep(0.01)
+            interrupts.sleep(0.05)
     print(f"the wish is {interrupts.current().value}, interrupted: {interrupts.interrupted}")
 
 

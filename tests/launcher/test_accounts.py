@@ -146,7 +146,7 @@ class CrowdedMarket(Bank):
 
     def _busy(self, verb: str) -> None:
         if verb == self.verb and self.clock.now() < self.until:
-            raise BusyError("Vast wants fewer calls (HTTP 429)")
+            raise BusyError("Vast limits how often it may be called (HTTP 429)")
 
     def rent(self, order: Order) -> Instance:
         self._busy("rent")

@@ -45,7 +45,7 @@ def tried_again(spec: JobSpec, *chain: Run) -> bool:
         (replace(RUN, cause=Cause.STOPPED), False),
         (replace(RUN, phase=Phase.DESTROY), False),
     ],
-    ids=["a cause with tries", "a success", "another cause", "not torn down"],
+    ids=["a cause with tries", "a success", "another cause", "not destroyed"],
 )
 def test_only_an_ended_run_with_tries_left_is_tried_again(last: Run, again: bool) -> None:
     assert tried_again(JOB, last) is again

@@ -82,7 +82,7 @@ def test_each_run_has_a_folder_of_its_own(
         str(tmp_path / "runs" / run.id) for run in (first, second)
     ]
     assert f"this is {second.id}, outputs in {second.out_dir}" in end.stderr
-    assert (tmp_path / "runs" / second.id / "outcome.json").is_file()
+    assert (tmp_path / "runs" / second.id / "details" / "outcome.json").is_file()
 
 
 def test_a_retry_beside_the_folder_that_the_user_named_takes_one_that_is_free(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_machine_that_does_not_move_on_is_given_up_and_its_progress_told(tmp_p
     run = world.launch()
     assert (run.cause, run.failed_in) == (Cause.HOST, Phase.BOOT)
     assert run.detail == (
-        f"it does not move on (loading: layer 0: Pulling fs layer) after {policy.STILL_S:.0f} s"
+        f"it makes no progress (loading: layer 0: Pulling fs layer) after {policy.STILL_S:.0f} s"
     )
     told = [event.text for event in world.screen.events if event.phase is Phase.BOOT]
     assert told[0] == "loading: layer 0: Pulling fs layer"

@@ -206,7 +206,7 @@ def test_a_folder_that_git_ignores_says_so(checkout: Path) -> None:
     (checkout / "part" / "a.log").write_text("x")
     with pytest.raises(UsageError, match="holds no file to ship") as caught:
         packed(job_with(checkout / "part"))
-    assert caught.value.hint == "git ignores all that is in it"
+    assert caught.value.hint == "git ignores everything in it"
 
 
 def test_a_submodule_is_shipped_with_its_files(checkout: Path, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_detached_what_fails_before_it_trains_is_told_as_ever(tmp_path: Path) ->
     terminal = Terminal(tmp_path, replace(CRASH, seconds=15.0, imports_s=20.0))
     end = terminal.launch("--detach")
     assert end.exit_code == 5
-    assert "FAILED: signal, rank 1 was ended by SIGSEGV" in end.stdout
+    assert "FAILED: a process was killed: rank 1 was killed by SIGSEGV" in end.stdout
     assert terminal.machines() == 0
 
 
@@ -290,7 +290,7 @@ def test_a_machine_that_does_not_end_has_its_own_exit_code_and_resume_tries_agai
     end = terminal.launch()
     (run,) = terminal.ledger.runs()
     assert end.exit_code == 11
-    assert "not torn down" in end.stdout
+    assert "not destroyed" in end.stdout
     assert f"vastrun resume {run.id}" in end.stdout
     terminal.market.deaf = False
     assert terminal.type("resume", "last").exit_code == 0

@@ -92,7 +92,7 @@ def test_an_image_without_a_digest_is_refused_before_money_is_spent(terminal: Te
     [
         (("image=" + PINNED,), PINNED, "the job's own"),
         (("image=lab/own:1", "image_unpinned=true"), "lab/own:1", "what its name means may change"),
-        ((), "lab/ours@sha256:" + "1" * 64, "ours that fits this machine"),
+        ((), "lab/ours@sha256:" + "1" * 64, "vastrun's image for this machine"),
     ],
 )
 def test_the_plan_says_which_image_runs_and_who_chose_it_and_the_run_keeps_it(
@@ -103,7 +103,7 @@ def test_the_plan_says_which_image_runs_and_who_chose_it_and_the_run_keeps_it(
     said = terminal.type("plan", str(terminal.job), *options).stdout
     assert image in said
     assert chosen in said
-    assert "what the trainer lacks there is installed at boot" in said
+    assert "missing packages are installed at boot" in said
     assert terminal.launch(*options).exit_code == 0
     assert terminal.document("status", "last")["run"]["image"] == image
     assert image in terminal.type("status", "last").stdout

@@ -101,4 +101,4 @@ def test_a_folder_that_is_no_box_is_left_as_it_is(desk: Desk) -> None:
     mine.write_text("years of work")
     end = desk.types("unpack")
     assert (end.exit_code, mine.is_file()) == (2, True)
-    assert "holds other things than a rehearsal" in end.stderr
+    assert "contains files that are not from a rehearsal" in end.stderr

@@ -163,13 +163,13 @@ def test_a_variable_that_vastrun_sets_cannot_be_set_by_a_job(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "fault"),
     [
-        ("name: a: b\n", 1, "a ':' where none can be; indent keys of one section alike, quote text"),
-        ("name: job\ntrain:\n  steps: 1\n batch: 2\n", 4, "indented otherwise than the lines before it"),
+        ("name: a: b\n", 1, "an unexpected ':'; indent keys of one section alike, quote text"),
+        ("name: job\ntrain:\n  steps: 1\n batch: 2\n", 4, "indented differently from the lines before it"),
         ("name: 'job\n", 2, "a quote that is never closed"),
         ("name: \x07\n", 1, "the character U+0007 is not allowed"),
         ("name: job\n---\nname: job\n", 2, "a second document '---'; a job file holds one job"),
         ("name: *other\n", 1, "found undefined alias 'other'"),
-        ("name: " + "[" * 5000 + "]" * 5000, 1, "lists or sections in each other, too many to be read"),
+        ("name: " + "[" * 5000 + "]" * 5000, 1, "lists or sections are nested too deeply"),
         ("name: " + "{a: " * 3000 + "1" + "}" * 3000, 1, "lists or sections in each other, too many"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_key_that_is_misspelt_is_not_told_to_be_missing_too() -> None:
     ("command", "fault"),
     [
         ("!secret a", "the tag !secret is not known here"),
-        ('"a\\0b"', "holds a NUL character"),
+        ('"a\\0b"', "contains a NUL character"),
         ("[a, !!binary b]", "[1]: the tag tag:yaml.org,2002:binary is not known here"),
     ],
 )

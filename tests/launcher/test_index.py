@@ -148,10 +148,9 @@ def test_pull_writes_it_anew_where_it_pulls_to(tmp_path: Path) -> None:
 
 def test_a_run_that_brought_nothing_home_leaves_no_index(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
-    terminal.launch("--detach")
-    terminal.market.vanish()
-    terminal.type("attach", "last")
-    assert newest(terminal).cause == "lost"
+    terminal.market.impostors = {f"host-{number}" for number in range(9)}
+    terminal.launch("--set", "retry={}")
+    assert newest(terminal).cause == "host"
     assert not (tmp_path / "out" / "README.md").exists()
 
 

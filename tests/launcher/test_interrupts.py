@@ -162,6 +162,19 @@ def test_a_wish_that_came_ends_one_wait_only(said: Said) -> None:
     assert time.monotonic() - began >= 0.04
 
 
+def test_a_wait_ends_although_a_signal_was_dealt_with_for_longer_than_it() -> None:
+    def say(_: str) -> None:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            pass
+
+    interrupts = Interrupts(say=say, wish=Wish.STOP)
+    with interrupts.listening():
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupts.sleep(0.1)
+    assert interrupts.current() is Wish.STOP
+
+
 def test_after_its_time_it_wants_to_detach(said: Said) -> None:
     assert Interrupts(say=said, until=time.time() + 60).current() is Wish.NONE
     late = Interrupts(say=said, until=time.time() - 1)

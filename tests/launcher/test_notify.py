@@ -109,7 +109,7 @@ def test_an_address_that_refuses_costs_one_line_and_no_run(tmp_path: Path, statu
         end = notified(Terminal(tmp_path), f"{there.url}/secret").launch()
     assert end.exit_code == 0
     lines = [line for line in end.stderr.splitlines() if "notice" in line]
-    assert lines == [f"a notice did not reach {there.url}/…: it answered HTTP {status}"]
+    assert lines == [f"could not deliver a notification to {there.url}/…: it answered HTTP {status}"]
     assert [letter.method for letter in there.letters] == ["POST"]
 
 
@@ -118,7 +118,7 @@ def test_an_address_where_nobody_listens_costs_one_line_and_no_run(tmp_path: Pat
         port = taken.getsockname()[1]
     end = notified(Terminal(tmp_path), f"http://127.0.0.1:{port}/secret").launch()
     assert end.exit_code == 0
-    assert end.stderr.count("a notice did not reach") == 1
+    assert end.stderr.count("could not deliver a notification to") == 1
     assert "secret" not in end.stderr
 
 

@@ -138,13 +138,13 @@ def test_another_signal_takes_the_question_away(chatty: Chatty, number: signal.S
 
 
 def test_a_run_that_ends_takes_the_question_away_and_the_terminal_is_as_before(chatty: Chatty) -> None:
-    launcher = chatty(lines=100)
+    launcher = chatty(lines=40)
     before = launcher.modes()
     launcher.press(CTRL_C)
     launcher.shows("the wish is none")
     assert FIRST in launcher.text
     assert launcher.end() == 0
-    assert numbers(launcher) == list(range(1, 101))
+    assert numbers(launcher) == list(range(1, 41))
     assert launcher.modes() == before
 
 

@@ -11,7 +11,7 @@ from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.launcher.terminal import Terminal
 
-ARMED_AGAIN = "its lease had been killed, and is armed again"
+ARMED_AGAIN = "its lease was killed; a new one is armed"
 LIFE_S = 3.0 / PRICE * 3600
 """What the job's money pays for; the job's own limit of an hour is longer."""
 

@@ -42,7 +42,7 @@ def test_the_training_goes_on_and_nothing_is_lost_when_there_is_room_in_time(ter
     end = terminal.launch()
 
     assert end.exit_code == 0, end.output
-    assert "the log stays on the box until there is room" in end.stderr
+    assert "the log stays on the machine until there is space here" in end.stderr
     assert "free some space within 29 min" in end.stderr
     log = (terminal.folder / "out" / "log.txt").read_text()
     assert all(f"step {step}" in log for step in range(1, 10))

@@ -139,7 +139,7 @@ def test_advice_to_go_on_names_a_checkpoint_only_when_there_is_one() -> None:
     ids=[
         "success",
         "detached",
-        "not torn down",
+        "not destroyed",
         "hung",
         "interrupted first",
         "stopped first",

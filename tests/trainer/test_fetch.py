@@ -128,7 +128,7 @@ def test_without_the_checkpoint_that_it_must_start_from_a_job_does_not_begin(tmp
     box = FetchingBox(tmp_path / "box", pushed=["nowhere://x"], start_from=f"file://{tmp_path / 'none'}")
     code, out = box.fetch()
     assert code == 1
-    assert "no checkpoint is fetched from nowhere://x" in out
+    assert "no checkpoint was downloaded from nowhere://x" in out
     assert "there is no whole checkpoint at" in out.splitlines()[-1]
 
 

@@ -118,7 +118,7 @@ def test_what_only_slows_a_job_down_is_a_warning() -> None:
     other = replace(PAIR[1], name="NVIDIA A100", used_mib=20_000)
     machine = replace(GOOD, gpus=(GPU, other), disk_mb_per_s=12.0, xids=(Xid("0000:3b:00", 94),))
     assert warnings(machine, NEEDS) == [
-        "the GPUs differ, and the slowest sets the pace: NVIDIA A100, NVIDIA H200",
+        "the GPUs differ, and the slowest determines the speed: NVIDIA A100, NVIDIA H200",
         "the disk is slow: checkpoints will take long",
         "GPU 1: 20000 MiB are in use by others",
         "GPU 0: memory error, contained (XID 94 in the kernel's log)",
@@ -198,7 +198,7 @@ def test_two_ranks_all_reduce_and_what_was_found_is_kept(tmp_path: Path) -> None
 @pytest.mark.torch
 def test_one_rank_without_a_gpu_has_nobody_to_talk_to(tmp_path: Path) -> None:
     finished = preflight(tmp_path, "comm", VASTRUN_RANKS="1")
-    assert (finished.returncode, finished.stdout) == (0, "one rank: nobody to talk to\n")
+    assert (finished.returncode, finished.stdout) == (0, "one rank: no communication to check\n")
 
 
 def test_a_torch_without_cuda_is_the_image_s_fault_and_never_falls_back_to_the_cpu(tmp_path: Path) -> None:

@@ -163,26 +163,26 @@ class _Builder:
     def _state(self, found: Any, module: str, name: str, kind: type = dict) -> Any:
         """What BUILD gave the stand-in of that name."""
         if type(found) is not self._unpickler.made(module, name):
-            raise DamagedError(f"its metadata hold something else than {name}")
+            raise DamagedError(f"its metadata contain something other than {name}")
         state = object.__getattribute__(found, "__dict__").get("state")
         if type(state) is not kind:
-            raise DamagedError(f"its metadata hold a {name} of nothing")
+            raise DamagedError(f"its metadata contain a {name} of nothing")
         return state
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise DamagedError("its metadata hold a name that is none")
+        raise DamagedError("its metadata contain an invalid name")
     return value
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= _LARGEST:
-        raise DamagedError("its metadata hold a number that is none")
+        raise DamagedError("its metadata contain an invalid number")
     return value
 
 
 def _size(value: Any) -> torch.Size:
     if type(value) is not tuple or len(value) > _MOST_DIMENSIONS:
-        raise DamagedError("its metadata hold a size that is none")
+        raise DamagedError("its metadata contain an invalid size")
     return torch.Size(map(_count, value))

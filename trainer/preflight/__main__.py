@@ -58,7 +58,7 @@ def _check_communication(box: Path) -> int:
         print(fault, file=sys.stderr)
         return _EXIT_UNFIT_IMAGE
     if ranks == 1 and not gpus:
-        print("one rank: nobody to talk to")
+        print("one rank: no communication to check")
         return 0
     from trainer.telemetry.garbage import importing
 

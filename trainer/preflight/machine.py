@@ -103,7 +103,7 @@ def warnings(machine: Machine, needs: Needs) -> list[str]:
     speed = machine.disk_mb_per_s
     checks = (
         (machine.shm_mib < _SHM_MIB and needs.gpus < 2, _SHM_ADVICE),
-        (len(names) > 1, f"the GPUs differ, and the slowest sets the pace: {', '.join(names)}"),
+        (len(names) > 1, f"the GPUs differ, and the slowest determines the speed: {', '.join(names)}"),
         (speed is not None and speed < _SLOW_DISK_MB_PER_S, "the disk is slow: checkpoints will take long"),
         *((True, f"GPU {gpu.index}: {gpu.used_mib} MiB are in use by others") for gpu in busy),
         *((True, text) for xid, text in _xid_lines(machine) if xid.number not in LASTING),

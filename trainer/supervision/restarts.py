@@ -57,7 +57,7 @@ def next_start(
     """What follows on the last attempt, which began as `last`. `healthy`: the GPUs that answer, if known."""
     cause = CAUSE_OF.get(history[-1].reason)
     if cause is None:
-        return End(why="this would come again")
+        return End(why="the same error would recur")
     if job.nodes > 1:  # each supervisor would decide for itself
         return End(why="its ranks are on several nodes")
     why_not = _used_up(job, history, cause) or _does_not_fit(job, history[-1])

@@ -64,7 +64,7 @@ class Standing:
 
 
 def stalled(standings: Iterable[Standing], limits: Limits) -> bool:
-    """True when a rank stood still for longer than its stage allows."""
+    """True when a rank made no progress for longer than its stage allows."""
     return any(standing.still_s > limits.of(standing.stage) for standing in standings)
 
 

@@ -135,7 +135,7 @@ class DockerProvider:
         try:
             return next(found for found in self.instances() if found.id == name)
         except (StopIteration, UnreachableError) as error:
-            raise UncertainError(f"container {name} was made, and cannot be seen") from error
+            raise UncertainError(f"container {name} was created, but cannot be found") from error
 
     def _found(self, name: str) -> Container | None:
         """One of ours. Docker would take other words for a container, too."""

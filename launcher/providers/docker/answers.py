@@ -51,7 +51,7 @@ def asking() -> Iterator[None]:
     except _silences() as error:
         raise _silent(_reason(error)) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise _silent(f"what it says makes no sense ({error!r})") from error
+        raise _silent(f"its answer is not valid ({error!r})") from error
 
 
 @contextmanager

@@ -24,7 +24,7 @@ class Engine:
     """The daemon that `DOCKER_HOST` names, or this computer's.
 
     Questions raise UnreachableError while it does not answer. Orders raise ProviderError when they are
-    refused, UncertainError when nobody knows what became of them.
+    refused, UncertainError when an unknown cause became of them.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:

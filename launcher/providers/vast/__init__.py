@@ -177,5 +177,5 @@ class VastProvider:
 
 def _is_ours(row: object) -> bool:
     if not isinstance(row, dict):
-        raise silent("a list of instances with something else in it")
+        raise silent("a list that holds other things than instances")
     return str(row.get("label") or "").startswith(LABEL_PREFIX)

@@ -273,7 +273,7 @@ def _once(call: Callable[[], _T]) -> _T:
     except KeyError as error:
         raise NoAnswer(f"an answer without {error}") from error
     except (TypeError, AttributeError, IndexError, ValueError) as error:  # the SDK expects Vast's own types
-        raise NoAnswer(f"an answer that makes no sense ({type(error).__name__}: {error})"[:300]) from error
+        raise NoAnswer(f"an answer that is not valid ({type(error).__name__}: {error})"[:300]) from error
     except TimeoutError as error:  # the SDK's own, of a log that is not ready
         raise NoAnswer(str(error)) from error
 

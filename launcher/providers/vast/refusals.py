@@ -120,15 +120,15 @@ def _gone(_answer: Answer) -> VastrunError:
 
 def _denied(answer: Answer) -> VastrunError:
     return AuthError(
-        f"the API key may not do this ({answer.reason})",
+        f"the API key lacks the permission for this ({answer.reason})",
         hint="give it instance_read, instance_write, user_read, billing_read and misc at https://cloud.vast.ai/manage-keys/",
     )
 
 
 def _too_often(answer: Answer) -> VastrunError:
     return BusyError(
-        f"Vast wants fewer calls (HTTP 429 {answer.reason})",
-        hint="again in some minutes; other programs with your key or on your network call it, too",
+        f"Vast limits how often it may be called (HTTP 429 {answer.reason})",
+        hint="try again in a few minutes; other programs with your key or in your network count, too",
     )
 
 

@@ -27,14 +27,14 @@ def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Inst
     if answer.get("success") is False:
         raise _refused(api, instance_id, answer)
     if not instance_id:
-        raise UncertainError("Vast said that it rented, but not what")
+        raise UncertainError("Vast confirmed the rental but did not name the machine")
     return _looked_at(api, instance_id, order, now)
 
 
 def request(order: Order, env: Mapping[str, str]) -> dict[str, Any]:
     """What Vast is asked for. Holds no secret."""
     if order.image is None:
-        raise NoOfferError("no image of ours runs on this offer", hint="image: in the job file")
+        raise NoOfferError("no image of vastrun runs on this offer", hint="image: in the job file")
     return {
         "image": order.image,
         "disk": order.disk_gb,
@@ -116,7 +116,7 @@ def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Inst
         return ordered
     if row.is_stopped:
         _end(api, instance_id)
-        raise NoOfferError("somebody else was faster, and the machine is stopped")
+        raise NoOfferError("another user rented it first; the machine is stopped")
     listed = instance_of(row, api.asked_at)
     priced = listed if listed.usd_per_hour else ordered
     return replace(

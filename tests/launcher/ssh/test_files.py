@@ -113,7 +113,7 @@ def test_an_empty_file_arrives(shell: SshRemote, machine: Machine) -> None:
 
 
 def test_a_full_disk_is_told_and_nothing_is_left_there(shell: SshRemote, small_disk: Path, big: Path) -> None:
-    with pytest.raises(ProviderError, match="no space left on the box's disk"):
+    with pytest.raises(ProviderError, match="no space left on the machine's disk"):
         shell.put(str(big), "bundle")
     assert list(small_disk.iterdir()) == []
     shell.write("stop", b"stopped\n")

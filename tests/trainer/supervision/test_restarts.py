@@ -63,7 +63,7 @@ def test_a_training_begins_again_at_once_with_all_its_ranks(reason: Reason) -> N
 
 @pytest.mark.parametrize("reason", ["finished", "stopped", "error", "data", "disk"])
 def test_what_would_come_again_is_not_started_again(reason: Reason) -> None:
-    assert why_not(ended(reason)) == "this would come again"
+    assert why_not(ended(reason)) == "the same error would recur"
 
 
 def test_each_cause_has_a_limit_of_its_own() -> None:
