@@ -27,7 +27,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan JOB.yaml",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
-    Cause.CONTRADICTION: "the evidence contradicts itself; compare the proofs above with the log: vastrun logs {run}",
+    Cause.CONTRADICTION: "compare the proofs above with the log: vastrun logs {run}",
     Cause.INTERNAL: "this is a bug in vastrun; report it with the log: vastrun logs {run}",
 }
 

@@ -64,7 +64,5 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
     if isinstance(error, StorageError | OutOfReachError) and run.instance_id and run.phase is not Phase.ENDED:
-        lines.append(
-            f"then:  vastrun resume {run.id}   (nothing is lost: the machine keeps running, limited by its lease)"
-        )
+        lines.append(f"then:  vastrun resume {run.id}   (the machine keeps running, limited by its lease)")
     return lines
