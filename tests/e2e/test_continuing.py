@@ -54,7 +54,7 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     vast: VastEmulator,
 ) -> None:
     launch = rented.start("launch", *job, *ON_VAST)
-    launch.shows(f"checkpoint {checkpoint} came home")
+    launch.shows(f"checkpoint {checkpoint} downloaded")
     taken_away(vast)
     unseen_since = time.time()
     done = launch.end()
@@ -86,5 +86,5 @@ def test_a_training_that_nobody_watched_continues_from_what_its_machine_pushed(
     second, first = rented.type("status", "--json").json()["runs"]
     assert (first["cause"], second["verdict"]) == ("lost", "SUCCEEDED")
     assert f"checkpoint step-000007 fetched from file://{there}/{first['id']}" in done.err
-    assert "came home" not in done.err
+    assert "downloaded" not in done.err
     assert len(vast.instances) == 0

@@ -77,7 +77,8 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert len(vast.instances) == 0
     (meter,) = vast.billing.meters.values()
     counted = costs(rented)
-    assert counted["usd"] == pytest.approx(meter.total_usd, rel=0.01)
+    a_second_usd = rented.status()["run"]["usd_per_hour"] / 3600
+    assert meter.total_usd * 0.998 <= counted["usd"] <= meter.total_usd + 2 * a_second_usd
     assert counted["gpu_usd"] == pytest.approx(meter.usd("gpu"), rel=0.02)
     assert counted["storage_usd"] == pytest.approx(meter.usd("disk"), rel=0.02)
     assert counted["traffic_usd"] == pytest.approx(meter.usd("bwd") + meter.usd("bwu"), rel=0.02)
@@ -130,4 +131,4 @@ def test_a_lease_that_the_program_killed_is_armed_again_by_whoever_looks(
 
 
 def told_by(terminal: Terminal) -> bool:
-    return any("armed again" in event["text"] for event in terminal.status()["events"])
+    return any("a new one is armed" in event["text"] for event in terminal.status()["events"])

@@ -169,7 +169,7 @@ def test_no_run_fails_of_a_provider_that_wants_fewer_calls(terminal: Terminal, v
     end = terminal.launch()
 
     assert end.exit_code == 0, end.output
-    assert "wants fewer calls" in end.stderr
+    assert "limits how often" in end.stderr
     assert (terminal.market.rented, terminal.market.rentals) == (0, 1)
 
 

@@ -46,7 +46,7 @@ def test_a_launch_ends_with_verdict_proofs_cost_and_outputs_on_stdout(terminal: 
 def test_the_steps_with_time_and_dollars_go_to_stderr(terminal: Terminal) -> None:
     end = terminal.launch()
     assert "the lease is armed" in end.stderr
-    assert "seen twice" in end.stderr
+    assert "confirmed twice" in end.stderr
     assert "lease is armed" not in end.stdout
 
 
@@ -331,7 +331,7 @@ def test_attach_follows_another_launcher_and_takes_over_when_that_one_dies(termi
     end = terminal.type("attach", "last")
     assert end.exit_code == 0, end.output
     assert "process 77 on attic" in end.stderr
-    assert "seen twice" in end.stderr
+    assert "confirmed twice" in end.stderr
     assert terminal.machines() == 0
 
 

@@ -91,7 +91,7 @@ def test_an_image_without_a_digest_is_refused_before_money_is_spent(terminal: Te
     ("sets", "image", "chosen"),
     [
         (("image=" + PINNED,), PINNED, "the job's own"),
-        (("image=lab/own:1", "image_unpinned=true"), "lab/own:1", "what its name means may change"),
+        (("image=lab/own:1", "image_unpinned=true"), "lab/own:1", "not pinned by a digest"),
         ((), "lab/ours@sha256:" + "1" * 64, "vastrun's image for this machine"),
     ],
 )

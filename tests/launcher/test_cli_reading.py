@@ -148,7 +148,7 @@ def test_a_success_says_what_it_survived_and_why_tells_each_attempt(tmp_path: Pa
     terminal = Terminal(tmp_path, replace(CRASH, outcome=survived, exit_code=0))
     done = terminal.launch()
     assert done.exit_code == 0
-    assert "the ranks were started again once, after: rank 1 ran out" in done.stdout
+    assert "the ranks were restarted once, after: rank 1 ran out" in done.stdout
     said = terminal.type("why", "last").stdout
     assert "1: 30.0s to step 3, 2 ranks, oom: rank 1 ran out" in said
 
@@ -237,7 +237,7 @@ def test_logs_can_be_followed_to_the_end(terminal: Terminal) -> None:
     terminal.launch("--detach")
     end = terminal.type("logs", "-f", "last")
     lines = end.stdout.splitlines()
-    assert "the training is over: vastrun attach" in end.stderr
+    assert "the training has ended; download its outputs: vastrun attach" in end.stderr
     assert lines[-1] == "rank0 the end"
     assert lines.count("rank0 step 5") == 1
 

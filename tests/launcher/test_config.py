@@ -170,7 +170,7 @@ def test_a_variable_that_vastrun_sets_cannot_be_set_by_a_job(name: str) -> None:
         ("name: job\n---\nname: job\n", 2, "a second document '---'; a job file holds one job"),
         ("name: *other\n", 1, "found undefined alias 'other'"),
         ("name: " + "[" * 5000 + "]" * 5000, 1, "lists or sections are nested too deeply"),
-        ("name: " + "{a: " * 3000 + "1" + "}" * 3000, 1, "lists or sections in each other, too many"),
+        ("name: " + "{a: " * 3000 + "1" + "}" * 3000, 1, "lists or sections are nested too deeply"),
     ],
 )
 def test_text_that_is_no_yaml_is_told_in_the_same_form(text: str, line: int, fault: str) -> None:
@@ -181,8 +181,8 @@ def test_text_that_is_no_yaml_is_told_in_the_same_form(text: str, line: int, fau
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('env: {A: "\\ud800"}', "env.A: holds a half of a character"),
-        ('image: "x\\udc80"', "image: holds a half of a character"),
+        ('env: {A: "\\ud800"}', "env.A: contains a lone surrogate"),
+        ('image: "x\\udc80"', "image: contains a lone surrogate"),
         (f"ranks: {'9' * 6000}", f"ranks: expected a whole number from 1 to 64, got {'9' * 60}…"),
         (f"ranks: 0x{'f' * 6000}", f"ranks: expected a whole number from 1 to 64, got 0x{'f' * 58}…"),
         (f"image: [{'9' * 6000}]", "image: expected a string"),
@@ -247,8 +247,8 @@ def test_proofs_go_with_a_command_and_must_be_given() -> None:
         "job.yaml:3: success: goes with command only: the onboard trainer brings its own proofs",
     )
     assert faults("name: job\ncommand: a\n") == (
-        "job.yaml:2: command: needs success, which says what proves that it worked; "
-        "at the least success: {exit_code: 0}",
+        "job.yaml:2: command: needs success, which states what proves that the program worked; "
+        "at least success: {exit_code: 0}",
     )
     assert faults("name: job\ncommand: a\nsuccess:\n") == (
         "job.yaml:3: success: expected at least one of files, log, steps, exit_code",

@@ -175,7 +175,7 @@ def test_a_key_that_may_not_read_the_account_is_told_from_one_that_is_not_accept
 ) -> None:
     code, findings = examined(account(environ, vast, {"api": {"instance_read": {}}}))
     assert code == 1
-    assert "may not do this" in findings["vast key"]["text"]
+    assert "lacks the permission for this" in findings["vast key"]["text"]
     assert "user_read" in findings["vast key"]["fix"]
 
 

@@ -279,7 +279,7 @@ def test_a_paid_machine_without_any_limit_on_money_is_not_rented(tmp_path: Path)
     run = world.launch()
 
     assert run.cause is Cause.USER_ERROR
-    assert "limit on money" in run.detail
+    assert "spending limit" in run.detail
     assert world.market.most_at_once == 0
 
 

@@ -146,7 +146,7 @@ def test_what_a_boot_waits_for_is_told_every_15_s_with_the_reason(terminal: Term
     assert terminal.launch().exit_code == 0
 
     events = terminal.ledger.events(terminal.ledger.runs()[0].id)
-    told = [event.at for event in events if "cannot be looked at: HTTP 500" in event.text]
+    told = [event.at for event in events if "cannot check the machine: HTTP 500" in event.text]
     assert len(told) >= 600 / 20
     assert max(later - earlier for earlier, later in pairwise(told)) < 20
     assert_one_machine_given_back(terminal)

@@ -108,7 +108,7 @@ def test_an_address_that_refuses_costs_one_line_and_no_run(tmp_path: Path, statu
     with inbox(status) as there:
         end = notified(Terminal(tmp_path), f"{there.url}/secret").launch()
     assert end.exit_code == 0
-    lines = [line for line in end.stderr.splitlines() if "notice" in line]
+    lines = [line for line in end.stderr.splitlines() if "notification" in line]
     assert lines == [f"could not deliver a notification to {there.url}/…: it answered HTTP {status}"]
     assert [letter.method for letter in there.letters] == ["POST"]
 

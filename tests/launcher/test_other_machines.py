@@ -57,7 +57,7 @@ def check(terminal: Terminal) -> None:
     assert (market.rented, market.rentals) == (0, 2)
     assert [rental.instance_id for rental in run.rentals] == ["2"]
     told = [event.text for event in terminal.ledger.events(run.id) if "another machine" in event.text]
-    assert told == ["there is another machine of this run, 2 at $3.600/h: it is ended"]
+    assert told == ["found another machine of this run, 2 at $3.600/h: destroying it"]
     assert market.bill_usd <= terminal.document("cost")["usd"] <= market.bill_usd * 1.1 + 0.01
 
 

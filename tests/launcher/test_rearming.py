@@ -62,6 +62,6 @@ def test_a_lease_that_cannot_be_armed_again_is_told_once_and_the_limit_holds_all
 
     terminal.launch()
 
-    assert len([text for text in diary(terminal) if "cannot be armed again" in text]) == 1
+    assert len([text for text in diary(terminal) if "new one cannot be armed" in text]) == 1
     assert terminal.machines() == 0
     assert terminal.ledger.runs()[0].cause is Cause.MONEY_LIMIT

@@ -56,5 +56,5 @@ def test_without_room_the_machine_ends_when_its_lease_would_have_ended_it(termin
     assert terminal.machines() == 0
     run = terminal.ledger.runs()[0]
     assert run.cause is Cause.STORAGE
-    assert "no room here for the outputs" in run.detail
+    assert "no space on this computer for the outputs" in run.detail
     assert terminal.market.bill_usd <= (COLLECT_S + 120) / 3600 * PRICE

@@ -35,8 +35,8 @@ def test_new_checkpoints_are_home_before_the_training_is_over(tmp_path: Path) ->
 
     assert run.cause is None
     assert [text.split(",")[0] for text in told(world) if text.startswith("checkpoint")] == [
-        "checkpoint step-000004 came home",
-        "checkpoint step-000008 came home",
+        "checkpoint step-000004 downloaded",
+        "checkpoint step-000008 downloaded",
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_checkpoint_that_cannot_come_is_told_once_and_hurts_nothing(trouble: s
     run = world.launch()
 
     assert run.cause is None
-    assert len([text for text in told(world) if "checkpoints stay on the box" in text]) == 1
+    assert len([text for text in told(world) if "checkpoints stay on the machine" in text]) == 1
 
 
 def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:

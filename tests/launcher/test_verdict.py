@@ -83,7 +83,7 @@ def test_a_success_says_what_it_survived() -> None:
 
     assert judgement.cause is None
     proof = next(p for p in judgement.proofs if p.name == "restarts")
-    assert proof.text == "the ranks were started again once, after: rank 1 was killed by SIGSEGV"
+    assert proof.text == "the ranks were restarted once, after: rank 1 was killed by SIGSEGV"
 
 
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:

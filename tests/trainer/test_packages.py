@@ -79,8 +79,8 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({"VASTRUN_KIND": "command", "VASTRUN_PROVIDER": "vast"}, "brings its packages"),
-        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "local"}, "is taken as it is"),
+        ({"VASTRUN_KIND": "command", "VASTRUN_PROVIDER": "vast"}, "provides its own packages"),
+        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "local"}, "as it is"),
     ],
 )
 def test_nothing_is_installed_for_a_command_or_into_the_users_own_python(

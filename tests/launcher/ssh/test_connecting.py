@@ -167,7 +167,7 @@ def test_a_host_key_is_believed_on_first_use_when_the_log_cannot_be_read(machine
 
     shell = machine.shell(vouch=cannot_tell)
     assert says_hello(shell)
-    assert "believed on first use: its log cannot be read (HTTP 503)" in shell.identity
+    assert "trusted on first use: its log cannot be read (HTTP 503)" in shell.identity
 
 
 def test_nothing_is_sent_while_the_log_may_still_name_the_host_key(machine: Machine) -> None:

@@ -151,7 +151,7 @@ def test_a_checkpoint_that_is_refused_has_changed_nothing_of_torch(tmp_path: Pat
 def test_a_checkpoint_whose_metadata_ask_for_all_memory_is_refused(tmp_path: Path) -> None:
     """One instruction that remembers a value as its four thousand millionth."""
     (tmp_path / ".metadata").write_bytes(b"\x80\x02K\x01r\xff\xff\xff\xff.")
-    with memory_at_most(2 << 30), pytest.raises(DamagedError, match="hold something else than Metadata"):
+    with memory_at_most(2 << 30), pytest.raises(DamagedError, match="contain something other than Metadata"):
         Reader(tmp_path)
 
 
