@@ -117,18 +117,19 @@ class Interrupts:
         self._bell.acquire(timeout=max(0.0, seconds))
 
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:
-        if self._asked is not None:
-            self._answer(self._asked.again)
-            return
         question = self._question()
+        if self._asked is not None and self._asked is question:
+            self._answer(question.again)
+            return
         if question is None:
             return
         if self._ask is None:
             self._answer_alone()
             return
         self._asked = question
-        self._asking = threading.Thread(target=self._put, args=(self._ask, question), daemon=True)
-        self._asking.start()
+        asking = threading.Thread(target=self._put, args=(self._ask, question, self._asking), daemon=True)
+        self._asking = asking
+        asking.start()
 
     def _question(self) -> Question | None:
         """What Ctrl-C asks now; None where nothing is left to be decided."""
@@ -143,10 +144,13 @@ class Interrupts:
         else:
             self._answer(self._first)
 
-    def _put(self, ask: Ask, question: Question) -> None:
+    def _put(self, ask: Ask, question: Question, former: threading.Thread | None) -> None:
+        if former is not None:
+            former.join()  # the question before this one leaves the terminal as it was
         before = self._wish
         wish = ask(question, lambda: self._left or self._wish is not before)
-        self._asked = None
+        if self._asked is question:
+            self._asked = None
         if wish is None:
             self._answer_alone()
         elif wish is not Wish.NONE:

@@ -131,7 +131,7 @@ class JobSpec:
     train: TrainConfig | None = None
     """The onboard trainer. Either this or `command`."""
     command: Annotated[tuple[str, ...], MinLen(1)] | None = None
-    """The user's own program, started once a rank as torchrun would. A string is split as a shell would."""
+    """The user's own program, started once a rank as torchrun would. A string is a shell script."""
     success: Success | None = None
     """Needed with `command`."""
     outputs: tuple[str, ...] = ()

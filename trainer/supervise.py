@@ -81,11 +81,17 @@ def _reserve(box: Path) -> Path:
     return path
 
 
+def _shown(command: str) -> str:
+    """Of a script, the first line."""
+    first, _, rest = command.partition("\n")
+    return f"{first} …" if rest else first
+
+
 def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link) -> Outcome:
     """Attempt after attempt, until one is the last."""
     log = MergedLog(path=box / layout.LOG)
-    log.say(f"starting {shlex.join(job.command or ('trainer.train',))} on {job.ranks} rank(s)")
-    log.say(f"as {torchrun_line(job, link.place)}")
+    log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
+    log.say(f"as {_shown(torchrun_line(job, link.place))}")
     link.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = Start(world_size=job.ranks), list[Attempt]()
     while True:

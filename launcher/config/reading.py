@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.schema import bare, expected, is_mapping, optional, options
+from launcher.config.shell import program_of
 from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from launcher.job import JobSpec, NotifyUrl, Secret
 from trainer.records import whole_unicode
@@ -166,9 +166,9 @@ class Reading:
 
     def _split(self, node: ScalarNode, path: KeyPath) -> Any:
         try:
-            return shlex.split(node.value)
+            return list(program_of(node.value))
         except ValueError as error:
-            self.fault(path, f"cannot be split as a shell would: {str(error).lower()}")
+            self.fault(path, f"is no shell script: {str(error).lower()}")
             return _SKIP
 
     def _scalar(self, node: Node, path: KeyPath) -> Any:

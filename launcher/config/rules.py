@@ -65,6 +65,11 @@ def _program(spec: JobSpec) -> Iterator[Clash]:
         )
     if spec.train is not None and spec.command is not None:
         yield Clash(command, "clashes with train: give one of the two")
+    if spec.command is not None and len(spec.command) == 1 and " " in spec.command[0].strip():
+        yield Clash(
+            command,
+            "a list is run without a shell, one word an item; write a script as a string, not as a list",
+        )
 
 
 def _success(spec: JobSpec) -> Iterator[Clash]:

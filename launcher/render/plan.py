@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from launcher.actions.queries import Plan
+from launcher.config.shell import script_of
 from launcher.estimates import offer_text
 from launcher.job import JobSpec
 from launcher.model import Cause, Lease, Offer
@@ -72,7 +73,8 @@ def _program(spec: JobSpec) -> str:
     if spec.train is not None:
         tasks = ", ".join(data.task for data in spec.train.data)
         return f"the onboard trainer: {tasks}, {spec.train.steps} steps"
-    return " ".join(spec.command or ())
+    lines = (script_of(spec.command or ()) or " ".join(spec.command or ())).splitlines()
+    return lines[0] + (" …" if len(lines) > 1 else "")
 
 
 def _offers(plan: Plan, width: int | None) -> str:

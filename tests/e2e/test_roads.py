@@ -125,6 +125,34 @@ def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal:
     assert f"resumes after step {stopped_at}" in done.err
 
 
+def test_a_script_is_run_by_a_shell_and_what_it_runs_may_save_when_it_is_to_stop(terminal: Terminal) -> None:
+    job = terminal.folder / "shell.yaml"
+    job.write_text(
+        f"name: shell\nresources: {{gpus: 0, disk_gb: 8}}\nranks: 1\nlimits: {{hours: 0.1}}\n"
+        f"code: {{path: {JOBS / 'scripts'}}}\noutputs: '*.txt'\nsuccess: {{files: result.txt}}\n"
+        "command: |\n"
+        "  export MOOD=fine && cd . # don't trip over a quote\n"
+        "  python script.py saves_when_asked\n"
+        "  echo never > after.txt\n"
+    )
+    launch = terminal.start("launch", str(job))
+    launch.shows("at work fine")
+    launch.send(signal.SIGTERM)
+    done = launch.end()
+
+    assert done.exit_code == 3, done.err
+    assert "STOPPED: stopped at your request" in done.out
+    assert "rank0 saved" in done.err
+    assert [path.name for path in terminal.outputs().glob("outputs/*.txt")] == ["result.txt"]
+
+
+def test_a_script_fails_with_its_first_command_that_fails(terminal: Terminal) -> None:
+    script = "command=false | true; echo all is well > result.txt"
+    done = terminal.type("launch", str(JOBS / "script.yaml"), "--set", script, "--set", "ranks=1")
+    assert done.exit_code == 5, done.out
+    assert "rank 0 exited with code 1" in done.out
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
     terminal: Terminal, columns: int

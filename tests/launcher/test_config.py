@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -236,7 +237,7 @@ def test_a_fault_hides_no_other_and_invents_none() -> None:
     )
     assert faults(text) == (
         "job.yaml:2: succes: unknown key; did you mean success?",
-        "job.yaml:3: command: cannot be split as a shell would: no closing quotation",
+        "job.yaml:3: command: is no shell script: no closing quotation",
         "job.yaml:4: train.batch: expected a whole number of at least 1, got 'x'",
         "job.yaml:5: ranks: expected a whole number from 1 to 64, got 0",
     )
@@ -253,3 +254,54 @@ def test_proofs_go_with_a_command_and_must_be_given() -> None:
     assert faults("name: job\ncommand: a\nsuccess:\n") == (
         "job.yaml:3: success: expected at least one of files, log, steps, exit_code",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("python train.py --lr 1e-3", ("python", "train.py", "--lr", "1e-3")),
+        ("python -c 'print(1 > 0)'", ("python", "-c", "print(1 > 0)")),
+        ('python train.py "a b"', ("python", "train.py", "a b")),
+    ],
+)
+def test_a_simple_command_is_run_without_a_shell(
+    command: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert spec_of(command).command == words
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo one && echo two",
+        "echo one\necho two",
+        "python train.py | tee log.txt",
+        "python train.py > log.txt",
+        "python train.py $SEED",
+        'python train.py "$SEED"',
+        "python train.py data/*.h5",
+        "python train.py ~/data",
+        "SEED=1 python train.py",
+        "echo one # don't split this",
+        "(cd sub; python train.py)",
+    ],
+)
+def test_a_script_is_given_to_bash_and_stays_one_when_it_is_written_down(
+    command: str, tmp_path: Path
+) -> None:
+    spec = spec_of(command)
+    assert spec.command is not None
+    assert spec.command[:-1] == ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
+    assert spec.command[-1].endswith(command)
+    assert read_job(dump_job(spec)) == spec
+
+
+def test_a_list_that_looks_like_a_script_is_refused() -> None:
+    (fault,) = faults("name: job\ncommand: ['python a.py && echo done']\nsuccess: {exit_code: 0}\n")
+    assert "a list is run without a shell" in fault
+    assert "write a script as a string" in fault
+
+
+def spec_of(command: str) -> JobSpec:
+    job = {"name": "job", "command": command, "success": {"exit_code": 0}}
+    return load_job(json.dumps(job), "job.yaml")

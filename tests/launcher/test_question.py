@@ -126,6 +126,21 @@ def test_while_it_stops_only_a_key_of_its_own_destroys(chatty: Chatty) -> None:
     launcher.shows("the wish is destroy")
 
 
+def test_three_times_ctrl_c_at_once_asks_whether_to_destroy(chatty: Chatty) -> None:
+    launcher = chatty("stops")
+    before = launcher.modes()
+    launcher.press(CTRL_C)
+    launcher.shows(FIRST)
+    launcher.press(CTRL_C)
+    launcher.shows("stopping: save a checkpoint")
+    launcher.press(CTRL_C)
+    launcher.shows(SECOND)
+    launcher.press("x")
+    launcher.shows("the wish is destroy")
+    assert launcher.end() == 0
+    assert launcher.modes() == before
+
+
 @pytest.mark.parametrize(
     ("number", "wish"), [(signal.SIGTERM, "stop"), (signal.SIGHUP, "detach")], ids=["TERM", "HUP"]
 )

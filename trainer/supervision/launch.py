@@ -13,7 +13,7 @@ from trainer import layout
 from trainer.ranks import AgentRecord
 from trainer.records import read_json
 from trainer.supervision.flight_recorder import dump_recorders
-from trainer.supervision.processes import kill_descendants, send
+from trainer.supervision.processes import hear_of_a_stop, kill_descendants, send
 from trainer.supervision.progress import pid_of
 from trainer.supervision.rank_process import RankProcess, read_processes
 from trainer.supervision.stacks import dump_stacks
@@ -60,7 +60,7 @@ class Launch:
         return {process.rank: pid_of(self.box, process) for process in self.running()}
 
     def ask_to_stop(self) -> None:
-        """Every rank has SIGTERM once: its process, and the program that beats if a shell started it.
+        """Every rank has SIGTERM once: its process, or what that waits for, and the program that beats.
 
         The agent is frozen first: it would end the others as soon as one has left.
         """
@@ -69,7 +69,7 @@ class Launch:
         for process in self.running():
             if process.rank not in self.asked:
                 self.asked.add(process.rank)
-                for pid in {process.pid, programs.get(process.rank, process.pid)}:
+                for pid in hear_of_a_stop(process.pid) | {programs.get(process.rank, process.pid)}:
                     send(pid, signal.SIGTERM)
 
     def freeze(self) -> None:

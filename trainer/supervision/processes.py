@@ -13,6 +13,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ZOMBIE = b"Z"
+_SHELLS = ("bash", "sh", "dash", "ash", "zsh")
 _LOOK_ONLY = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _OOM_COUNTERS = (
     Path("/sys/fs/cgroup/memory.events"),
@@ -45,6 +46,44 @@ def descendants(pid: int) -> list[int]:
             if state != _ZOMBIE:
                 found.append(child)
     return found
+
+
+def program_below(pid: int) -> int:
+    """The program that a shell waits for; the process itself where it is no shell, or waits for several."""
+    children = children_of(pid) if _is_shell(pid) else []
+    return program_below(children[0]) if len(children) == 1 else pid
+
+
+def hear_of_a_stop(pid: int) -> set[int]:
+    """Who is to have the SIGTERM that is meant for the process.
+
+    A shell ends at once by it, and leaves what it waits for: that has it instead, and the shell too where it
+    has a trap for it, which it runs afterwards.
+    """
+    children = children_of(pid) if _is_shell(pid) else []
+    heard = set().union(*(hear_of_a_stop(child) for child in children))
+    return heard | {pid} if not heard or _traps(pid, signal.SIGTERM) else heard
+
+
+def children_of(pid: int) -> list[int]:
+    """Living processes that it started, or adopted."""
+    return sorted(child for child, (parent, state) in _table().items() if parent == pid and state != _ZOMBIE)
+
+
+def _is_shell(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() in _SHELLS
+    except OSError:
+        return False
+
+
+def _traps(pid: int, number: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def kill_descendants(*, within_s: float, but: int | None = None) -> list[int]:

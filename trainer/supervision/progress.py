@@ -14,6 +14,7 @@ from typing import Any
 from trainer import layout
 from trainer.heartbeat import Beat, read_beat
 from trainer.records import write_json
+from trainer.supervision.processes import program_below
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stall import Standing
 
@@ -47,9 +48,9 @@ def beat_of(box: Path, rank: int) -> Beat | None:
 
 
 def pid_of(box: Path, process: RankProcess) -> int:
-    """Of the program that beats, which a shell may have started; else of the rank's process."""
+    """Of the program that beats; else of the rank's process, or of what it waits for as a shell."""
     beat = beat_of(box, process.rank)
-    return beat.pid if beat else process.pid
+    return beat.pid if beat else program_below(process.pid)
 
 
 def write_status(

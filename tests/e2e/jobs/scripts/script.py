@@ -67,6 +67,18 @@ def lingers():
     sys.exit(143)
 
 
+def saves_when_asked():
+    """Tells no step. When asked to stop, it saves, which takes a while."""
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+    print("at work", os.environ["MOOD"], flush=True)
+    while not asked:
+        time.sleep(0.05)
+    time.sleep(1)
+    Path("result.txt").write_text("42\n")
+    print("saved", flush=True)
+
+
 def continues():
     """Saves a checkpoint and waits, or passes where it finds one to continue from."""
     name, state = "step-000007", b"weights"
