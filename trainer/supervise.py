@@ -22,6 +22,7 @@ from trainer.records import write_atomically
 from trainer.supervision.agents import Agents
 from trainer.supervision.attempt import DRAIN_S, RESERVE, Begin, put_aside, run_attempt
 from trainer.supervision.conclude import attempt_of, conclude, nothing_started, stopped_between
+from trainer.supervision.evidence import stamps
 from trainer.supervision.gpus import healthy_gpus
 from trainer.supervision.link import Link
 from trainer.supervision.processes import adopt_orphans, kill_descendants
@@ -92,6 +93,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link)
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
     log.say(f"as {_shown(torchrun_line(job, link.place))}")
+    before = stamps(job.success, box)
     link.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = Start(world_size=job.ranks), list[Attempt]()
     while True:
@@ -106,7 +108,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link)
         log.say(_how(start, job))
     push_last(box, job)
     log.drain(within_s=DRAIN_S)
-    outcome = _outcome(conclude(box, job, watched, history), following, stop, log)
+    outcome = _outcome(conclude(box, job, watched, history, before), following, stop, log)
     return replace(outcome, ended_at=time.time())
 
 

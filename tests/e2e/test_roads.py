@@ -146,6 +146,20 @@ def test_a_script_is_run_by_a_shell_and_what_it_runs_may_save_when_it_is_to_stop
     assert [path.name for path in terminal.outputs().glob("outputs/*.txt")] == ["result.txt"]
 
 
+def test_a_file_that_was_shipped_with_the_code_is_no_proof(terminal: Terminal) -> None:
+    code = terminal.folder / "code"
+    code.mkdir()
+    (code / "result.txt").write_text("41\n")
+    job = terminal.folder / "stale.yaml"
+    job.write_text(
+        "name: stale\nresources: {gpus: 0, disk_gb: 8}\nlimits: {hours: 0.1}\ncode: {path: code}\n"
+        "command: echo nothing to do\nsuccess: {files: result.txt}\n"
+    )
+    done = terminal.type("launch", str(job))
+    assert done.exit_code == 5, done.out
+    assert "was there before the start" in done.out
+
+
 def test_a_script_fails_with_its_first_command_that_fails(terminal: Terminal) -> None:
     script = "command=false | true; echo all is well > result.txt"
     done = terminal.type("launch", str(JOBS / "script.yaml"), "--set", script, "--set", "ranks=1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,14 @@ from trainer import layout
 from trainer.job import Job
 from trainer.outcome import Attempt, Outcome
 from trainer.supervision.account import Account, Watched, account_of
-from trainer.supervision.evidence import read_checkpoint, read_final, read_wandb, run_checks
+from trainer.supervision.evidence import (
+    NOTHING,
+    Stamp,
+    read_checkpoint,
+    read_final,
+    read_wandb,
+    run_checks,
+)
 from trainer.supervision.link import LinkError
 from trainer.supervision.progress import last_loss
 from trainer.supervision.stop import stopped_by
@@ -35,8 +42,17 @@ def attempt_of(box: Path, watched: Watched) -> Attempt:
     )
 
 
-def conclude(box: Path, job: Job, watched: Watched, attempts: Sequence[Attempt] = ()) -> Outcome:
-    """The evidence of a training that is over. The last of `attempts` is the one that was watched."""
+def conclude(
+    box: Path,
+    job: Job,
+    watched: Watched,
+    attempts: Sequence[Attempt] = (),
+    before: Mapping[Path, Stamp] = NOTHING,
+) -> Outcome:
+    """Gather the evidence of a training that is over.
+
+    The last of `attempts` is the one that was watched; `before` are files that were there at the start.
+    """
     account = account_of(box, watched)
     final = read_final(box)
     loss = final.loss if final else last_loss(box)
@@ -60,7 +76,7 @@ def conclude(box: Path, job: Job, watched: Watched, attempts: Sequence[Attempt] 
         scores=final.scores if final else None,
         wandb=read_wandb(box),
         # What a program proves lies on the first node.
-        checks=run_checks(job.success if watched.place.is_host else None, box, account.ranks),
+        checks=run_checks(job.success if watched.place.is_host else None, box, account.ranks, before),
         attempts=tuple(attempts),
     )
 

@@ -7,18 +7,23 @@ import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainer import layout
-from trainer.job import Success, matching_files
+from trainer.job import Success, working_folder
 from trainer.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
 from trainer.records import read_as
 from trainer.supervision.progress import Loss, last_loss
 
 _LONGEST_LINE = 8192
+_OUTPUTS = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
+
+Stamp = tuple[int, int, int]
+"""Size, and when content and inode changed; nanoseconds."""
+NOTHING: Mapping[Path, Stamp] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +93,19 @@ def file_sum(path: Path, box: Path) -> FileSum | None:
         return None
 
 
-def run_checks(success: Success | None, box: Path, ranks: Sequence[RankEnd]) -> tuple[Check, ...]:
-    """Each condition of the job's `success:` section, looked at."""
+def stamps(success: Success | None, box: Path) -> Mapping[Path, Stamp]:
+    """Note what of `success.files` is there before the program starts: it proves nothing."""
+    patterns = success.files if success else ()
+    return {path: _stamp(path) for pattern in patterns for path in _found(pattern, box)}
+
+
+def run_checks(
+    success: Success | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NOTHING
+) -> tuple[Check, ...]:
+    """Look at each condition of the job's `success:` section. `before`: files that were there before."""
     if success is None:
         return ()
-    checks = [_check_file(pattern, box) for pattern in success.files]
+    checks = [_check_file(pattern, box, before) for pattern in success.files]
     if success.log is not None:
         checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
     if success.steps is not None:
@@ -121,13 +134,41 @@ def _check_steps(wanted: int, ranks: Sequence[RankEnd]) -> Check:
     return Check(name="steps", holds=False, text=text)
 
 
-def _check_file(pattern: str, box: Path) -> Check:
-    sizes = [path.stat().st_size for path in matching_files(box, pattern)]
+def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
+    found = _found(pattern, box)
+    if not found:
+        return Check(name="files", holds=False, text=f"no file matches {pattern}{_where(pattern)}")
+    sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
     if not sizes:
-        return Check(name="files", holds=False, text=f"no file matches {pattern}")
+        text = f"{_relative(found[0], box)} was there before the start and was not written since: {pattern}"
+        return Check(name="files", holds=False, text=text)
     if not min(sizes):
         return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
     return Check(name="files", holds=True, text=f"{len(sizes)} file(s) match {pattern}, {sum(sizes)} bytes")
+
+
+def _found(pattern: str, box: Path) -> list[Path]:
+    """Files of the code folder, or of the outputs, that match; a link does not lead out of these."""
+    outputs = box / layout.OUTPUTS
+    named = next((pattern.removeprefix(name) for name in _OUTPUTS if pattern.startswith(name)), None)
+    places = [(working_folder(box), pattern), (outputs, pattern)] if named is None else [(outputs, named)]
+    return sorted(
+        {
+            path
+            for folder, glob in places
+            for path in folder.glob(glob.lstrip("/") or "*")
+            if path.is_file() and path.resolve().is_relative_to(folder.resolve())
+        }
+    )
+
+
+def _where(pattern: str) -> str:
+    return "" if pattern.startswith(_OUTPUTS) else " in the code folder or in $VASTRUN_OUTPUTS"
+
+
+def _stamp(path: Path) -> Stamp:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def _check_log(pattern: str, log: Path) -> Check:

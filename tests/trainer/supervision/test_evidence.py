@@ -15,7 +15,7 @@ from trainer.job import Job, Success
 from trainer.outcome import Outcome, RankEnd
 from trainer.supervision.account import Watched
 from trainer.supervision.conclude import conclude
-from trainer.supervision.evidence import run_checks
+from trainer.supervision.evidence import run_checks, stamps
 from trainer.supervision.rank_process import RankProcess
 
 STATE = b"weights"
@@ -152,6 +152,49 @@ def test_a_condition_of_the_job_holds_or_not(tmp_path: Path, success: Success, h
     log.write_text("epoch 1\nnRMSE 0.03\n")
     ranks = [RankEnd(rank=0, exit_code=0, step=7), RankEnd(rank=1, exit_code=0, step=9)]
     assert [check.holds for check in run_checks(success, tmp_path, ranks)] == [holds]
+
+
+@pytest.mark.parametrize("pattern", ["*.csv", "$VASTRUN_OUTPUTS/*.csv", "${VASTRUN_OUTPUTS}/scores.csv"])
+def test_a_file_may_lie_in_the_outputs(tmp_path: Path, pattern: str) -> None:
+    outputs = tmp_path / layout.OUTPUTS
+    outputs.mkdir(parents=True)
+    success = Success(files=(pattern,))
+    (check,) = run_checks(success, tmp_path, [])
+    assert (check.holds, "no file matches" in check.text) == (False, True)
+    (outputs / "scores.csv").write_text("1\n")
+    (check,) = run_checks(success, tmp_path, [])
+    assert check.holds
+
+
+def test_who_looks_for_a_file_in_vain_is_told_where(tmp_path: Path) -> None:
+    (check,) = run_checks(Success(files=("*.csv",)), tmp_path, [])
+    assert check.text == "no file matches *.csv in the code folder or in $VASTRUN_OUTPUTS"
+
+
+def test_a_file_that_was_there_before_the_start_proves_nothing_until_it_is_written(tmp_path: Path) -> None:
+    code = tmp_path / layout.CODE
+    code.mkdir()
+    shipped = code / "result.txt"
+    shipped.write_text("41\n")
+    success = Success(files=("*.txt",))
+    before = stamps(success, tmp_path)
+
+    (check,) = run_checks(success, tmp_path, [], before)
+    assert not check.holds
+    assert check.text == "code/result.txt was there before the start and was not written since: *.txt"
+
+    shipped.write_text("42 at last\n")
+    (check,) = run_checks(success, tmp_path, [], before)
+    assert check.holds
+
+
+def test_a_link_does_not_lead_out_of_the_folders(tmp_path: Path) -> None:
+    code = tmp_path / layout.CODE
+    code.mkdir()
+    (tmp_path / "elsewhere.txt").write_text("42\n")
+    (code / "result.txt").symlink_to(tmp_path / "elsewhere.txt")
+    (check,) = run_checks(Success(files=("*.txt",)), tmp_path, [])
+    assert not check.holds
 
 
 @pytest.mark.parametrize(
