@@ -254,6 +254,10 @@ class Ledger(Protocol):
 class Packer(Protocol):
     """Packs what a box needs."""
 
+    def check(self, spec: JobSpec) -> None:
+        """Look at the code, the command and the secrets as packing will. Raises UsageError; makes nothing."""
+        ...
+
     def pack(self, run: Run, spec: JobSpec) -> Parcel:
         """One archive with the onstart scripts, the trainer, the job and the user's code."""
         ...

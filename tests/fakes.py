@@ -305,6 +305,9 @@ class FakePacker:
         self._path = folder / "bundle.tar.gz"
         self._secrets = secrets
 
+    def check(self, spec: JobSpec) -> None:
+        return
+
     def pack(self, run: Run, spec: JobSpec) -> Parcel:
         content = f"bundle of {run.id}".encode()
         self._path.write_bytes(content)

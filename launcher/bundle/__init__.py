@@ -11,8 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from launcher.bundle.archive import Archive
+from launcher.bundle.archive import Archive, must_be_readable
 from launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
+from launcher.bundle.script import check_script
 from launcher.errors import StorageError, UsageError
 from launcher.job import JobSpec, Secret
 from launcher.model import NOTHING, Origin, Parcel, Run
@@ -45,6 +46,15 @@ class Bundler:
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
+
+    def check(self, spec: JobSpec) -> None:
+        self.secrets(spec)
+        check_script(spec)
+        if spec.code is not None:
+            tree = worktree(spec.code.path, spec.code.exclude)
+            for name in tree.paths:
+                if inner_target(tree.root, name) is None:
+                    must_be_readable(tree.root / name)
 
     def pack(self, run: Run, spec: JobSpec) -> Parcel:
         try:

@@ -67,6 +67,12 @@ def _entry(name: str, mode: int) -> tarfile.TarInfo:
     return info
 
 
+def must_be_readable(path: Path) -> None:
+    """Raise UsageError when the file cannot be opened."""
+    with _Source(path):
+        return
+
+
 class _Source:
     """A file to pack. Its own troubles are the user's to mend, and told apart from those of the archive."""
 

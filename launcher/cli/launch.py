@@ -15,6 +15,7 @@ from launcher.cli.options import (
     confirm,
     job_argument,
     json_option,
+    must_ship,
     name_option,
     provider_option,
     read_job_file,
@@ -70,6 +71,7 @@ def command(
         sets = (*sets, f"checkpoints.start_from={from_url}")
     say(f"reading {job_file}", err=True)
     spec = read_job_file(job_file, sets, name)
+    must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
     plan = plan_of(spec, market, ledger, began)

@@ -11,10 +11,11 @@ import click
 from launcher.cli.failures import concerns
 from launcher.cli.output import say
 from launcher.config import load_job
+from launcher.config.shell import script_of
 from launcher.errors import UsageError, VastrunError
 from launcher.exits import EXIT_DECLINED
 from launcher.job import JobSpec
-from launcher.model import Run
+from launcher.model import NOTHING, Run
 from launcher.run_ids import LAST, find_run
 from launcher.shipped import configs_dir
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
@@ -65,6 +66,28 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpe
         raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
     overrides = [*sets, *([f"name={name}"] if name else [])]
     return load_job(text, str(path), overrides, str(path.resolve().parent))
+
+
+def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:
+    """Check what the job ships from this computer, before anything is asked for. Raises UsageError."""
+    wiring.packer(NOTHING).check(spec)
+    if spec.command is None or spec.code is not None:
+        return
+    say(f"{job_file} has no code: nothing is shipped besides the command", err=True)
+    words = (script_of(spec.command) or " ".join(spec.command)).split()
+    beside = next((word for word in words if _is_beside(word, job_file)), None)
+    if beside is not None:
+        raise UsageError(
+            f"{job_file}: command: {beside} lies beside the job file, but is not shipped without code:",
+            hint="add to the job file: code: {path: .}",
+        )
+
+
+def _is_beside(word: str, job_file: Path) -> bool:
+    try:
+        return not word.startswith(("/", "~")) and (job_file.resolve().parent / word).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def the_run(wiring: Wiring, name: str) -> Run:

@@ -10,6 +10,7 @@ from launcher.actions.queries import plan_of, survey_of
 from launcher.cli.options import (
     job_argument,
     json_option,
+    must_ship,
     name_option,
     provider_option,
     read_job_file,
@@ -43,6 +44,7 @@ def command(
     """Show the offers for a job, what it is expected to cost there, and at most. Costs nothing."""
     wiring: Wiring = ctx.obj
     spec = read_job_file(job_file, sets, name)
+    must_ship(wiring, spec, job_file)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
     if explain:
         survey = survey_of(spec, market, ledger, now)

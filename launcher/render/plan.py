@@ -38,6 +38,7 @@ def _request(plan: Plan) -> str:
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("ranks", str(spec.world_size)),
             ("trains", _program(spec)),
+            ("code", _code(spec)),
             ("setup", "\n".join(spec.setup)),
             ("secrets", ", ".join(secret.name for secret in spec.secrets)),
             ("retry", _tries(spec.retry.items())),
@@ -56,6 +57,12 @@ def _image(spec: JobSpec, offer: Offer) -> str:
         chosen = "vastrun's image for this machine"
     lacking = "has all packages" if offer.image_whole else "missing packages are installed at boot"
     return f"{offer.image}\n{chosen}; {lacking}"
+
+
+def _code(spec: JobSpec) -> str:
+    if spec.code is None:
+        return "" if spec.command is None else "none is shipped"
+    return spec.code.path
 
 
 def _tries(by_cause: Iterable[tuple[str, int]]) -> str:

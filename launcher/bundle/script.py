@@ -1,0 +1,38 @@
+"""Script: what `command:` gives to bash is read by bash before it is shipped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from launcher.config.shell import script_of
+from launcher.errors import UsageError
+from launcher.job import JobSpec
+
+_READ_S = 10.0
+
+
+def check_script(spec: JobSpec) -> None:
+    """Raise UsageError when bash cannot read the script; a computer without bash cannot tell."""
+    script = script_of(spec.command or ())
+    if script is None:
+        return
+    try:
+        # -n: nothing of it is run.
+        read = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-n", "-s"],
+            input=script.encode(),
+            capture_output=True,
+            env={"PATH": os.defpath},
+            timeout=_READ_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if read.returncode:
+        said = read.stderr.decode(errors="replace").strip().splitlines()
+        fault = said[0].removeprefix("bash: ") if said else f"exit code {read.returncode}"
+        raise UsageError(
+            f"command: bash cannot read the script: {fault}",
+            hint="a list is run without a shell: [python, a.py]",
+        )

@@ -1,0 +1,83 @@
+"""What a job ships from this computer is checked first: exit code 2, and no run is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.bundle import Bundler
+from launcher.wiring import Wiring
+from tests.launcher.terminal import Terminal
+
+COMMANDS = [("plan",), ("plan", "--explain"), ("launch", "--dry-run"), ("launch", "-y")]
+HEAD = "name: own\nresources: {gpus: 0}\nlimits: {usd: 5}\nsuccess: {exit_code: 0}\n"
+
+
+class Desk(Terminal):
+    """A terminal that packs as the real one does."""
+
+    def wiring(self) -> Wiring:
+        return replace(super().wiring(), packer=lambda origin: Bundler(self.environ, origin=origin))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("print(1)\n")
+    return desk
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("job", "said", "hint"),
+    [
+        ("command: python train.py\ncode: {path: nowhere}\n", "code.path: no folder", ""),
+        (
+            "command: python train.py\ncode: {path: code}\nsecrets: [HF_TOKEN]\n",
+            "the secret HF_TOKEN is not set in the environment",
+            "export HF_TOKEN=",
+        ),
+        (
+            "command: python train.py\ncode: {path: code}\nsecrets: [{name: HF_TOKEN, file: no-such-key}]\n",
+            "the secret HF_TOKEN cannot be read from",
+            "",
+        ),
+        (
+            "command: 'if true; then echo 1'\ncode: {path: code}\n",
+            "command: bash cannot read the script: line 2: syntax error",
+            "",
+        ),
+        ("command: python code/train.py\n", "code/train.py lies beside the job file", "code: {path: .}"),
+        ("command: cd code && python code/train.py\n", "code/train.py lies beside", "code: {path: .}"),
+    ],
+    ids=["no folder", "no secret", "no file of a secret", "syntax", "no code", "no code for a script"],
+)
+def test_what_cannot_be_shipped_is_refused_before_anything_is_asked_for(
+    desk: Desk, words: tuple[str, ...], job: str, said: str, hint: str
+) -> None:
+    desk.job.write_text(HEAD + job)
+    end = desk.type(words[0], str(desk.job), *words[1:])
+    assert end.exit_code == 2, end.output
+    assert said in end.stderr
+    assert hint in end.stderr
+    assert desk.ledger.runs() == []
+    assert desk.market.rentals == 0
+
+
+def test_a_link_that_leads_out_of_the_code_is_refused(desk: Desk) -> None:
+    (desk.folder / "code/data").symlink_to("/etc")
+    desk.job.write_text(HEAD + "command: python train.py\ncode: {path: code}\n")
+    end = desk.type("plan", str(desk.job))
+    assert end.exit_code == 2
+    assert "points out of the code folder" in end.stderr
+
+
+def test_a_command_without_code_says_that_nothing_is_shipped(desk: Desk) -> None:
+    desk.job.write_text(HEAD + "command: nvidia-smi\n")
+    end = desk.type("plan", str(desk.job))
+    assert end.exit_code == 0, end.output
+    assert "has no code: nothing is shipped besides the command" in end.stderr
+    assert "code      none is shipped" in end.stdout
