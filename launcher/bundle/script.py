@@ -34,5 +34,5 @@ def check_script(spec: JobSpec) -> None:
         fault = said[0].removeprefix("bash: ") if said else f"exit code {read.returncode}"
         raise UsageError(
             f"command: bash cannot read the script: {fault}",
-            hint="a list is run without a shell: [python, a.py]",
+            hint="quote what is meant literally; a list is run without a shell: [python, a.py]",
         )
