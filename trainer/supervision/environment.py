@@ -42,6 +42,8 @@ def defaults(job: Job, start: Start) -> dict[str, str]:
         # knows what the rank was about, and that compiling and saving take longer than a step.
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + _AFTER_US_S),
         **_allocator(job),
+        # As `accelerate launch --cpu` does: else each rank of accelerate trains alone.
+        **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
     }
 
 

@@ -12,6 +12,8 @@ from trainer.outcome import Reason
 
 _TAIL = 1 << 16
 _HEADER = "Traceback (most recent call last):"
+_OF_RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+"""What torch puts before each line of a traceback once a process group exists."""
 _BARE_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)(: .*)?$")
 
 _REASONS: Mapping[Reason, re.Pattern[str]] = {
@@ -44,7 +46,7 @@ def last_raised(log: Path) -> Raised | None:
 
 def parse_raised(text: str) -> Raised | None:
     """The last exception in a text: of a chain, the one that was raised last."""
-    lines = text.split("\n")
+    lines = _OF_RANK.sub("", text).split("\n")
     headers = [number for number, line in enumerate(lines) if line == _HEADER]
     if not headers:
         bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)

@@ -45,6 +45,13 @@ def test_the_memory_of_gpus_grows_in_one_piece_unless_the_job_says_otherwise() -
         assert "PYTORCH_ALLOC_CONF" not in rank_environment(other, START, BOX, {})
 
 
+def test_ranks_of_accelerate_train_together_on_cpus_unless_the_job_says_otherwise() -> None:
+    assert rank_environment(job(gpus=0), START, BOX, {})["ACCELERATE_USE_CPU"] == "true"
+    assert "ACCELERATE_USE_CPU" not in rank_environment(job(gpus=2), START, BOX, {})
+    own = job(gpus=0, env={"ACCELERATE_USE_CPU": "false"})
+    assert rank_environment(own, START, BOX, {})["ACCELERATE_USE_CPU"] == "false"
+
+
 def test_the_jobs_nccl_debug_is_set() -> None:
     assert rank_environment(job(nccl_debug="INFO"), START, BOX, {})["NCCL_DEBUG"] == "INFO"
 

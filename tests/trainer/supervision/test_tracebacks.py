@@ -33,6 +33,18 @@ def test_the_exception_is_the_line_after_the_stack() -> None:
     assert raised.traceback == BOOM.strip()
 
 
+def test_what_torch_puts_before_each_line_is_no_part_of_the_exception() -> None:
+    text = (
+        "step 5\n[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "ddp.py", line 19, in <module>\n[rank1]:     raise ValueError("bad shard")\n'
+        "[rank1]: ValueError: bad shard\n"
+    )
+    raised = parse_raised(text)
+    assert raised is not None
+    assert raised.exception == "ValueError: bad shard"
+    assert raised.traceback.startswith("Traceback")
+
+
 def test_of_a_chain_the_last_exception_counts_by_its_first_line() -> None:
     raised = parse_raised(CHAIN)
     assert raised is not None
