@@ -20,7 +20,16 @@ from launcher.model import Run
 from launcher.outputs import Outputs
 from launcher.ports import Clock
 from launcher.render.amounts import moment
-from launcher.render.loglines import CONTEXT, Choice, LogLine, chosen, first_error, lines_of, remembered, shown
+from launcher.render.loglines import (
+    CONTEXT,
+    Choice,
+    LogLine,
+    chosen,
+    first_error,
+    lines_of,
+    remembered,
+    shown,
+)
 from launcher.wiring import Wiring
 
 _LOOK_S = 0.5
@@ -32,7 +41,12 @@ _LOOK_S = 0.5
 @click.option("--rank", type=click.IntRange(min=0), help="Show one rank only.")
 @click.option("--tail", type=click.IntRange(min=0), help="Show the last N lines only.")
 @click.option("--since", metavar="TIME", help="Show lines since 10m ago, or since a date and time.")
-@click.option("--first-error", "errors", is_flag=True, help="Show the first error, of a step that failed its own; else that step's last lines.")
+@click.option(
+    "--first-error",
+    "errors",
+    is_flag=True,
+    help="Show the first error, of a step that failed its own; else that step's last lines.",
+)
 @click.option("--grep", "regex", type=pattern, metavar="RE", help="Show only lines that match.")
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")

@@ -46,12 +46,15 @@ def failed_step(step: str, *lines: str, exit_code: int = 1) -> Training:
     )
 
 
+_WELL = Training()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Situation:
     """How a run comes to its cause, and what following its advice has to show."""
 
-    training: Training = Training()
-    prepare: Callable[[Terminal], None] = lambda terminal: None
+    training: Training = _WELL
+    prepare: Callable[[Terminal], object] = Terminal.machines
     shows: str = ""
     options: tuple[str, ...] = ()
 
@@ -71,13 +74,17 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     "pip fails": (
         Cause.SETUP,
         Situation(
-            training=failed_step("30-unpack", "$ pip install nosuch", _PIP, "set-up failed with exit code 1: pip"),
+            training=failed_step(
+                "30-unpack", "$ pip install nosuch", _PIP, "set-up failed with exit code 1: pip"
+            ),
             shows=_PIP,
         ),
     ),
     "set-up fails without a word of error": (
         Cause.SETUP,
-        Situation(training=failed_step("30-unpack", "$ make", "set-up failed with exit code 2: make"), shows="make"),
+        Situation(
+            training=failed_step("30-unpack", "$ make", "set-up failed with exit code 2: make"), shows="make"
+        ),
     ),
     "an image for the CPU": (
         Cause.SETUP,
@@ -88,9 +95,14 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     ),
     "data that cannot be made": (
         Cause.DATA,
-        Situation(training=failed_step("40-data", "no room for the grid"), shows="40-data no room for the grid"),
+        Situation(
+            training=failed_step("40-data", "no room for the grid"), shows="40-data no room for the grid"
+        ),
     ),
-    "a GPU that is broken": (Cause.HOST, Situation(training=failed_step("10-check-gpu", "GPU 1: faulty memory"))),
+    "a GPU that is broken": (
+        Cause.HOST,
+        Situation(training=failed_step("10-check-gpu", "GPU 1: faulty memory")),
+    ),
     "a rank crashes": (Cause.SIGNAL, Situation(training=CRASH, shows="the end")),
     "data that a rank cannot read": (Cause.DATA, Situation(training=ended("data"), shows="the end")),
     "a program fails": (Cause.USER_ERROR, Situation(training=ended("error"), shows="SUCCEEDED")),
@@ -124,7 +136,7 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
 }
 
 BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST}
-"""Their advice is the one of another cause, or needs no evidence of the box: the cause is written into the run."""
+"""Causes that come from outside the box: written into the run, for their advice needs no evidence of it."""
 
 
 def commands_in(advice: str, terminal: Terminal) -> list[list[str]]:
@@ -188,6 +200,41 @@ def test_the_advice_for_a_machine_that_is_not_destroyed_helps(tmp_path: Path) ->
     terminal.market.deaf = False
 
     follow(terminal, terminal.ledger.runs()[0], "SUCCEEDED")
+
+
+def test_advice_names_the_provider_unless_it_is_the_default(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ended("error"))
+    terminal.launch()
+    run = terminal.ledger.runs()[0]
+
+    assert " --provider vast" in advice_for(replace(run, provider="vast"), checkpoint=False)
+    assert "--provider" not in advice_for(replace(run, provider="local"), checkpoint=False)
+
+
+def test_the_hint_for_a_checkpoint_that_is_still_on_the_machine_brings_it(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.launch("--detach")
+    run = terminal.ledger.runs()[0]
+    terminal.clock.sleep(10)
+    refused = terminal.launch("--from", run.id)
+    assert refused.exit_code == 2
+
+    hint = refused.stderr.partition("try: ")[2]
+    (arguments,) = commands_in(hint.strip(), terminal)
+    end = terminal.type(*arguments)
+    assert end.exit_code == 0, end.output
+    assert Outputs(run).checkpoints is not None
+
+
+def test_a_run_that_ended_is_not_told_to_be_pulled(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(failed_step("30-unpack", "no"), steps=0))
+    terminal.launch()
+    for refused in (
+        terminal.launch("--from", "last"),
+        terminal.type("export", "last", "--to", str(tmp_path / "weights.safetensors")),
+    ):
+        assert refused.exit_code == 2
+        assert "vastrun pull" not in refused.stderr
 
 
 def test_every_cause_has_its_situation() -> None:
