@@ -29,7 +29,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan JOB.yaml{where}",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
-    Cause.CONTRADICTION: "the proofs above contradict each other; compare them with the log: vastrun logs {run}",
+    Cause.CONTRADICTION: "the proofs above contradict each other; compare with the log: vastrun logs {run}",
     Cause.INTERNAL: "this is a bug in vastrun; report it with the log: vastrun logs {run}",
 }
 

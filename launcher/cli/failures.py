@@ -65,6 +65,6 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
     if isinstance(error, StorageError | OutOfReachError) and run.instance_id and run.phase is not Phase.ENDED:
         lines.append(
-            f"then:  vastrun resume {run.id}   (nothing is lost: the machine keeps running, limited by its lease)"
+            f"then:  vastrun resume {run.id}   (nothing is lost: the machine runs on, limited by its lease)"
         )
     return lines
