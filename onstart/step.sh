@@ -68,7 +68,7 @@ said() {
 
 # json_text TEXT: its beginning, between the quotes of JSON; of a bar of progress its last state.
 json_text() {
-  local text=${1%$'\r'} escape='\u001b' quote='\"' backslash='\\'
+  local text=${1%$'\r'} escape='\u001b' quote='\"' backslash=\\\\
   text=${text##*$'\r'}
   text=${text:0:last_line_most}
   text=${text//\\/"$backslash"}
