@@ -81,7 +81,9 @@ def _of_step(end: StepEnd) -> Judgement:
     killed_by = _SIGNALS.get(code)
     if cause is None and killed_by:
         return Judgement(cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence")
-    return Judgement(cause=cause or Cause.INTERNAL, detail=f"{name} ended with exit code {code}")
+    short = name.partition("-")[2] or name
+    detail = f"{short} failed: {end.last_line}" if end.last_line else f"{short} failed with exit code {code}"
+    return Judgement(cause=cause or Cause.INTERNAL, detail=detail)
 
 
 def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:

@@ -2,9 +2,10 @@
 # In: run_step FILE; stop. Out: the step's exit code; step, run/run.log, run/steps.jsonl. Sourced by run.sh.
 # shellcheck shell=bash
 stop_wait_s=100 # the supervisor may need 70 s to save a checkpoint
+last_line_most=300
 
 run_step() {
-  local name=${1##*/} code=0 began=$EPOCHREALTIME stopping=''
+  local name=${1##*/} code=0 began=$EPOCHREALTIME stopping='' last_line=''
   name=${name%.sh}
   if [[ -e stop ]]; then
     stopping=$SECONDS
@@ -14,7 +15,8 @@ run_step() {
   echo "$name" >.step && mv .step step
   # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
   rm -f .output && mkfifo .output
-  setsid bash "$1" >.output 2>&1 8>&- &
+  # Unbuffered: what a Python program says of its failure is to be the last line, not before what it said earlier.
+  PYTHONUNBUFFERED=1 setsid bash "$1" >.output 2>&1 8>&- &
   child=$!
   exec {out}<.output
   rm .output
@@ -26,11 +28,17 @@ run_step() {
   return "$code"
 }
 
-# One that a stop ended, or kept from its beginning, says whose stop that was.
+# One that a stop ended, or kept from its beginning, says whose stop that was; one that failed, what it said last.
 step_ended() {
-  local stop=''
-  [[ -z $stopping || $2 == 0 ]] || stop=$(printf ',"stop":"%s"' "$(<stop)")
-  printf '{"step":"%s","exit_code":%s,"seconds":%s%s}\n' "$1" "$2" "$(seconds_since "$began")" "$stop" >>run/steps.jsonl
+  local why=''
+  if [[ $2 == 0 ]]; then
+    :
+  elif [[ -n $stopping ]]; then
+    why=$(printf ',"stop":"%s"' "$(<stop)")
+  elif [[ -n $last_line ]]; then
+    why=$(printf ',"last_line":"%s"' "$(json_text "$last_line")")
+  fi
+  printf '{"step":"%s","exit_code":%s,"seconds":%s%s}\n' "$1" "$2" "$(seconds_since "$began")" "$why" >>run/steps.jsonl
 }
 
 # Returns at the end of the output, or soon after the step ended: what it left in the background may keep it open.
@@ -38,7 +46,7 @@ copy_output() {
   local line part='' last=''
   while :; do
     if IFS= read -rt 0.3 -u "$out" line; then
-      log "$1" "$part$line" && part=''
+      said "$1" "$part$line" && part=''
     elif (($? > 128)); then
       part+=$line
       [[ -z $last ]] || break
@@ -50,7 +58,23 @@ copy_output() {
     kill -0 "$child" 2>/dev/null || last=${last:-$SECONDS}
     [[ -z $last ]] || ((SECONDS - last < 3)) || break
   done
-  [[ -z $part ]] || log "$1" "$part"
+  [[ -z $part ]] || said "$1" "$part"
+}
+
+said() {
+  log "$1" "$2"
+  [[ -z ${2//[[:space:]]/} ]] || last_line=$2
+}
+
+# json_text TEXT: its beginning, between the quotes of JSON; of a bar of progress its last state.
+json_text() {
+  local text=${1%$'\r'} escape='\u001b' quote='\"' backslash=\\\\
+  text=${text##*$'\r'}
+  text=${text:0:last_line_most}
+  text=${text//\\/"$backslash"}
+  text=${text//\"/"$quote"}
+  text=${text//$'\e'/"$escape"}
+  printf '%s' "${text//[[:cntrl:]]/ }"
 }
 
 heed_stop() {

@@ -224,9 +224,9 @@ class FakeBox:
 
     def _leave(self, outcome: Outcome | None, exit_code: int) -> None:
         self._log("the end")
-        self.files |= self.training.leaves
         step = {"step": "50-train", "exit_code": exit_code, "seconds": 1.0}
         self.files[layout.STEPS] = (json.dumps(step) + "\n").encode()
+        self.files |= self.training.leaves
         if outcome is not None:
             self.files[layout.OUTCOME] = outcome.to_json().encode()
         listed = [

@@ -161,8 +161,8 @@ def _nothing_to_resume(run: Run) -> UsageError:
 
 
 def _no_checkpoint(parent: Run) -> UsageError:
-    """What is still on its machine can be fetched; of a run that has ended, nothing more."""
-    hint = _AFRESH if parent.phase is Phase.ENDED else f"vastrun pull {parent.id}"
+    """Those of an open run come home while somebody attends it; of one that has ended, none will."""
+    hint = _AFRESH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
     return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
 
 

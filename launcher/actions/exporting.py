@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import StorageError, UsageError
-from launcher.model import Run
+from launcher.model import Phase, Run
 from launcher.outputs import Outputs
 from launcher.shipped import trainer_dir
 from trainer.records import read_json
@@ -47,7 +47,7 @@ class Exporter:
         if checkpoints is None:
             raise UsageError(
                 f"{run.id} left no checkpoint in {run.out_dir}",
-                hint=f"vastrun pull {run.id} while its machine is running",
+                hint=f"vastrun {'why' if run.phase is Phase.ENDED else 'attach'} {run.id}",
             )
         _must_be_a_place(to, force=force)
         options = ["--checkpoint", which, *(["--all"] if everything else [])]

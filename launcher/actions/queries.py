@@ -208,7 +208,8 @@ def survey_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> 
     or where the job's limits leave no time to train on any offer."""
     if not isinstance(provider, Surveyor):
         raise UsageError(
-            f"{provider.name} has no market to explain", hint="vastrun plan --explain --provider vast"
+            f"{provider.name} has no market to explain",
+            hint="vastrun plan JOB.yaml --explain --provider vast",
         )
     survey = provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in survey.quotes])}

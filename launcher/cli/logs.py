@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
@@ -15,9 +16,20 @@ from launcher.cli.output import say
 from launcher.cli.values import pattern, seconds
 from launcher.config import read_job
 from launcher.errors import UsageError
+from launcher.model import Run
+from launcher.outputs import Outputs
 from launcher.ports import Clock
 from launcher.render.amounts import moment
-from launcher.render.loglines import Choice, LogLine, chosen, first_error, lines_of, shown
+from launcher.render.loglines import (
+    CONTEXT,
+    Choice,
+    LogLine,
+    chosen,
+    first_error,
+    lines_of,
+    remembered,
+    shown,
+)
 from launcher.wiring import Wiring
 
 _LOOK_S = 0.5
@@ -29,7 +41,12 @@ _LOOK_S = 0.5
 @click.option("--rank", type=click.IntRange(min=0), help="Show one rank only.")
 @click.option("--tail", type=click.IntRange(min=0), help="Show the last N lines only.")
 @click.option("--since", metavar="TIME", help="Show lines since 10m ago, or since a date and time.")
-@click.option("--first-error", "errors", is_flag=True, help="Show the first error and the lines after it.")
+@click.option(
+    "--first-error",
+    "errors",
+    is_flag=True,
+    help="Show the first error, of a step that failed its own; else that step's last lines.",
+)
 @click.option("--grep", "regex", type=pattern, metavar="RE", help="Show only lines that match.")
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
@@ -58,8 +75,11 @@ def command(
     choice = Choice(rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex)
     form = _as_json if as_json else _as_text(timestamps)
     lines = chosen(_all(feed), choice, tail=tail)
-    if not _print(first_error(lines) if errors else lines, form) and errors:
-        say("no line looks like an error", err=True)
+    if errors:
+        lines, note = _first_error(lines, run, "" if rank is None else f"rank{rank}")
+    _print(lines, form)
+    if errors and note:
+        say(note, err=True)
     if follow and not errors:
         _print(chosen(_growing(feed, wiring.clock()), choice), form)
     if feed.note:
@@ -94,13 +114,31 @@ def _growing(feed: LogFeed, clock: Clock) -> Iterator[str]:
         yield from lines_of(feed.more())
 
 
-def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> int:
-    """How many lines were printed."""
-    printed = 0
+def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterator[LogLine], str]:
+    """The first error, or, of a run that failed without one, the last lines of what failed and a note."""
+    step, rank = ("", "") if only else _failed(run)
+    last: dict[str, deque[LogLine]] = {source: deque(maxlen=CONTEXT) for source in ("", step or rank)}
+    found = first_error(remembered(lines, last), step)
+    if found or run.cause is None:
+        return iter(found), "" if found else "no line looks like an error"
+    source = (step or rank) if last[step or rank] else ""
+    whose = f"{source}, which failed" if source else only or "the log"
+    note = f"no line looks like an error; these are the last lines of {whose}"
+    return iter(last[source]), note if last[source] else "the log is empty"
+
+
+def _failed(run: Run) -> tuple[str, str]:
+    """The onstart step that failed before the training left its evidence; else the rank that failed first."""
+    outputs = Outputs(run)
+    outcome = outputs.outcome()
+    if outcome is None:
+        return next((end.step for end in outputs.steps() if end.exit_code and not end.stop), ""), ""
+    return "", "" if outcome.first_failure is None else f"rank{outcome.first_failure.rank}"
+
+
+def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> None:
     for line in lines:
         say(form(line))
-        printed += 1
-    return printed
 
 
 def _as_text(timestamps: bool) -> Callable[[LogLine], str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
+from launcher.gate.text import one_line
 from launcher.model import Evidence, StepEnd
 from trainer import layout
 from trainer.outcome import ExitCode, Outcome, Seconds
@@ -22,6 +23,7 @@ class _StepEnd:
     exit_code: ExitCode
     seconds: Seconds = 0.0
     stop: Annotated[str, Text(20)] = ""
+    last_line: Annotated[str, Text(400)] = ""
 
 
 def evidence_of(
@@ -47,8 +49,8 @@ def step_ends_of(content: bytes) -> tuple[StepEnd, ...]:
     found = []
     for line in content.split(b"\n", _MOST_STEPS)[:_MOST_STEPS]:
         with suppress(RecordError):
-            end: _StepEnd = read_json(_StepEnd, line)
-            found.append(StepEnd(step=end.step, exit_code=end.exit_code, seconds=end.seconds, stop=end.stop))
+            end: _StepEnd = read_json(_StepEnd, line.decode("utf-8", "replace"))
+            found.append(StepEnd(**asdict(end) | {"last_line": one_line(end.last_line).strip()}))
     return tuple(found)
 
 

@@ -15,3 +15,5 @@ class StepEnd:
     seconds: float
     stop: str = ""
     """Whose stop ended it, as the box says; empty: nobody's."""
+    last_line: str = ""
+    """What it wrote last before it failed, as the box says."""

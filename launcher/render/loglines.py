@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.gate.caps import LINE_CHARACTERS
@@ -13,9 +13,10 @@ from launcher.gate.text import printable
 _LINE = re.compile(r"(\d{1,12}\.\d{3}) (\S{1,40}) ?(.*)", re.ASCII | re.DOTALL)
 _ERROR = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b:|\bFatal Python error\b|CUDA error"
-    r"|NCCL WARN|Segmentation fault|(?:killed|ended) by SIG|\berror:"
+    r"|NCCL WARN|Segmentation fault|(?:killed|ended) by SIG|\b(?:error|ERROR|fatal):|: command not found"
 )
-_CONTEXT = 40
+CONTEXT = 40
+"""Lines that are shown of an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +72,26 @@ def chosen(raw: Iterable[str], choice: Choice, *, tail: int | None = None) -> It
     return lines if tail is None else iter(deque(lines, maxlen=tail))
 
 
-def first_error(lines: Iterable[LogLine]) -> list[LogLine]:
-    """The first line that looks like an error, and what the same source said next. Empty when none does."""
+def first_error(lines: Iterable[LogLine], step: str = "") -> list[LogLine]:
+    """The first line that looks like an error, and what the same source said next. Empty when none does.
+
+    `step`: the onstart step that failed; an error elsewhere did not end the run, and is passed over.
+    """
     found: list[LogLine] = []
     for line in lines:
-        belongs = line.source == found[0].source if found else _ERROR.search(line.text)
+        blamed = found[0].source if found else step
+        belongs = (not blamed or line.source == blamed) and (found or _ERROR.search(line.text))
         if belongs:
             found.append(line)
-        if len(found) == _CONTEXT:
+        if len(found) == CONTEXT:
             break
     return found
+
+
+def remembered(lines: Iterable[LogLine], last: Mapping[str, deque[LogLine]]) -> Iterator[LogLine]:
+    """The lines as they are; each is noted in `last` under its source, and under "" with all others."""
+    for line in lines:
+        for source in ("", line.source):
+            if source in last:
+                last[source].append(line)
+        yield line

@@ -43,6 +43,12 @@ def _outcome(**changes: Any) -> Lie:
     return Lie(files={layout.OUTCOME: json.dumps(GOOD | changes).encode()})
 
 
+def _failed_step(**changes: Any) -> Lie:
+    """There is no outcome, so that the step decides."""
+    end = {"step": "30-unpack", "exit_code": 1, "seconds": 1.0} | changes
+    return Lie(files={layout.STEPS: json.dumps(end).encode() + b"\n", layout.OUTCOME: b""})
+
+
 def _entry(name: str, content: bytes = b"evil", **changes: Any) -> Lie:
     entry = {"path": name, "size": len(content), "sha256": sha256(content).hexdigest()}
     return Lie(files={name: content}, listed=(entry | changes,))
@@ -185,6 +191,10 @@ LIES: Mapping[str, Lie] = {
     "exit code in words": Lie(files={layout.EXIT: b"well\n"}, harmless=True),
     "exit code of many digits": Lie(files={layout.EXIT: b"9" * 5000}, harmless=True),
     "steps that are no steps": Lie(files={layout.STEPS: b"[]\n3\n" + b"{" * 90_000}, harmless=True),
+    "step whose last line steers": _failed_step(last_line=STEERING),
+    "step whose last line is long": _failed_step(last_line="x" * 100_000),
+    "step whose last line is an object": _failed_step(last_line={"why": 1}),
+    "step whose last line has half a character": _failed_step(last_line="\ud800"),
     "steps that are large": Lie(files={layout.STEPS: b'{"step": "x"}\n' * 900_000}, harmless=True),
     # The list of its files.
     "file of no size on earth": _entry("run/outputs/a", size=10**18),

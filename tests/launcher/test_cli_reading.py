@@ -103,7 +103,9 @@ def test_why_names_the_first_failing_rank_and_what_to_try(tmp_path: Path) -> Non
     assert "--first-error" in said
     assert "steps    1        50-train  1.0s" in said
     document = terminal.document("why", "last")
-    assert document["steps"] == [{"step": "50-train", "exit_code": 1, "seconds": 1.0, "stop": ""}]
+    assert document["steps"] == [
+        {"step": "50-train", "exit_code": 1, "seconds": 1.0, "stop": "", "last_line": ""}
+    ]
     assert document["outcome"]["first_failure"]["signal"] == "SIGSEGV"
     assert document["run"]["cause"] == "signal"
 

@@ -91,7 +91,7 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     end = terminal.type("export", "last", "--to", str(tmp_path / "weights.pt"))
     assert end.exit_code == 2
     assert "left no checkpoint" in end.stderr
-    assert "vastrun pull" in end.stderr
+    assert "vastrun attach" in end.stderr
 
 
 def test_a_python_without_torch_says_what_to_install(

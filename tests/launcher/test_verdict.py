@@ -146,7 +146,25 @@ def test_without_an_outcome_the_failed_step_tells() -> None:
     judgement = judge(evidence(None, steps=step_ends_of(steps), exit_code=2), train_job())
 
     assert judgement.cause is Cause.SETUP
-    assert "30-unpack ended with exit code 2" in judgement.detail
+    assert judgement.detail == "unpack failed with exit code 2"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (b"torch is built for the CPU only: take an image with CUDA",) * 2,
+        (rb"\u001b[31mno GPU\u001b[0m\u202e", b"no GPU"),
+        (b"", b"with exit code 78"),
+        (b"\xff", "\ufffd".encode()),
+    ],
+)
+def test_a_failed_step_tells_its_cause_not_its_number(said: bytes, shown: bytes) -> None:
+    line = b'{"step":"20-check-comm","exit_code":78,"seconds":0.1,"last_line":"%s"}\n' % said
+
+    judgement = judge(evidence(None, steps=step_ends_of(line), exit_code=78), train_job())
+
+    assert judgement.cause is Cause.SETUP
+    assert judgement.detail.removeprefix("check-comm failed").lstrip(": ") == shown.decode()
 
 
 @pytest.mark.parametrize(("exit_code", "cause"), [(1, Cause.HOST), (78, Cause.SETUP)])

@@ -34,6 +34,22 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   [[ -e run/manifest.json ]]
 }
 
+@test "a step that fails leaves its last line, as JSON of one line and of bounded length" {
+  stub_step 10-one 'printf "10%%\\r\\033[31mno \"GPU\"\\tin C:\\\\x\\r\\n  \\n"; exit 3'
+  run_to_end
+  [[ $(jq -r .last_line run/steps.jsonl) == $'\e[31mno "GPU" in C:\\x' ]]
+  rm -r run run.lock
+  stub_step 10-one 'head -c 100000 /dev/zero | tr "\\0" "\\\\"; exit 3'
+  run_to_end
+  [[ $(jq -r '.last_line | length' run/steps.jsonl) == 300 ]]
+}
+
+@test "a Python program's last words are the last line, though its output is buffered" {
+  stub_step 10-one 'exec python3 -c "import sys; print(\"first\"); sys.exit(\"the cause\")"'
+  run_to_end
+  [[ $(cut -d" " -f3- run/run.log) == $'first\nthe cause' && $(<run/steps.jsonl) == *',"last_line":"the cause"}' ]]
+}
+
 @test "however often a run is started, its steps run once" {
   stub_step 10-one 'echo once; sleep 0.5' # long enough to overlap
   for _ in 1 2 3 4 5; do in_box bash onstart/run.sh main & done

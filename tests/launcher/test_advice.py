@@ -1,0 +1,242 @@
+"""Advice that names a command is followed, in the situation in which it is given: the command has to help."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from launcher.advice import ADVICE, advice_for
+from launcher.errors import ProviderError
+from launcher.model import Cause, Phase, Run
+from launcher.outputs import Outputs
+from launcher.verdict import CAUSE_OF_REASON
+from tests.fakebox import Training
+from tests.launcher.terminal import CRASH, HANG, Terminal
+from trainer import layout
+from trainer.outcome import Outcome, Reason
+
+_COMMAND = re.compile(r"vastrun (?:[a-z][^;()`]*)")
+_PIP = "ERROR: No matching distribution found for nosuch"
+
+
+def ended(reason: Reason, detail: str = "", stop_cause: str | None = None) -> Training:
+    """A training whose evidence says so."""
+
+    def spoilt(outcome: Outcome) -> Outcome:
+        return replace(outcome, reason=reason, detail=detail, stop_cause=stop_cause, final_record=False)
+
+    return Training(outcome=spoilt, exit_code=1)
+
+
+def failed_step(step: str, *lines: str, exit_code: int = 1) -> Training:
+    """No training: an onstart step failed, after it wrote these lines."""
+    end = {"step": step, "exit_code": exit_code, "seconds": 1.0, "last_line": lines[-1]}
+    log = "".join(f"1800000001.000 {step} {line}\n" for line in lines)
+    return Training(
+        writes_outcome=False,
+        exit_code=exit_code,
+        leaves={layout.STEPS: json.dumps(end).encode() + b"\n", layout.LOG: log.encode()},
+    )
+
+
+_WELL = Training()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """How a run comes to its cause, and what following its advice has to show."""
+
+    training: Training = _WELL
+    prepare: Callable[[Terminal], object] = Terminal.machines
+    shows: str = ""
+    options: tuple[str, ...] = ()
+
+
+def _no_offers(terminal: Terminal) -> None:
+    terminal.market.taken = {f"offer-{n}" for n in range(1, 8)}
+
+
+def _refuses(terminal: Terminal) -> None:
+    def rent(order: object) -> object:
+        raise ProviderError("HTTP 400: no such template")
+
+    terminal.market.rent = rent  # type: ignore[assignment, method-assign]
+
+
+SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
+    "pip fails": (
+        Cause.SETUP,
+        Situation(
+            training=failed_step(
+                "30-unpack", "$ pip install nosuch", _PIP, "set-up failed with exit code 1: pip"
+            ),
+            shows=_PIP,
+        ),
+    ),
+    "set-up fails without a word of error": (
+        Cause.SETUP,
+        Situation(
+            training=failed_step("30-unpack", "$ make", "set-up failed with exit code 2: make"), shows="make"
+        ),
+    ),
+    "an image for the CPU": (
+        Cause.SETUP,
+        Situation(
+            training=failed_step("20-check-comm", "torch is built for the CPU only", exit_code=78),
+            shows="20-check-comm torch is built for the CPU only",
+        ),
+    ),
+    "data that cannot be made": (
+        Cause.DATA,
+        Situation(
+            training=failed_step("40-data", "no room for the grid"), shows="40-data no room for the grid"
+        ),
+    ),
+    "a GPU that is broken": (
+        Cause.HOST,
+        Situation(training=failed_step("10-check-gpu", "GPU 1: faulty memory")),
+    ),
+    "a rank crashes": (Cause.SIGNAL, Situation(training=CRASH, shows="the end")),
+    "data that a rank cannot read": (Cause.DATA, Situation(training=ended("data"), shows="the end")),
+    "a program fails": (Cause.USER_ERROR, Situation(training=ended("error"), shows="SUCCEEDED")),
+    "memory runs out": (Cause.OUT_OF_MEMORY, Situation(training=ended("oom"))),
+    "ranks cannot talk": (Cause.COMMUNICATION, Situation(training=ended("communication"))),
+    "the disk is full": (Cause.DISK, Situation(training=ended("disk"))),
+    "a rank hangs": (Cause.HANG, Situation(training=HANG)),
+    "it is stopped": (Cause.STOPPED, Situation(training=ended("stopped"), shows="SUCCEEDED")),
+    "time is up": (
+        Cause.TIME_LIMIT,
+        Situation(training=ended("stopped", stop_cause="time_limit"), shows="SUCCEEDED"),
+    ),
+    "money is up": (
+        Cause.MONEY_LIMIT,
+        Situation(training=ended("stopped", stop_cause="money_limit"), shows="SUCCEEDED"),
+    ),
+    "no offer can be rented": (Cause.NO_OFFER, Situation(prepare=_no_offers, shows="GPU")),
+    "the provider refuses": (Cause.PROVIDER, Situation(prepare=_refuses, shows="no such template")),
+    "a proof is missing": (
+        Cause.UNPROVEN,
+        Situation(training=Training(outcome=lambda o: replace(o, loss_finite=None)), shows="the end"),
+    ),
+    "the evidence contradicts itself": (
+        Cause.CONTRADICTION,
+        Situation(training=Training(outcome=lambda o: replace(o, steps_done=3)), shows="the end"),
+    ),
+    "a step of ours fails": (
+        Cause.INTERNAL,
+        Situation(training=failed_step("50-train", "KeyError: 'x'"), shows="KeyError"),
+    ),
+}
+
+BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST}
+"""Causes that come from outside the box: written into the run, for their advice needs no evidence of it."""
+
+
+def commands_in(advice: str, terminal: Terminal) -> list[list[str]]:
+    """Each command that the advice names, its placeholders filled in as a user would."""
+    text = advice.replace("JOB.yaml", str(terminal.job)).replace("=...", "=2")
+    text = text.replace("--out DIR", f"--out {terminal.folder / 'elsewhere'}")
+    return [shlex.split(found)[1:] for found in _COMMAND.findall(text)]
+
+
+def follow(terminal: Terminal, run: Run, shows: str) -> None:
+    """Type what the advice says; it has to succeed, and to show what helps."""
+    advice = advice_for(run, checkpoint=Outputs(run).checkpoints is not None)
+    for arguments in commands_in(advice, terminal):
+        terminal.market.taken = set()
+        fresh = arguments[0] == "launch"
+        end = terminal.type(*arguments, *(["-y"] if fresh else []))
+        assert end.exit_code == 0, (advice, end.output)
+        assert end.stdout.strip(), (advice, end.output)
+        assert shows in end.stdout, (advice, end.output)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_advice_of_a_cause_helps_where_it_is_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cause, situation = SITUATIONS[name]
+    terminal = Terminal(tmp_path, situation.training, Training())
+    situation.prepare(terminal)
+    terminal.launch(*situation.options)
+    run = terminal.ledger.runs()[0]
+    assert run.cause is cause, run.detail
+
+    follow(terminal, run, situation.shows)
+
+
+@pytest.mark.parametrize("cause", sorted(BY_HAND))
+def test_the_advice_helps_whose_cause_comes_from_outside_the_box(
+    cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    terminal = Terminal(tmp_path, CRASH, Training())
+    terminal.launch()
+
+    follow(terminal, replace(terminal.ledger.runs()[0], cause=cause), "SUCCEEDED")
+
+
+def test_the_advice_for_a_run_that_is_open_helps(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.launch("--detach")
+    run = terminal.ledger.runs()[0]
+    assert run.phase is not Phase.ENDED
+
+    follow(terminal, run, "SUCCEEDED")
+
+
+def test_the_advice_for_a_machine_that_is_not_destroyed_helps(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.market.deaf = True
+    assert terminal.launch().exit_code == 11
+    terminal.market.deaf = False
+
+    follow(terminal, terminal.ledger.runs()[0], "SUCCEEDED")
+
+
+def test_advice_names_the_provider_unless_it_is_the_default(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ended("error"))
+    terminal.launch()
+    run = terminal.ledger.runs()[0]
+
+    assert " --provider vast" in advice_for(replace(run, provider="vast"), checkpoint=False)
+    assert "--provider" not in advice_for(replace(run, provider="local"), checkpoint=False)
+
+
+def test_the_hint_for_a_checkpoint_that_is_still_on_the_machine_brings_it(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.launch("--detach")
+    run = terminal.ledger.runs()[0]
+    terminal.clock.sleep(10)
+    refused = terminal.launch("--from", run.id)
+    assert refused.exit_code == 2
+
+    hint = refused.stderr.partition("try: ")[2]
+    (arguments,) = commands_in(hint.strip(), terminal)
+    end = terminal.type(*arguments)
+    assert end.exit_code == 0, end.output
+    assert Outputs(run).checkpoints is not None
+
+
+def test_a_run_that_ended_is_not_told_to_be_pulled(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(failed_step("30-unpack", "no"), steps=0))
+    terminal.launch()
+    for refused in (
+        terminal.launch("--from", "last"),
+        terminal.type("export", "last", "--to", str(tmp_path / "weights.safetensors")),
+    ):
+        assert refused.exit_code == 2
+        assert "vastrun pull" not in refused.stderr
+
+
+def test_every_cause_has_its_situation() -> None:
+    assert {cause for cause, _ in SITUATIONS.values()} | BY_HAND == set(ADVICE) == set(Cause)
+    assert set(get_args(Reason)) - set(CAUSE_OF_REASON) == {"finished"}
