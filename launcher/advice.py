@@ -39,7 +39,7 @@ def advice_for(run: Run, *, checkpoint: bool) -> str:
     if run.phase is Phase.DESTROY:
         return f"destroy its machine: vastrun resume {run.id}"
     if run.phase is not Phase.ENDED:
-        return f"it is still open: vastrun attach {run.id}"
+        return f"still running: vastrun attach {run.id}"
     if run.cause is None:
         return AFTER_SUCCESS
     where = "" if run.provider == _DEFAULT else f" --provider {run.provider}"

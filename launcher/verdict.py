@@ -62,7 +62,9 @@ def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
 def _without_outcome(evidence: Evidence) -> Judgement:
     missing = (Proof(name="outcome", holds=None, text="the machine wrote no outcome.json"),)
     if evidence.nonsense:
-        return Judgement(cause=Cause.HOST, detail=f"no honest box writes {evidence.nonsense}", proofs=missing)
+        return Judgement(
+            cause=Cause.HOST, detail=f"the machine sent invalid evidence: {evidence.nonsense}", proofs=missing
+        )
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
     if failed is not None:
         return replace(_of_step(failed), proofs=missing)

@@ -40,7 +40,7 @@ from launcher.wiring import Wiring
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
 @click.option("--from", "from_name", metavar="RUN", help="Continue from the checkpoint of that run.")
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints that were pushed there.")
-@click.option("-d", "--detach", is_flag=True, help="Return once it trains; the box ends itself by its lease.")
+@click.option("-d", "--detach", is_flag=True, help="Return once it trains; its lease limits how long.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and what it may cost. Costs nothing.")
 @yes_option
 @json_option

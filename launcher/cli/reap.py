@@ -49,7 +49,7 @@ def command(
     left = [machine_id for machine_id in ids if machine_id not in gone]
     show(
         orphans_document(found, gone),
-        "\n".join(f"{machine_id} is gone" for machine_id in gone),
+        "\n".join(f"{machine_id} destroyed" for machine_id in gone),
         as_json=as_json,
     )
     if left:

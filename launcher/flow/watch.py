@@ -257,8 +257,10 @@ def _how_lost(trip: Trip) -> str:
     if offer is not None and rented_at is not None:
         lease = policy.lease_of(trip.spec, offer)
         if trip.now() >= rented_at + min(lease.life_s, lease.collect_s):
-            return "the machine is gone; its lease may have expired before the outputs were downloaded"
-    return "the machine is gone; the provider no longer lists it"
+            return (
+                "the machine no longer exists; its lease may have expired before the outputs were downloaded"
+            )
+    return "the machine no longer exists; the provider no longer lists it"
 
 
 def _overdue(trip: Trip, memory: Memory) -> End | None:

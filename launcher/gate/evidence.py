@@ -29,7 +29,7 @@ class _StepEnd:
 def evidence_of(
     outcome: bytes, steps: bytes, exit_code: int | None, *, damaged: tuple[str, ...] | None = None
 ) -> Evidence:
-    """Read the files of evidence. What no honest box writes is told, and counts as not there."""
+    """Read the files of evidence. What is invalid is told, and counts as not there."""
     nonsense = ""
     try:
         read = outcome_of(outcome)

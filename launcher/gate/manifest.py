@@ -1,4 +1,4 @@
-"""listed(): the files that a box lists, and what of its list no honest box writes."""
+"""listed(): the files that a box lists, and what of its list the machine sent invalid evidence:."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _LINE = 300
 WORDS: Mapping[str, str] = {
     layout.EVALUATION: "the scores as tables beside what has learned nothing, and pictures: `report.md`",
     layout.METRICS: "each measured step as a line of JSON: loss, learning rate, throughput, validation",
-    layout.CHECKPOINTS: "checkpoints that came home whole{checkpoints}",
+    layout.CHECKPOINTS: "complete checkpoints{checkpoints}",
     layout.OUTPUTS: "your own files: those in `$VASTRUN_OUTPUTS` and those that the job's `outputs` names",
     layout.LOG: "the log of the set-up steps and of all ranks: time, source, text",
     layout.RUN: "evidence and diagnostics, for when something went wrong",

@@ -58,9 +58,9 @@ class Download:
         if not said:
             raise BrokenError("the connection broke")
         if not said.isdecimal():
-            raise BoxError(f"the box cannot read {path}: it {said}")
+            raise BoxError(f"the machine cannot read {path}: it {said}")
         if len(said) > _DIGITS or int(said) > limit:
-            raise BoxError(f"the box sends more of {path} than it was asked for")
+            raise BoxError(f"the machine sends more of {path} than it was asked for")
         self._path, self._at, self._left = path, offset, int(said)
 
     def _take(self, size: int) -> bytes:

@@ -313,7 +313,7 @@ def test_reap_ends_what_no_open_run_claims_once_confirmed(terminal: Terminal) ->
     assert terminal.machines() == 1
     end = terminal.type("reap", "--yes")
     assert end.exit_code == 0
-    assert "1 is gone" in end.stdout
+    assert "1 destroyed" in end.stdout
     assert terminal.machines() == 0
 
 

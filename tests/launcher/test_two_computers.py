@@ -78,7 +78,7 @@ def test_its_own_are_ended_and_the_other_computer_s_are_left(desk: Terminal, lap
     laptop.launch("--detach")
     forsake(laptop)
     end = laptop.type("reap", "-y")
-    assert (end.exit_code, end.stdout) == (0, "2 is gone\n")
+    assert (end.exit_code, end.stdout) == (0, "2 destroyed\n")
     assert [machine.id for machine in desk.market.instances()] == ["1"]
 
 

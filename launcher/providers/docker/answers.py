@@ -17,7 +17,7 @@ _TOOLKIT = "install the NVIDIA Container Toolkit; `docker run --gpus all IMAGE n
 _REFUSALS = (
     # it says                             cause             what to try
     ("No such image", Cause.USER_ERROR, "docker pull IMAGE, or vastrun image build"),
-    ("executable file not found", Cause.USER_ERROR, "check image: a box needs bash"),
+    ("executable file not found", Cause.USER_ERROR, "check image: it needs bash"),
     ("exec format error", Cause.USER_ERROR, "check image: it is made for another kind of processor"),
     ("could not select device driver", Cause.HOST, _TOOLKIT),
     ("nvidia-container-cli", Cause.HOST, _TOOLKIT),

@@ -9,7 +9,7 @@ from launcher.providers.docker.rows import Container
 ENDED = ("exited", "dead")
 _ENDS = {
     0: (Cause.LOST, "ended by itself"),
-    78: (Cause.USER_ERROR, "cannot be a box: its image can have no SSH server"),
+    78: (Cause.USER_ERROR, "cannot be used: its image has no SSH server, and none can be installed"),
     137: (Cause.LOST, "was killed, and not by this launcher"),
     143: (Cause.LOST, "was stopped, and not by this launcher"),
 }

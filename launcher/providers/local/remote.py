@@ -59,7 +59,7 @@ class LocalRemote:
             try:
                 place = self._box / path
                 if not stat.S_ISREG(place.stat().st_mode):  # a pipe would be waited for without an end
-                    raise BoxError(f"the box cannot read {path}: it is no file")
+                    raise BoxError(f"the machine cannot read {path}: it is no file")
                 with place.open("rb") as file:
                     file.seek(offset)
                     return file.read(limit)

@@ -111,7 +111,7 @@ def _spend_rate(answer: Answer) -> VastrunError:
 
 
 def _taken(answer: Answer) -> VastrunError:
-    return NoOfferError(f"the offer is gone ({answer.reason})", hint="vastrun launch again")
+    return NoOfferError(f"the offer is no longer available ({answer.reason})", hint="vastrun launch again")
 
 
 def _gone(_answer: Answer) -> VastrunError:

@@ -236,7 +236,7 @@ def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instan
     ("exit_code", "out_of_memory", "cause", "said"),
     [
         (0, False, Cause.LOST, "ended by itself: the lease has ended this container"),
-        (78, False, Cause.USER_ERROR, "its image can have no SSH server"),
+        (78, False, Cause.USER_ERROR, "its image has no SSH server"),
         (137, True, Cause.OUT_OF_MEMORY, "used more memory than it may"),
         (137, False, Cause.LOST, "was killed"),
         (143, False, Cause.LOST, "was stopped"),
