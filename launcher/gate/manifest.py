@@ -1,4 +1,4 @@
-"""listed(): the files that a box lists, and what of its list the machine sent invalid evidence:."""
+"""listed(): the files that a box lists, and what of its list is invalid."""
 
 from __future__ import annotations
 

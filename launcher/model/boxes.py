@@ -92,7 +92,7 @@ class Evidence:
     damaged: tuple[str, ...] | None = None
     """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
     nonsense: str = ""
-    """What of it the machine sent invalid evidence:; empty: nothing."""
+    """What of it is invalid; empty: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
