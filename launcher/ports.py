@@ -298,7 +298,7 @@ class Shelf(Protocol):
         ...
 
     def describe(self, run: Run, now: float) -> None:
-        """The folder says of itself what downloaded, how the run stands and what to do with it; nothing of a
+        """The folder says of itself what came home, how the run stands and what to do with it; nothing of a
         run that brought nothing home."""
         ...
 

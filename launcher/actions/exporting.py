@@ -1,4 +1,4 @@
-"""Exporting: the weights of a checkpoint that downloaded, in one file. Done by a Python that has torch."""
+"""Exporting: the weights of a checkpoint that came home, in one file. Done by a Python that has torch."""
 
 from __future__ import annotations
 
