@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 stop_wait_s=100 # the supervisor may need 70 s to save a checkpoint
 last_line_most=300
+bar_most=2000
 
 run_step() {
   local name=${1##*/} code=0 began=$EPOCHREALTIME stopping='' last_line=''
@@ -66,11 +67,15 @@ said() {
   [[ -z ${2//[[:space:]]/} ]] || last_line=$2
 }
 
-# json_text TEXT: its beginning, between the quotes of JSON; of a bar of progress its last state.
+# json_text TEXT: its beginning, between the quotes of JSON; of a bar of progress its last state. That is looked for near
+# the end alone: bash compares the whole of a text once more for each of its characters, and a line may have a million.
 json_text() {
-  local text=${1%$'\r'} escape='\u001b' quote='\"' backslash=\\\\
-  text=${text##*$'\r'}
+  local text=$1 end=${1: -bar_most} escape='\u001b' quote='\"' backslash=\\\\
+  end=${end:-$text}
+  end=${end%$'\r'}
+  [[ $end != *$'\r'* ]] || text=${end##*$'\r'}
   text=${text:0:last_line_most}
+  text=${text%$'\r'}
   text=${text//\\/"$backslash"}
   text=${text//\"/"$quote"}
   text=${text//$'\e'/"$escape"}

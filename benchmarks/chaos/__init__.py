@@ -16,8 +16,8 @@ MOST_DRIFT, MOST_MEAN_DRIFT_S = 0.01, 2.0
 MOST_DRIFT_OF_ONE = 0.005
 MOST_DRIFT_S = 5.0
 """Of one run, in seconds of its price: Vast may be asked no more often how a machine is."""
-LEAST_DRIFT = -0.002
-"""Never below, but for the last bytes of a connection that is closed."""
+LEAST_DRIFT, LEAST_DRIFT_S = -0.002, -0.1
+"""Never below, but for the last bytes of a connection that is closed; of a run of seconds that is more."""
 _UNSEEN_END_S = 1.0
 """Where Vast agrees to end a machine and does so later, nobody sees it in less."""
 MOST_MB = 200.0
@@ -68,7 +68,7 @@ def _is_good(after: Aftermath) -> bool:
         and after.evil == 0
         and after.launcher_mb <= MOST_MB
         and after.overspend_s <= MOST_OVERSPEND_S
-        and (after.drift >= LEAST_DRIFT or _ended_unseen(after))
+        and (after.drift >= LEAST_DRIFT or after.drift_s >= LEAST_DRIFT_S or _ended_unseen(after))
         and (not after.plan.watched or after.drift <= MOST_DRIFT_OF_ONE or after.drift_s <= MOST_DRIFT_S)
     )
 

@@ -36,7 +36,7 @@ from benchmarks.chaos.troubles import (
 from launcher.model import Cause
 from tests.hostile.deceits import DECEITS, Deceit
 
-_MONEY_USD, _MONEY_S = 0.01, 62.0
+_MONEY_USD, _MONEY_S = 0.016, 63.0
 """What it pays for, after what is kept back."""
 _STRANDED_S = 36.0
 

@@ -39,7 +39,7 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   run_to_end
   [[ $(jq -r .last_line run/steps.jsonl) == $'\e[31mno "GPU" in C:\\x' ]]
   rm -r run run.lock
-  stub_step 10-one 'head -c 100000 /dev/zero | tr "\\0" "\\\\"; exit 3'
+  stub_step 10-one 'head -c 1000000 /dev/zero | tr "\\0" "\\\\"; exit 3'
   run_to_end
   [[ $(jq -r '.last_line | length' run/steps.jsonl) == 300 ]]
 }
