@@ -25,6 +25,11 @@ def trainer_dir() -> Path:
     return _existing(_PACKAGE.parent / "trainer")
 
 
+def library_dir() -> Path:
+    """The package that a program of the user's own imports, as source."""
+    return _existing(_PACKAGE.parent / "vastrun")
+
+
 def _found(name: str) -> Path:
     installed = _PACKAGE / "shipped" / name
     return installed if installed.is_dir() else _existing(_PACKAGE.parent / name)

@@ -15,7 +15,7 @@ load_secrets() {
 
 load_job() {
   local pair
-  if ! PYTHONPATH=pkg "$VASTRUN_PYTHON" -m trainer.jobfile variables >.job 2>run.err; then
+  if ! bash onstart/trainer.sh jobfile variables >.job 2>run.err; then
     log run.sh "cannot read job.json with $VASTRUN_PYTHON: $(tail -n 1 run.err)"
     return 1
   fi
@@ -35,12 +35,12 @@ load_folders() {
   if ((${#VASTRUN_BOX} + 4 <= 75)); then export TMPDIR=$VASTRUN_BOX/tmp; fi
 }
 
-# On a computer that is not the box's own, set-up commands install into the box, on top of what is there.
+# The user's programs find the package vastrun, and nothing else of ours. On a computer that is not the box's own, set-up commands install into the box, on top of what is there.
 load_python() {
-  export PYTHONPATH=$VASTRUN_BOX/pkg${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+  export PYTHONPATH=$VASTRUN_BOX/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
   if [[ ${VASTRUN_PROVIDER-} != local || $VASTRUN_SETUP == 0 ]]; then return 0; fi
-  if ! "$VASTRUN_PYTHON" -m trainer.layer "$VASTRUN_BOX/python" 2>run.err; then
+  if ! bash onstart/trainer.sh layer "$VASTRUN_BOX/python" 2>run.err; then
     log run.sh "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
     return 1
   fi

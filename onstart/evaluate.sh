@@ -6,4 +6,4 @@ if [[ $VASTRUN_KIND != train ]]; then
   echo "the job's command does its own evaluation"
   exit 0
 fi
-exec "$VASTRUN_PYTHON" -P -m trainer.evaluation
+exec bash onstart/trainer.sh evaluation

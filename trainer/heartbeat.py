@@ -1,6 +1,6 @@
 """A rank's heartbeat: one fixed line in one file, overwritten in place. Standard library only.
 
-A user's own program says in its loop `beat(step)`, after `from trainer.heartbeat import beat`.
+A program of the user's own writes the same by `vastrun.beat`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -41,17 +40,6 @@ class Heartbeat:
         self.step = step
         line = f"{step} {stage} {time.time():.3f} {self._pid}"
         os.pwrite(self._fd, f"{line:<{_WIDTH - 1}}\n".encode(), 0)
-
-
-def beat(step: int, stage: Stage = "step") -> None:
-    """This rank moved. Outside a box nobody listens, and nothing happens."""
-    if (heart := _heart()) is not None:
-        heart.beat(step, stage)
-
-
-@cache
-def _heart() -> Heartbeat | None:
-    return Heartbeat.of_this_rank() if "VASTRUN_BOX" in os.environ else None
 
 
 @dataclass(frozen=True, kw_only=True)

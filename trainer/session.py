@@ -29,13 +29,13 @@ from trainer.precision import autocast, computes_bf16, scaler_of
 from trainer.rank import Rank, TrainJob
 from trainer.records import write_json
 from trainer.resume import resumed
-from trainer.sampling.mix import Mix
 from trainer.sampling.rota import Rota
 from trainer.sampling.windows import Order, Space
 from trainer.schedule import Schedule
 from trainer.strategies import STRATEGIES
 from trainer.strategies.strategy import Strategy
 from trainer.telemetry.clock import StepClock
+from vastrun.mix import Mix
 
 
 @dataclass(frozen=True, kw_only=True)

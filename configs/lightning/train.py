@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from trainer.heartbeat import beat
+from vastrun import beat
 
 STOPPED = 143
 

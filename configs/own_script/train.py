@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.heartbeat import beat
+from vastrun import beat
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from trainer import layout
 CONFIG, TRAIN, EVALUATE, REPORT = "config", "train", "evaluate", "report"
 _STEPS = "steps.d"
 _LOOK_S = 0.1
-_REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
+_REPLACED = (layout.ONSTART, layout.PACKAGES, layout.LIBRARY, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal brings anew; the data stay."""
 
 

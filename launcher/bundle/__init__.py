@@ -17,11 +17,13 @@ from launcher.bundle.script import check_script
 from launcher.errors import StorageError, UsageError
 from launcher.job import JobSpec, Secret
 from launcher.model import NOTHING, Origin, Parcel, Run
-from launcher.shipped import onstart_dir, trainer_dir
+from launcher.shipped import library_dir, onstart_dir, trainer_dir
 from trainer import layout
 
 _CHECKPOINTS = 2
 """The newest so many travel with a run that continues from them."""
+_OURS = ("trainer", "vastrun")
+"""Packages that the onboard trainer imports."""
 
 
 class Bundler:
@@ -52,6 +54,8 @@ class Bundler:
         check_script(spec)
         if spec.code is not None:
             tree = worktree(spec.code.path, spec.code.exclude)
+            if spec.train is not None:
+                _must_not_hide_ours(tree)
             for name in tree.paths:
                 if inner_target(tree.root, name) is None:
                     must_be_readable(tree.root / name)
@@ -88,6 +92,7 @@ class Bundler:
             _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py", 0o644)
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "requirements.txt", 0o644)
+            _add_folder(archive, f"{layout.LIBRARY}/vastrun", library_dir(), "*.py", 0o644)
             if tree is not None:
                 code = path.with_suffix(".code")
                 _pack_code(code, tree)
@@ -106,6 +111,17 @@ class Bundler:
             )
             raise UsageError(f"the secret {secret.name} is not set in the environment", hint=hint)
         return value
+
+
+def _must_not_hide_ours(tree: Worktree) -> None:
+    """The onboard trainer and a task's own module are one process, in which a name means one module."""
+    for name in tree.paths:
+        top = name.partition("/")[0].removesuffix(".py")
+        if top in _OURS and name.endswith(".py"):
+            raise UsageError(
+                f"code.path: it has a module named {top}, which `train:` imports itself",
+                hint=f"rename {tree.root / name.partition('/')[0]}, or leave it out with code.exclude",
+            )
 
 
 def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:

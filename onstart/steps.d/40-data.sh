@@ -6,4 +6,4 @@ if [[ $VASTRUN_KIND != train ]]; then
   echo "the job's command provides its own data"
   exit 0
 fi
-exec "$VASTRUN_PYTHON" -m trainer.data generate --jobs auto
+exec bash onstart/trainer.sh data generate --jobs auto

@@ -6,4 +6,4 @@ if [[ $VASTRUN_KIND != train ]]; then
   echo "the job's command checks its own data"
   exit 0
 fi
-exec "$VASTRUN_PYTHON" -m trainer.data check --quick
+exec bash onstart/trainer.sh data check --quick

@@ -67,6 +67,18 @@ def test_what_cannot_be_shipped_is_refused_before_anything_is_asked_for(
     assert desk.market.rentals == 0
 
 
+@pytest.mark.parametrize("name", ["trainer.py", "trainer/__init__.py", "vastrun/own.py"])
+def test_code_for_the_onboard_trainer_may_not_have_its_name(desk: Desk, name: str) -> None:
+    (desk.folder / "code" / name).parent.mkdir(exist_ok=True)
+    (desk.folder / "code" / name).write_text("MINE = True\n")
+    desk.job.write_text("name: own\nresources: {gpus: 0}\ntrain: {steps: 5}\ncode: {path: code}\n")
+    end = desk.type("plan", str(desk.job))
+    assert end.exit_code == 2, end.output
+    package = name.partition("/")[0].removesuffix(".py")
+    assert f"code.path: it has a module named {package}, which `train:` imports itself" in end.stderr
+    assert "rename" in end.stderr
+
+
 def test_a_link_that_leads_out_of_the_code_is_refused(desk: Desk) -> None:
     (desk.folder / "code/data").symlink_to("/etc")
     desk.job.write_text(HEAD + "command: python train.py\ncode: {path: code}\n")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainer.sampling.mix import Mix
 from trainer.sampling.windows import Order
+from vastrun.mix import Mix
 
 
 @dataclass(frozen=True, kw_only=True)

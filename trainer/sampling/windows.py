@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.symmetry import Symmetry, order_of
-from trainer.sampling.epochs import Remainder, batch_of
+from vastrun.epochs import Remainder, batch_of
 
 _WINDOW_STREAM = 1
 

@@ -99,9 +99,16 @@ def _start(start: Start) -> dict[str, str]:
 def _paths(job: Job, box: Path, asked: Mapping[str, str]) -> dict[str, str]:
     """`python` is the Python that trains; it finds the trainer, and the trainer finds the user's code."""
     code = [str(box / layout.CODE)] if job.train else []
-    modules = [str(_PACKAGES), *code, asked.get("PYTHONPATH", "")]
+    modules = [str(_PACKAGES), str(box / layout.LIBRARY), *code, *_folders(asked.get("PYTHONPATH", ""))]
     programs = [str(Path(sys.executable).parent), asked.get("PATH", os.defpath)]
-    return {
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, modules))),
-        "PATH": os.pathsep.join(programs),
-    }
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(modules)), "PATH": os.pathsep.join(programs)}
+
+
+def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program of the user's own: our packages must not hide one of theirs."""
+    theirs = [folder for folder in _folders(environment.get("PYTHONPATH", "")) if folder != str(_PACKAGES)]
+    return {**environment, "PYTHONPATH": os.pathsep.join(theirs)}
+
+
+def _folders(path: str) -> list[str]:
+    return [folder for folder in path.split(os.pathsep) if folder]

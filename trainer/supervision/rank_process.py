@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import NoReturn, Protocol
 from trainer import layout
 from trainer.job import Job, working_folder
 from trainer.records import read_json, write_atomically
+from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
 from trainer.supervision.processes import die_with_parent, send
 
@@ -68,7 +69,8 @@ def main() -> NoReturn:
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
-    own = partial(Child.start, partial(_become, job.program))
+    environment = dict(os.environ) if job.train is not None else without_ours(os.environ)
+    own = partial(Child.start, partial(_become, job.program, environment))
     run(box, int(os.environ["RANK"]), own if server is None else partial(_copy_or, own, server, box))
 
 
@@ -127,11 +129,11 @@ def _line(process: RankProcess) -> str:
     return f"{json.dumps(asdict(process)):<{_WIDTH}}\n"
 
 
-def _become(program: tuple[str, ...]) -> NoReturn:
+def _become(program: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
     for number in _DEFAULT_AGAIN:  # Python ignores these; a program expects them as they were
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvp(program[0], program)
+        os.execvpe(program[0], program, environment)
     except OSError as error:
         os.write(2, f"cannot run {program[0]}: {error.strerror}\n".encode())
         os._exit(_CANNOT_RUN)

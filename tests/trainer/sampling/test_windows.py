@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from trainer.sampling.epochs import batch_of
 from trainer.sampling.windows import Order, Picks, Space, picks
+from vastrun.epochs import batch_of
 
 SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer.supervision.launches import job_of
 from trainer.job import Job
 from trainer.records import read_as
-from trainer.supervision.environment import rank_environment
+from trainer.supervision.environment import rank_environment, without_ours
 from trainer.supervision.restarts import Start
 
 BOX = Path("/box")
@@ -84,9 +84,15 @@ def test_python_is_the_one_that_trains_and_finds_the_trainer_first() -> None:
     inherited = {"PATH": "/usr/bin", "PYTHONPATH": "/mine"}
     env = rank_environment(job(), START, BOX, inherited)
     assert env["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
-    trainer, mine = env["PYTHONPATH"].split(":")
+    trainer, library, mine = env["PYTHONPATH"].split(":")
     assert (Path(trainer) / "trainer" / "supervise.py").is_file()
-    assert mine == "/mine"
+    assert (library, mine) == ("/box/lib", "/mine")
+
+
+def test_a_program_of_the_users_own_sees_none_of_our_packages_but_vastrun() -> None:
+    env = rank_environment(job(env={"PYTHONPATH": "src::/mine"}), START, BOX, {"HOME": "/root"})
+    own = without_ours(env)
+    assert own == env | {"PYTHONPATH": "/box/lib:src:/mine"}
 
 
 def test_the_onboard_trainer_finds_the_users_code() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch.utils.data import Sampler
 
-from trainer.sampling.epochs import batch_of, steps_an_epoch
+from vastrun.epochs import batch_of, steps_an_epoch
 
 
 class EpochSampler(Sampler[int]):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from trainer.sampling.epochs import batch_of, steps_an_epoch
-from trainer.sampling.sampler import EpochSampler
+from vastrun.epochs import batch_of, steps_an_epoch
+from vastrun.sampler import EpochSampler
 
 
 def epoch(number: int, *, total: int, batch: int, remainder: str) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.sampling.mix import Mix, counts
+from vastrun.mix import Mix, counts
 
 
 def order(mix: Mix, turns: int) -> list[int]:

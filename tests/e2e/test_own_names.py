@@ -1,0 +1,56 @@
+"""What we ship does not stand in the way of what the user has: modules of the same name, on either side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.terminal import LEAN, Terminal
+
+JOB = f"""
+name: own-names
+resources: {{gpus: 0, disk_gb: 8}}
+ranks: 1
+code: {{path: code}}
+setup: python -c "import trainer; trainer.MINE"
+command: PROGRAM
+env: {{PYTHONPATH: ".:{LEAN}"}}
+success: {{steps: 3}}
+"""
+PROGRAM = """
+import os
+import torch
+import trainer
+from trainer.heartbeat import MINE
+from vastrun import beat
+
+assert trainer.MINE and MINE
+for step in range(1, 4):
+    beat(step, loss=1 / step, rank=int(os.environ["RANK"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["train.py", "scripts/train.py"],
+    ids=["its folder is looked in first", "its folder is on PYTHONPATH"],
+)
+def test_a_program_with_a_package_named_trainer_has_that_and_the_heartbeat(
+    terminal: Terminal, program: str
+) -> None:
+    _write(terminal.folder / "code/trainer/__init__.py", "MINE = True\n")
+    _write(terminal.folder / "code/trainer/heartbeat.py", "MINE = True\n")
+    _write(terminal.folder / "code" / program, PROGRAM)
+    _write(terminal.folder / "job.yaml", JOB.replace("PROGRAM", f"python {program}"))
+    done = terminal.type("launch", "job.yaml", "-y", "--out", "outputs")
+    assert done.exit_code == 0, done.err
+    (run,) = (path.parent for path in (terminal.folder / "outputs").rglob("loss.svg"))
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert lines[0] == '{"step": 1, "loss": 1.0, "rank": 0.0}'
+    assert len(lines) == 3
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
