@@ -2,7 +2,8 @@
 
 VastrunError
 ├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
-│   └── JobFileError    all faults of a job file at once
+│   ├── JobFileError    all faults of a job file at once
+│   └── JobValueError   one of its values does not work here
 ├── StorageError        this computer cannot write: the run waits where it is             exit 1
 │   └── NoRoomError     its disk is too small for what comes: waited for, within the limits
 ├── HeldError           another launcher drives this run                                  exit 1
@@ -49,6 +50,10 @@ class JobFileError(UsageError):
     def __init__(self, faults: tuple[str, ...]) -> None:
         super().__init__("\n".join(faults), hint="")
         self.faults = faults
+
+
+class JobValueError(UsageError):
+    """A well-formed value of a job file does not work here: `key: fault`. The command line adds the file."""
 
 
 class StorageError(VastrunError):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from launcher import policy
-from launcher.errors import NoOfferError, UsageError
+from launcher.errors import JobValueError, NoOfferError
 from launcher.job import JobSpec
 from launcher.model import Offer
 
@@ -31,11 +31,11 @@ def offer_text(spec: JobSpec, offer: Offer) -> str:
 def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
     """Return the offers on which the job's limits leave time to train, in the order given.
 
-    Raises UsageError, which says what to write, where there is none.
+    Raises JobValueError, which says what to write, where there is none.
     """
     paid = [offer for offer in offers if offer.usd_per_hour > 0]
     if paid and spec.limits.hours * 3600 < policy.START_S:
-        raise UsageError(
+        raise JobValueError(
             f"limits.hours: {spec.limits.hours:g} h is {spec.limits.hours * 3600:.2g} s; a machine needs "
             f"about {policy.START_S:.0f} s from its start until it trains",
             hint="--set limits.hours=0.5, or limits.hours in the job file",
@@ -61,10 +61,10 @@ def over_the_price(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
     )
 
 
-def _too_little(limit_usd: float, offer: Offer) -> UsageError:
+def _too_little(limit_usd: float, offer: Offer) -> JobValueError:
     least_usd = policy.least_usd(offer)
     write = math.ceil(least_usd * 100) / 100
-    return UsageError(
+    return JobValueError(
         f"limits.usd: ${limit_usd:g} is too little: loading a machine and one minute of training cost "
         f"{usd(least_usd)} on offer {offer.id}, the cheapest here",
         hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(offer.expected_usd)}",

@@ -14,7 +14,7 @@ from typing import Any, Self
 from launcher.bundle.archive import Archive, must_be_readable
 from launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
 from launcher.bundle.script import check_script
-from launcher.errors import StorageError, UsageError
+from launcher.errors import JobValueError, StorageError, UsageError
 from launcher.job import JobSpec, Secret
 from launcher.model import NOTHING, Origin, Parcel, Run
 from launcher.shipped import library_dir, onstart_dir, trainer_dir
@@ -109,7 +109,7 @@ class Bundler:
             hint = (
                 f"export {secret.name}=…, or in the job file: secrets: [{{name: {secret.name}, file: PATH}}]"
             )
-            raise UsageError(f"the secret {secret.name} is not set in the environment", hint=hint)
+            raise JobValueError(f"secrets: {secret.name} is not set in the environment", hint=hint)
         return value
 
 
@@ -118,7 +118,7 @@ def _must_not_hide_ours(tree: Worktree) -> None:
     for name in tree.paths:
         top = name.partition("/")[0].removesuffix(".py")
         if top in _OURS and name.endswith(".py"):
-            raise UsageError(
+            raise JobValueError(
                 f"code.path: it has a module named {top}, which `train:` imports itself",
                 hint=f"rename {tree.root / name.partition('/')[0]}, or leave it out with code.exclude",
             )
@@ -191,11 +191,11 @@ def _from_file(name: str, path: Path) -> str:
     try:
         value = path.read_bytes().decode().rstrip("\r\n")
     except OSError as error:
-        raise UsageError(f"the secret {name} cannot be read from {path}: {error.strerror}") from error
+        raise JobValueError(f"secrets: {name} cannot be read from {path}: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise UsageError(f"the secret {name} in {path} is not text in UTF-8") from None
+        raise JobValueError(f"secrets: {name} in {path} is not text in UTF-8") from None
     if not value or "\0" in value:
-        raise UsageError(f"the secret {name} in {path} is empty or contains a NUL character")
+        raise JobValueError(f"secrets: {name} in {path} is empty or contains a NUL character")
     return value
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from launcher.errors import UsageError
+from launcher.errors import JobValueError, UsageError
 
 LIMIT_BYTES = 500 * 10**6
 
@@ -58,13 +58,13 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
     home_known = os.path.expanduser(folder)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
     root = Path(home_known).resolve()
     if not root.is_dir():
-        raise UsageError(f"code.path: no folder {root}")
+        raise JobValueError(f"code.path: no folder {root}")
     in_git = _in_git(root)
     listed = _git_listed(root) if in_git else _walked(root)
     paths = tuple(sorted({path for path in listed if not _excluded(path, exclude)}))
     if not paths:
         hint = "git ignores everything in it" if in_git else ""
-        raise UsageError(f"code.path: {root} holds no file to ship", hint=hint)
+        raise JobValueError(f"code.path: {root} holds no file to ship", hint=hint)
     _check_size(root, paths)
     commit, dirty = commit_of(root)
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)

@@ -6,14 +6,14 @@ import os
 import subprocess
 
 from launcher.config.shell import script_of
-from launcher.errors import UsageError
+from launcher.errors import JobValueError
 from launcher.job import JobSpec
 
 _READ_S = 10.0
 
 
 def check_script(spec: JobSpec) -> None:
-    """Raise UsageError when bash cannot read the script; a computer without bash cannot tell."""
+    """Raise JobValueError when bash cannot read the script; a computer without bash cannot tell."""
     script = script_of(spec.command or ())
     if script is None:
         return
@@ -32,7 +32,7 @@ def check_script(spec: JobSpec) -> None:
     if read.returncode:
         said = read.stderr.decode(errors="replace").strip().splitlines()
         fault = said[0].removeprefix("bash: ") if said else f"exit code {read.returncode}"
-        raise UsageError(
+        raise JobValueError(
             f"command: bash cannot read the script: {fault}",
             hint="quote what is meant literally; a list is run without a shell: [python, a.py]",
         )

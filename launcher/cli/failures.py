@@ -5,23 +5,37 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
 from launcher.bills import cost_usd
 from launcher.cli.output import say
-from launcher.errors import JobFileError, OutOfReachError, StorageError, UsageError, VastrunError
+from launcher.errors import (
+    JobFileError,
+    JobValueError,
+    OutOfReachError,
+    StorageError,
+    UsageError,
+    VastrunError,
+)
 from launcher.exits import EXIT_INTERRUPTED
 from launcher.model import Phase, Run
 from launcher.outputs import Outputs
 from launcher.render.amounts import usd
 
 _RUN = "launcher.run"
+_JOB_FILE = "launcher.job_file"
 
 
 def concerns(run: Run) -> None:
     """From here on, what fails is about this run."""
     click.get_current_context().meta[_RUN] = run
+
+
+def reads(job_file: Path) -> None:
+    """From here on, a value that does not work is of this job file."""
+    click.get_current_context().meta[_JOB_FILE] = job_file
 
 
 @contextmanager
@@ -42,7 +56,8 @@ def explained(ctx: click.Context) -> Iterator[None]:
 def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
     if isinstance(error, JobFileError):
         return [f"error: {fault}" for fault in error.faults]
-    lines = [f"error: {error}"]
+    job_file = ctx.meta.get(_JOB_FILE) if isinstance(error, JobValueError) else None
+    lines = [f"error: {job_file}: {error}" if job_file else f"error: {error}"]
     if error.__cause__ is not None and str(error.__cause__) not in str(error):
         lines.append(f"cause: {type(error.__cause__).__name__}: {error.__cause__}")
     if error.hint:

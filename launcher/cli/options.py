@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.failures import concerns
+from launcher.cli.failures import concerns, reads
 from launcher.cli.output import say
 from launcher.config import load_job
 from launcher.config.shell import script_of
-from launcher.errors import UsageError, VastrunError
+from launcher.errors import JobValueError, UsageError, VastrunError
 from launcher.exits import EXIT_DECLINED
 from launcher.job import JobSpec
 from launcher.model import NOTHING, Run
@@ -59,6 +59,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpe
     if not path.exists() and example.is_file():
         say(f"{path} was not found; using the example that comes with vastrun", err=True)
         path = example
+    reads(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -77,8 +78,8 @@ def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:
     words = (script_of(spec.command) or " ".join(spec.command)).split()
     beside = next((word for word in words if _is_beside(word, job_file)), None)
     if beside is not None:
-        raise UsageError(
-            f"{job_file}: command: {beside} lies beside the job file, but is not shipped without code:",
+        raise JobValueError(
+            f"command: {beside} is beside the job file, but nothing is shipped without code:",
             hint="add to the job file: code: {path: .}",
         )
 

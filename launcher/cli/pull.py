@@ -26,5 +26,7 @@ def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> N
     counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": dict(got.renamed)}
     damaged = f"\nnot intact: {', '.join(not_intact)}" if not_intact else ""
     text = f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}{damaged}"
-    text += "".join(f"\n{path} lies at {name}, beside one of that name" for path, name in got.renamed.items())
+    text += "".join(
+        f"\n{path} was saved as {name}: another file has its name" for path, name in got.renamed.items()
+    )
     show({"run": run.id, "folder": folder, **counts}, text, as_json=as_json)

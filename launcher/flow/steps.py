@@ -99,7 +99,7 @@ def collect(trip: Trip) -> End:
     trip.save(proofs=judgement.proofs)
     trip.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
     for path, name in collected.renamed.items():
-        trip.tell(f"{path} lies at {name}, beside another file of its name")
+        trip.tell(f"{path} was saved as {name}: another file has its name")
     result = Result.FAILED if collected.evidence.damaged else Result.OK
     return End(result=result, cause=judgement.cause, detail=judgement.detail)
 

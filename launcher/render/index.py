@@ -94,7 +94,7 @@ def _commands(run: Run, contents: Contents) -> Iterator[tuple[str, str]]:
     if run.phase is Phase.ENDED:
         yield "Read how it ended, with all proofs", f"vastrun why {run.id}"
     else:
-        yield "It is still open", f"vastrun attach {run.id}"
+        yield "This run has not ended", f"vastrun attach {run.id}"
     yield "Read the log with times", f"vastrun logs {run.id} --timestamps"
     if contents.newest:
         yield "Continue from the newest checkpoint", f"vastrun launch JOB.yaml --from {run.id}"

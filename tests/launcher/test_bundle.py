@@ -338,13 +338,13 @@ def test_a_home_is_where_the_user_has_it(code: Path, tmp_path: Path, monkeypatch
     spec = replace(SPEC, code=Code(path="~/code"), secrets=(Secret(name="A", file="~/key"),))
     assert list(shipped_code(spec)) == ["run.sh", "train.py"]
     assert Bundler({}).secrets(spec) == b"A='abc'\n"
-    with pytest.raises(UsageError, match="the secret A cannot be read from ~nobody-here/key: No such file"):
+    with pytest.raises(UsageError, match="secrets: A cannot be read from ~nobody-here/key: No such file"):
         Bundler({}).secrets(replace(SPEC, secrets=(Secret(name="A", file="~nobody-here/key"),)))
 
 
 @pytest.mark.parametrize("environment", [{}, {"TOKEN": ""}])
 def test_a_secret_that_is_not_set_is_named_with_how_to_set_it(environment: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="the secret TOKEN is not set") as caught:
+    with pytest.raises(UsageError, match="secrets: TOKEN is not set") as caught:
         Bundler(environment).secrets(replace(SPEC, secrets=(Secret(name="TOKEN"),)))
     assert "export TOKEN=" in caught.value.hint
 
@@ -356,7 +356,7 @@ def test_a_secret_file_that_does_not_serve_is_named_without_its_content(
     path = tmp_path / "key"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UsageError, match="the secret TOKEN") as caught:
+    with pytest.raises(UsageError, match="secrets: TOKEN") as caught:
         Bundler({}).secrets(replace(SPEC, secrets=(Secret(name="TOKEN", file=str(path)),)))
     assert "hunter2" not in repr(caught.value)
     assert caught.value.__cause__ is None or isinstance(caught.value.__cause__, OSError)

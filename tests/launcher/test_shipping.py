@@ -34,15 +34,15 @@ def desk(tmp_path: Path) -> Desk:
 @pytest.mark.parametrize(
     ("job", "said", "hint"),
     [
-        ("command: python train.py\ncode: {path: nowhere}\n", "code.path: no folder", ""),
+        ("command: python train.py\ncode: {path: nowhere}\n", "job.yaml: code.path: no folder", ""),
         (
             "command: python train.py\ncode: {path: code}\nsecrets: [HF_TOKEN]\n",
-            "the secret HF_TOKEN is not set in the environment",
+            "secrets: HF_TOKEN is not set in the environment",
             "export HF_TOKEN=",
         ),
         (
             "command: python train.py\ncode: {path: code}\nsecrets: [{name: HF_TOKEN, file: no-such-key}]\n",
-            "the secret HF_TOKEN cannot be read from",
+            "secrets: HF_TOKEN cannot be read from",
             "",
         ),
         (
@@ -50,8 +50,16 @@ def desk(tmp_path: Path) -> Desk:
             "command: bash cannot read the script: line 2: syntax error",
             "",
         ),
-        ("command: python code/train.py\n", "code/train.py lies beside the job file", "code: {path: .}"),
-        ("command: cd code && python code/train.py\n", "code/train.py lies beside", "code: {path: .}"),
+        (
+            "command: python code/train.py\n",
+            "command: code/train.py is beside",
+            "code: {path: .}",
+        ),
+        (
+            "command: cd code && python code/train.py\n",
+            "job.yaml: command: code/train.py is beside",
+            "code: {path: .}",
+        ),
     ],
     ids=["no folder", "no secret", "no file of a secret", "syntax", "no code", "no code for a script"],
 )
