@@ -7,6 +7,7 @@ STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
 SEEDS  ?= 2
+PART   ?= 1/1
 FUZZ   ?= 100000
 # What a user forbids Python to write down, thousands of processes would compile again.
 PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal \
@@ -25,8 +26,8 @@ quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 test: $(STAMPS)/dev ## Set up, then pass the tests: all but the slow ones
 	$(PYTEST) -m 'not slow'
 
-slow: $(STAMPS)/dev ## The tests that train or compile for long
-	$(PYTEST) -m slow
+slow: $(STAMPS)/dev ## The tests that train or compile for long, or the K-th of N parts: PART=K/N
+	$(PYTEST) -m slow --part $(PART)
 
 check: lint test slow ## All that a change must pass, but what needs Docker
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
+from zlib import crc32
 
 import pytest
 
@@ -29,6 +30,10 @@ _WAITING_ENDS = 0.9
 def pytest_xdist_auto_num_workers() -> int:
     """Four more than there are cores: many tests wait, for a box, a server or a rank."""
     return 4 + (os.cpu_count() or 1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="1/1", metavar="K/N", help="Take the K-th of N parts of the tests.")
 
 
 def pytest_configure() -> None:
@@ -50,8 +55,14 @@ def _has_room(folder: Path) -> bool:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread those that wait most between the files of the others, which keep the cores busy meanwhile."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take one part; spread those that wait most between the others, which keep the cores busy meanwhile."""
+    number, count = map(int, config.getoption("part").split("/"))
+    by_part: dict[int, list[pytest.Item]] = {part: [] for part in range(1, count + 1)}
+    for item in items:
+        by_part[crc32(item.nodeid.encode()) % count + 1].append(item)
+    items[:] = by_part.pop(number)
+    config.hook.pytest_deselected(items=[item for part in by_part.values() for item in part])
     waiting = [item for item in items if item.path.parent in _WHERE_THEY_WAIT]
     random.Random(0).shuffle(waiting)  # long ones and short ones; the same for every worker
     others = (item for item in items if item.path.parent not in _WHERE_THEY_WAIT)
