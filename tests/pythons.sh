@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 files=(tests/launcher/test_{bundle,cli_help,cli_plan,config,flow,interrupts,ledger,notify,shelf,verdict,wiring}.py)
 files+=(tests/launcher/test_cli_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
-tools=(docker psutil pytest pytest-timeout)
+tools=(docker psutil pyte pytest pytest-timeout)
 
 # Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.
 interpreter() {
@@ -35,7 +35,7 @@ make_environment() {
 # Tries the launcher in the environment $1: all of it compiles and can be imported, and does what its tests say.
 try_launcher() {
 	local python=$1/bin/python
-	"$python" -X pycache_prefix="$1/compiled" -W error -m compileall -q launcher trainer
+	"$python" -X pycache_prefix="$1/compiled" -W error -m compileall -q launcher trainer vastrun
 	"$python" -W error::DeprecationWarning:launcher - <<-'END'
 		import importlib, pkgutil, launcher
 		for module in pkgutil.walk_packages(launcher.__path__, "launcher."):
