@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
-from trainer.shards import local
+from trainer.shards import local, reshard
 
 
 class Ema:
@@ -20,7 +19,7 @@ class Ema:
         self._weights = {name: value for name, value in named.items() if _learns(value)}
         self._average = {name: value.detach().clone() for name, value in self._weights.items()}
         self._decay = decay
-        self._gathering = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        self._model = model
 
     @torch.no_grad()
     def update(self) -> None:
@@ -45,8 +44,7 @@ class Ema:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        for module in self._gathering:
-            module.reshard()  # weights that were gathered before are not those of the next forward pass
+        reshard(self._model)
         for weight, average in zip(local(self._weights.values()), local(self._average.values()), strict=True):
             kept = weight.clone()
             weight.copy_(average)

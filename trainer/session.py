@@ -32,6 +32,7 @@ from trainer.resume import resumed
 from trainer.sampling.rota import Rota
 from trainer.sampling.windows import Order, Space
 from trainer.schedule import Schedule
+from trainer.shards import reshard
 from trainer.strategies import STRATEGIES
 from trainer.strategies.strategy import Strategy
 from trainer.telemetry.clock import StepClock
@@ -100,6 +101,7 @@ class Session:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that is trained, by name."""
+        reshard(self.operator)
         return tensors_of(self.operator, [self.optimizer], self.ema.state_dict() if self.ema else None)
 
     def write_plan(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 
@@ -13,3 +14,13 @@ from torch.distributed.tensor import DTensor
 def local(tensors: Iterable[Tensor]) -> list[Tensor]:
     """This rank's part of each tensor, in the same memory; all of one that is not spread."""
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+
+
+def reshard(model: nn.Module) -> None:
+    """Give up the whole weights that a forward pass without a backward pass has left on this rank.
+
+    They are other parameters than those that the optimiser knows, and do not follow when those change.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
