@@ -40,8 +40,8 @@ def chatty(request: pytest.FixtureRequest) -> Iterator[Chatty]:
 
 
 def numbers(launcher: Pty) -> list[int]:
-    """Of the lines that the launcher printed."""
-    return [int(number) for number in re.findall(r"^line (\d+) ", launcher.text, re.MULTILINE)]
+    """Of the lines that the launcher printed; the terminal shows ^C where the cursor is just then."""
+    return [int(number) for number in re.findall(r"^(?:\^C)?line (\d+) ", launcher.text, re.MULTILINE)]
 
 
 def assert_none_is_missing(launcher: Pty) -> None:
