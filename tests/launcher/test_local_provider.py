@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -94,6 +95,17 @@ def test_the_lease_of_a_box_that_was_stopped_counts_from_the_first_start(market:
     eventually(lambda: market.provider.instances()[0].state == "stopped")
     market.provider.connect(instance)
     assert remote.read("lease.state").decode().split("armed_at=")[1] == before
+
+
+def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(market: Market, boxes: Path) -> None:
+    instance = rented(market)
+    os.kill(lease_pid(market, instance), signal.SIGKILL)
+    eventually(lambda: market.provider.instances()[0].state == "stopped")
+    state = boxes / instance.id / "lease.state"
+    state.write_text(re.sub(r"(?<=armed_at=)\d+", "1700000000", state.read_text()))
+    with pytest.raises(GoneError, match="its lease is over"):
+        market.provider.connect(instance)
+    eventually(lambda: not market.provider.instances())
 
 
 def test_a_folder_that_was_never_finished_is_no_machine_and_goes_with_the_next(

@@ -181,6 +181,8 @@ class LocalProvider:
             if not box.is_dir():
                 raise GoneError(f"no such box: {box.name}") from error
             raise box_error(error) from error
+        if done.returncode < 0:  # a lease that is over ends the whole box, also who started it
+            raise GoneError(f"no such box: {box.name}: its lease is over")
         if done.returncode != 0:
             raise ProviderError(f"the lease of {box.name} did not start: {done.stderr.strip()[-300:]}")
 
