@@ -21,11 +21,11 @@ ADVICE: Mapping[Cause, str] = {
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
     Cause.STORAGE: "free some space, or choose another folder: vastrun launch JOB.yaml{where} --out DIR",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
-    Cause.STOPPED: "continue it with: {again}",
-    Cause.TIME_LIMIT: "continue with more time: {again} --set limits.hours=...",
-    Cause.MONEY_LIMIT: "continue with more money: {again} --set limits.usd=...",
-    Cause.PREEMPTED: "continue on another machine: {again}",
-    Cause.LOST: "continue from the last downloaded checkpoint: {again}",
+    Cause.STOPPED: "{resume}: {again}",
+    Cause.TIME_LIMIT: "{resume} with more time: {again} --set limits.hours=...",
+    Cause.MONEY_LIMIT: "{resume} with more money: {again} --set limits.usd=...",
+    Cause.PREEMPTED: "{resume} on another machine: {again}",
+    Cause.LOST: "{resume} on another machine: {again}",
     Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan JOB.yaml{where}",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
@@ -44,4 +44,5 @@ def advice_for(run: Run, *, checkpoint: bool) -> str:
         return AFTER_SUCCESS
     where = "" if run.provider == _DEFAULT else f" --provider {run.provider}"
     again = f"vastrun launch JOB.yaml{where}{f' --from {run.id}' if checkpoint else ''}"
-    return ADVICE[run.cause].format(run=run.id, again=again, where=where)
+    resume = "continue it" if checkpoint else "start it again"
+    return ADVICE[run.cause].format(run=run.id, again=again, where=where, resume=resume)

@@ -17,7 +17,7 @@ from launcher.model import Offer
 
 def usd(amount: float) -> str:
     """Cents; below a dollar, tenths of a cent."""
-    return f"${amount:.3f}" if 0 < amount < 1 else f"${amount:.2f}"
+    return f"${amount:.3f}" if 0 < amount < 0.9995 else f"${amount:.2f}"
 
 
 def offer_text(spec: JobSpec, offer: Offer) -> str:

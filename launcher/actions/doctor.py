@@ -11,6 +11,7 @@ from pathlib import Path
 from launcher.actions import computer
 from launcher.actions.orphans import Owner, by_owner, orphans
 from launcher.errors import AuthError, VastrunError
+from launcher.extras import install_command
 from launcher.model import Standing
 from launcher.ports import Described, HasAccount, Ledger, Provider
 from launcher.providers import PROVIDERS
@@ -114,7 +115,7 @@ def _python(patient: Patient) -> Finding:
     fault = computer.python_fault(patient.python)
     if fault is None:
         return Finding(name="python", health=Health.OK, text=f"{patient.python} can run the trainer")
-    fix = "pip install 'vastrun[trainer]', or export VASTRUN_PYTHON=/path/to/python"
+    fix = f"{install_command('trainer')}, or export VASTRUN_PYTHON=/path/to/python"
     return Finding(name="python", health=_of(patient, "local"), text=f"{patient.python}: {fault}", fix=fix)
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from launcher.errors import ImageError
+from launcher.extras import install_command
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -115,5 +116,4 @@ def login_of(registry: str) -> tuple[str, str] | None:
 
 def _check_sdk() -> None:
     if find_spec("docker") is None:
-        hint = "pip install 'vastrun[docker]'"
-        raise ImageError("the Docker SDK for Python is not installed", hint=hint)
+        raise ImageError("the Docker SDK for Python is not installed", hint=install_command("docker"))

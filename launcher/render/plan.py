@@ -16,6 +16,7 @@ from launcher.render.table import facts, table
 _MOST_OFFERS = 8
 _SUMS = """\
 EXPECTED: what finishing the job should cost; offers are sorted by it.
+  A job that never ran is taken to need all of its limits.hours ({hours:g} h).
 AT MOST: what the limits of the job let it cost."""
 _TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at most is below expected."
 _LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
@@ -105,7 +106,7 @@ def _offers(plan: Plan, width: int | None) -> str:
     if len(offers) > _MOST_OFFERS:
         lines.append(f"{len(offers) - _MOST_OFFERS} more")
     if any(offer.expected_usd for offer in offers):
-        lines.append(_SUMS)
+        lines.append(_SUMS.format(hours=plan.spec.limits.hours))
     if plan.offers[0].expected_usd > plan.worst_case_usd:
         lines.append(_TOO_LITTLE_TO_FINISH)
     return "\n".join(lines)

@@ -240,3 +240,11 @@ def test_a_run_that_ended_is_not_told_to_be_pulled(tmp_path: Path) -> None:
 def test_every_cause_has_its_situation() -> None:
     assert {cause for cause, _ in SITUATIONS.values()} | BY_HAND == set(ADVICE) == set(Cause)
     assert set(get_args(Reason)) - set(CAUSE_OF_REASON) == {"finished"}
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_without_a_checkpoint_nothing_is_to_be_continued(cause: Cause, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch()
+    run = replace(terminal.ledger.runs()[0], cause=cause)
+    assert "continue" not in advice_for(run, checkpoint=False)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from launcher.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from launcher.extras import install_command
 from launcher.model import Cause
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def sdk() -> ModuleType:
     try:
         import docker
     except ImportError as error:
-        fix = "pip install 'vastrun[docker]'"
-        raise ProviderError("Python's package `docker` is not installed", hint=fix) from error
+        hint = install_command("docker")
+        raise ProviderError("Python's package `docker` is not installed", hint=hint) from error
     module: ModuleType = docker
     return module
 

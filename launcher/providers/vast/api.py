@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from launcher.errors import GoneError, ProviderError, UncertainError, UsageError
+from launcher.extras import install_command
 from launcher.ports import Clock
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, silent
@@ -241,7 +242,7 @@ class VastApi:
                 from vastai import VastAI
             except ImportError as error:
                 raise UsageError(
-                    "the provider vast needs the package vastai", hint="pip install 'vastrun[vast]'"
+                    "the provider vast needs the package vastai", hint=install_command("vast")
                 ) from error
             # One attempt: its own retries may rent twice, and are too quick for Vast's limits.
             self._made = VastAI(api_key=self._account.key, server_url=self._account.server, retry=1)
