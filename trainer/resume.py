@@ -122,7 +122,8 @@ def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
 def _begun(session: Session) -> Session:
     """The stage has seen what it builds upon, and its first batches."""
     tasks = range(len(session.tasks))
-    session.objective.begin([_first_batches(session, task) for task in tasks], session.ranks)
+    with session.autocast():
+        session.objective.begin([_first_batches(session, task) for task in tasks], session.ranks)
     decay = session.config.ema
     return replace(session, ema=Ema(session.operator, decay) if decay else None)
 

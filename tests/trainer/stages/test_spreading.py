@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ TWO = [
         ("steady", "operator of darcy", STEADY),
     )
     for strategy in ("ddp", "fsdp2")
+] + [
+    Leg(
+        name=f"{strategy} refine {precision}",
+        former="operator",
+        settings={**REFINE, "strategy": strategy, "precision": precision},
+        until=2,
+    )
+    for strategy in ("ddp", "fsdp2")
+    for precision in ("bf16", "fp16")
 ] + [Leg(name="fsdp2 refine again", former="fsdp2 refine", settings={**REFINE, "steps": 22}, until=22)]
 
 
@@ -67,6 +77,9 @@ def test_a_stage_is_the_same_however_it_is_spread(root: Path, one: dict[str, Lea
             assert spread.losses == pytest.approx(one[name].losses, abs=1e-5), (strategy, name)
             assert spread.start == 0
             assert {part.split(".")[0] for part in spread.moved} == {"denoiser"}, (strategy, name)
+    for strategy, precision in product(("ddp", "fsdp2"), ("bf16", "fp16")):
+        half = two[f"{strategy} refine {precision}"]
+        assert half.losses == pytest.approx(one["refine"].losses[:2], rel=0.02), (strategy, precision)
     what_does_not_learn_is_the_average_of_the_stage_before(one)
     again = two["fsdp2 refine again"]
     assert (again.start, len(again.losses)) == (20, 2)
