@@ -17,6 +17,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.SIGNAL: "read the rank's last lines: vastrun logs {run} --first-error",
     Cause.COMMUNICATION: "set nccl_debug: INFO to see which rank failed first, or try another machine",
     Cause.DATA: "read which data it failed on: vastrun logs {run} --first-error",
+    Cause.DIVERGED: "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {again}",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
     Cause.STORAGE: "free some space, or choose another folder: vastrun launch JOB.yaml{where} --out DIR",

@@ -39,6 +39,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
     Cause.SIGNAL: Verdict.FAILED,
     Cause.COMMUNICATION: Verdict.FAILED,
     Cause.DATA: Verdict.FAILED,
+    Cause.DIVERGED: Verdict.FAILED,
     Cause.DISK: Verdict.FAILED,
     Cause.HOST: Verdict.FAILED,
     Cause.STORAGE: Verdict.FAILED,

@@ -24,6 +24,7 @@ CAUSE_OF_REASON: Mapping[str, Cause] = {
     "data": Cause.DATA,
     "disk": Cause.DISK,
     "device": Cause.HOST,
+    "diverged": Cause.DIVERGED,
     "hang": Cause.HANG,
     "stopped": Cause.STOPPED,
 }

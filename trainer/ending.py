@@ -14,7 +14,7 @@ from typing import NoReturn
 from trainer import layout
 from trainer.data.faults import DataError
 from trainer.devices import FAILED_DEVICE, DeviceError
-from trainer.errors import ConfigError, SaveError
+from trainer.errors import ConfigError, DivergedError, SaveError
 from trainer.heartbeat import Heartbeat
 from trainer.outcome import Reason
 from trainer.rank import Rank
@@ -82,6 +82,8 @@ def reason_of(error: BaseException) -> Reason:
     for link in _chain(error):
         if isinstance(link, DataError):
             return "data"
+        if isinstance(link, DivergedError):
+            return "diverged"
         if isinstance(link, OSError) and link.errno in _FULL:
             return "disk"
         if _is_failed_device(link):
@@ -125,9 +127,9 @@ def _is_communication(error: BaseException) -> bool:
 
 def _tell(error: BaseException) -> None:
     """On stderr. What the user can put right is told in a line; for anything else the traceback matters."""
-    if isinstance(error, ConfigError) and error.told_elsewhere:
+    if isinstance(error, (ConfigError, DivergedError)) and error.told_elsewhere:
         return
-    if isinstance(error, (DataError, ConfigError, SaveError)):
+    if isinstance(error, (DataError, ConfigError, DivergedError, SaveError)):
         print(_one_line(error), file=sys.stderr)
     else:
         traceback.print_exception(error)

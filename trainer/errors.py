@@ -12,5 +12,14 @@ class ConfigError(Exception):
         """True when another rank explains it."""
 
 
+class DivergedError(Exception):
+    """Loss or gradient are no numbers any more: more steps would only cost. All ranks raise it alike."""
+
+    def __init__(self, text: str, *, told_elsewhere: bool) -> None:
+        super().__init__(text)
+        self.told_elsewhere = told_elsewhere
+        """True when another rank prints it."""
+
+
 class SaveError(Exception):
     """A checkpoint could not be saved; those before it are as they were."""

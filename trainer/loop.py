@@ -67,6 +67,7 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
         if validation and (step == config.steps or (not last and step % validation.every == 0)):
             nrmse = _validate(validation, session, step, heart, stop, metrics)
         if not last and step % config.checkpoint_every == 0:
+            reports.must_be_sound(step, losses)
             _save(session, step, reports, heart, stop, nrmse, durable=False)
     _save(session, step, reports, heart, stop, nrmse, durable=True)
     if step < config.steps:

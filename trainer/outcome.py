@@ -12,7 +12,17 @@ from typing import Annotated, Literal
 from trainer.records import AtMost, Between, FileName, Like, Text, read_json
 
 Reason = Literal[
-    "finished", "error", "oom", "signal", "communication", "data", "disk", "device", "hang", "stopped"
+    "finished",
+    "error",
+    "oom",
+    "signal",
+    "communication",
+    "data",
+    "disk",
+    "device",
+    "diverged",
+    "hang",
+    "stopped",
 ]
 
 Step = Annotated[int, Between(0, 10**12)]

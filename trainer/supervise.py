@@ -40,6 +40,7 @@ EXIT_CODE_OF: Mapping[Reason, int] = {
     "data": 1,
     "disk": 1,
     "device": 1,
+    "diverged": 1,
     "hang": 75,
     "oom": 76,
     "stopped": 143,

@@ -28,6 +28,8 @@ class Cause(StrEnum):
     COMMUNICATION = "communication"
     DATA = "data"
     DISK = "disk"
+    DIVERGED = "diverged"
+    """Its loss or its gradient was no number any more."""
     HOST = "host"
     STORAGE = "storage"
     """This computer could not write, before anything was rented."""

@@ -13,6 +13,7 @@ WORDS: Mapping[Cause, str] = {
     Cause.SIGNAL: "a process was killed",
     Cause.COMMUNICATION: "the ranks could not communicate",
     Cause.DATA: "the data set is faulty",
+    Cause.DIVERGED: "the training diverged",
     Cause.DISK: "the machine's disk is full",
     Cause.HOST: "the machine is faulty",
     Cause.STORAGE: "this computer could not write",

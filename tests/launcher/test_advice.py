@@ -108,6 +108,7 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     "a program fails": (Cause.USER_ERROR, Situation(training=ended("error"), shows="SUCCEEDED")),
     "memory runs out": (Cause.OUT_OF_MEMORY, Situation(training=ended("oom"))),
     "ranks cannot talk": (Cause.COMMUNICATION, Situation(training=ended("communication"))),
+    "a training diverges": (Cause.DIVERGED, Situation(training=ended("diverged"), shows="SUCCEEDED")),
     "the disk is full": (Cause.DISK, Situation(training=ended("disk"))),
     "a rank hangs": (Cause.HANG, Situation(training=HANG)),
     "it is stopped": (Cause.STOPPED, Situation(training=ended("stopped"), shows="SUCCEEDED")),

@@ -113,6 +113,7 @@ def test_outputs_that_did_not_come_home_intact_leave_a_success_unproven() -> Non
         ("communication", Cause.COMMUNICATION),
         ("data", Cause.DATA),
         ("disk", Cause.DISK),
+        ("diverged", Cause.DIVERGED),
         ("hang", Cause.HANG),
         ("error", Cause.USER_ERROR),
     ],

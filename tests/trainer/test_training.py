@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from tests.trainer.conftest import Box, RunningRanks
 from tests.waiting import eventually
@@ -157,6 +161,30 @@ def test_a_loss_that_is_no_number_ends_the_training_and_says_at_which_step(
     box.describe(optim={"lr": 1e30, "clip": 1e30, "warmup": 0.0})
     make_data(box)
     assert start_ranks(box, 1).wait() == [1]
-    assert box.reason(0)["reason"] == "error"
+    assert box.reason(0)["reason"] == "diverged"
     assert "DivergedError: the loss is nan at step" in box.reason(0)["exception"]
     assert list(box.losses().values())[-1] is None
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_a_training_that_diverges_between_two_reports_saves_nothing_of_it(
+    box: Box, start_ranks: Start, strategy: str
+) -> None:
+    optim = {"lr": 1e30, "clip": 1e30, "warmup": 0.0}
+    box.describe(optim=optim, strategy=strategy, log_every=50, checkpoint_every=1, keep_checkpoints=50)
+    make_data(box)
+    assert start_ranks(box, 2).wait() == [1, 1]
+    (said,) = {box.reason(rank)["exception"] for rank in (0, 1)}
+    newest = box.json(f"{layout.CHECKPOINTS}/latest.json")
+    kept = f"the last good checkpoint is of step {newest['step']}"
+    assert re.fullmatch(rf"DivergedError: the (loss|gradient) is (nan|inf) at step \d+; {kept}", said)
+    for path in (box.path / layout.CHECKPOINTS).glob("step-*"):
+        dcp_to_torch_save(path, box.path / "whole.pt")
+        saved = torch.load(box.path / "whole.pt", weights_only=True)
+        assert all(value.isfinite().all() for value in flattened(saved)), path.name
+
+
+def flattened(saved: Any) -> Iterator[torch.Tensor]:
+    """All tensors in it."""
+    for value in saved.values():
+        yield from [value] if isinstance(value, torch.Tensor) else flattened(value)

@@ -46,6 +46,11 @@ class Checkpoints:
         if self._first:
             folder.sweep()
 
+    @property
+    def step(self) -> int | None:
+        """Of the newest that was saved, or is being saved; None: there is none of this run."""
+        return self._step
+
     def newest(self, *, else_of: Path) -> Found | None:
         """The newest intact checkpoint of this run, else the newest of another folder; None: there is none.
 

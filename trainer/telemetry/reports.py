@@ -10,15 +10,12 @@ import math
 
 from torch import Tensor
 
+from trainer.errors import DivergedError
 from trainer.metrics import Metrics, Point
 from trainer.objective import terms_of
 from trainer.session import Session
 from trainer.telemetry.figures import Figures, Instruments
 from trainer.telemetry.readings import Reading, Readings
-
-
-class DivergedError(Exception):
-    """The loss is no longer a number: more steps would only cost."""
 
 
 class Reports:
@@ -43,6 +40,11 @@ class Reports:
         """All that was on its way has come through. Raises DivergedError on all ranks alike."""
         self._tell(self._readings.arrived())
 
+    def must_be_sound(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
+        """What was learned in `step` may be saved. Raises DivergedError on all ranks alike."""
+        loss, *_, grad_norm = self._session.ranks.mean_of(*losses)
+        self._must_be_finite(step, loss, grad_norm)
+
     def _tell(self, reading: Reading | None) -> None:
         if reading is None:
             return
@@ -54,8 +56,22 @@ class Reports:
                 step=reading.step, loss=self.loss, terms=terms, grad_norm=grad_norm, figures=figures
             )
             self._metrics.add(point)
-        if not math.isfinite(self.loss):
-            raise DivergedError(f"the loss is {self.loss} at step {reading.step}")
+        self._must_be_finite(reading.step, self.loss, grad_norm)
         # A training that was interrupted has other reports besides, and must go on as if it had not.
         if reading.step % self._session.config.log_every == 0:
             self._session.schedule.observe(reading.step, self.loss)
+
+    def _must_be_finite(self, step: int, loss: float, grad_norm: float) -> None:
+        session = self._session
+        figures = {"loss": loss}
+        if not session.scaler.is_enabled():  # which leaves out a step whose gradient is too large for fp16
+            figures["gradient"] = grad_norm
+        fault = next(
+            (f"the {name} is {value}" for name, value in figures.items() if not math.isfinite(value)), None
+        )
+        if fault is None:
+            return
+        session.checkpoints.wait()
+        good = session.checkpoints.step
+        kept = "no checkpoint was saved" if good is None else f"the last good checkpoint is of step {good}"
+        raise DivergedError(f"{fault} at step {step}; {kept}", told_elsewhere=not session.ranks.rank.is_first)

@@ -33,24 +33,28 @@ ONE = [
     Leg(name="operator of darcy", settings={"data": DARCY}, until=5),
     Leg(name="steady", former="operator of darcy", settings=STEADY),
 ]
-TWO = [
-    Leg(name=f"{strategy} {name}", former=former, settings={**settings, "strategy": strategy})
-    for name, former, settings in (
-        ("refine", "operator", REFINE),
-        ("distill", "refine", DISTILL),
-        ("steady", "operator of darcy", STEADY),
-    )
-    for strategy in ("ddp", "fsdp2")
-] + [
-    Leg(
-        name=f"{strategy} refine {precision}",
-        former="operator",
-        settings={**REFINE, "strategy": strategy, "precision": precision},
-        until=2,
-    )
-    for strategy in ("ddp", "fsdp2")
-    for precision in ("bf16", "fp16")
-] + [Leg(name="fsdp2 refine again", former="fsdp2 refine", settings={**REFINE, "steps": 22}, until=22)]
+TWO = (
+    [
+        Leg(name=f"{strategy} {name}", former=former, settings={**settings, "strategy": strategy})
+        for name, former, settings in (
+            ("refine", "operator", REFINE),
+            ("distill", "refine", DISTILL),
+            ("steady", "operator of darcy", STEADY),
+        )
+        for strategy in ("ddp", "fsdp2")
+    ]
+    + [
+        Leg(
+            name=f"{strategy} refine {precision}",
+            former="operator",
+            settings={**REFINE, "strategy": strategy, "precision": precision},
+            until=2,
+        )
+        for strategy in ("ddp", "fsdp2")
+        for precision in ("bf16", "fp16")
+    ]
+    + [Leg(name="fsdp2 refine again", former="fsdp2 refine", settings={**REFINE, "steps": 22}, until=22)]
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ from tests.trainer.conftest import together
 from tests.trainer.engine import begin, prepare
 from trainer import layout
 from trainer.dist import Ranks
+from trainer.errors import DivergedError
 from trainer.metrics import Metrics
 from trainer.telemetry.figures import Instruments, most_samples_per_s
 from trainer.telemetry.readings import Reading, Readings
-from trainer.telemetry.reports import DivergedError, Reports
+from trainer.telemetry.reports import Reports
 
 pytestmark = pytest.mark.torch
 
@@ -80,7 +81,7 @@ class LateReadings(Readings):
 
 def test_a_report_that_comes_late_is_of_its_own_step_and_there_before_a_checkpoint(tmp_path: Path) -> None:
     (lines,) = together(report_late, 1, prepare(tmp_path / "box"))
-    assert lines == [[], [1], [1, 2], [1, 2], "the loss is nan at step 3"]
+    assert lines == [[], [1], [1, 2], [1, 2], "the loss is nan at step 3; no checkpoint was saved"]
 
 
 def report_late(ranks: Ranks, box: Path) -> list[list[int] | str]:
