@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import NoReturn
 
 from trainer import layout
-from trainer.data.faults import DataError
-from trainer.devices import FAILED_DEVICE, DeviceError
+from trainer.data.faults import DataError, WorkerDiedError
+from trainer.devices import FAILED_DEVICE, DeviceError, is_out_of_memory
 from trainer.errors import ConfigError, DivergedError, SaveError
 from trainer.heartbeat import Heartbeat
 from trainer.outcome import Reason
@@ -22,7 +22,6 @@ from trainer.records import write_json
 
 _EXIT_CODES: dict[Reason, int] = {"finished": 0, "stopped": 143, "oom": 76}
 _EXIT_FAILED = 1
-_NO_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -82,13 +81,15 @@ def reason_of(error: BaseException) -> Reason:
     for link in _chain(error):
         if isinstance(link, DataError):
             return "data"
+        if isinstance(link, WorkerDiedError):
+            return "signal"
         if isinstance(link, DivergedError):
             return "diverged"
         if isinstance(link, OSError) and link.errno in _FULL:
             return "disk"
         if _is_failed_device(link):
             return "device"
-        if _is_out_of_memory(link):
+        if is_out_of_memory(link):
             return "oom"
         if _is_communication(link):
             return "communication"
@@ -107,14 +108,6 @@ def _is_failed_device(error: BaseException) -> bool:
     return isinstance(error, DeviceError) or bool(failed)
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")
-    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
-        return True
-    # Neither the CPU's allocator nor what CUDA allocates itself has an error type of its own.
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
-
-
 def _is_communication(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if torch is None:
@@ -129,7 +122,7 @@ def _tell(error: BaseException) -> None:
     """On stderr. What the user can put right is told in a line; for anything else the traceback matters."""
     if isinstance(error, (ConfigError, DivergedError)) and error.told_elsewhere:
         return
-    if isinstance(error, (DataError, ConfigError, DivergedError, SaveError)):
+    if isinstance(error, (DataError, WorkerDiedError, ConfigError, DivergedError, SaveError)):
         print(_one_line(error), file=sys.stderr)
     else:
         traceback.print_exception(error)

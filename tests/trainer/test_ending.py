@@ -12,8 +12,10 @@ import torch
 
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
+from trainer.data.faults import WorkerDiedError
 from trainer.devices import DeviceError
 from trainer.ending import reason_of
+from trainer.supervision.tracebacks import reason_of as reason_of_text
 
 GRACE_S = 3.0
 """Of a rank that must not be ended: enough to leave on a busy computer."""
@@ -122,6 +124,24 @@ def test_errors_of_torch_have_their_reasons() -> None:
     assert reason_of(torch.AcceleratorError("CUDA error: device-side assert triggered")) == "error"
     assert reason_of(DeviceError("GPU 3 is needed, but torch sees 2 of them")) == "device"
     assert reason_of(RuntimeError("shapes do not fit")) == "error"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuFFT error: CUFFT_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you tried to ...",
+    ],
+)
+def test_a_library_without_room_is_out_of_memory_for_ranks_and_programs_alike(text: str) -> None:
+    assert reason_of(RuntimeError(text)) == "oom"
+    assert reason_of_text(f"RuntimeError: {text}") == "oom"
+
+
+def test_a_worker_that_a_signal_ended_is_no_fault_of_the_data() -> None:
+    assert reason_of(WorkerDiedError("loader worker 0 (pid 7) was ended by SIGKILL")) == "signal"
 
 
 def test_memory_that_the_cpu_does_not_have_is_out_of_memory() -> None:

@@ -11,7 +11,7 @@ from multiprocessing.context import BaseContext
 import torch
 
 from trainer.data import Task
-from trainer.data.faults import DataError
+from trainer.data.faults import DataError, WorkerDiedError
 from trainer.data.trajectories import Windows
 from trainer.loading.slots import Slots
 from trainer.loading.turn import Turn
@@ -47,12 +47,12 @@ class Worker:
             self._pipe.send(turn)
 
     def answer(self) -> Windows:
-        """What was read for the oldest question. Raises DataError when it could not be read."""
+        """What was read for the oldest question. Raises DataError when it could not be, WorkerDiedError."""
         turn = self._asked.pop(0)
         try:
             slot, fault = self._pipe.recv()
         except (EOFError, ConnectionError):
-            raise DataError(f"{self._end()} while it read step {turn.step}") from None
+            raise self._end(turn) from None
         if fault:
             raise DataError(f"{self._process.name}: {fault}")
         return self._slots.read(slot)
@@ -69,11 +69,13 @@ class Worker:
         self._process.kill()
         self._process.join(_LEAVES_WITHIN_S)
 
-    def _end(self) -> str:
+    def _end(self, turn: Turn) -> DataError | WorkerDiedError:
         self._process.join(_LEAVES_WITHIN_S)
-        code = self._process.exitcode
-        how = f"was ended by {signal.Signals(-code).name}" if code and code < 0 else f"ended with {code}"
-        return f"{self._process.name} (pid {self._process.pid}) {how}"
+        code, who = self._process.exitcode, f"{self._process.name} (pid {self._process.pid})"
+        if code and code < 0:
+            name = signal.Signals(-code).name
+            return WorkerDiedError(f"{who} was ended by {name} while it read step {turn.step}")
+        return DataError(f"{who} ended with {code} while it read step {turn.step}")
 
 
 def _serve(pipe: Connection, task: Task, order: Order, slots: Slots) -> None:

@@ -32,7 +32,7 @@ class Workers:
     def read(self, step: int, number: int) -> Windows:
         """The micro-batch, in shared memory that is written anew after the next call.
 
-        Raises DataError when a worker could not read it, or died.
+        Raises DataError when a worker could not read it, WorkerDiedError when a signal ended one.
         """
         turn = Turn(step, number)
         if self._coming and self._coming[0][0] == turn:

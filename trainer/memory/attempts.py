@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trainer.devices import is_out_of_memory
 from trainer.dist import Ranks
 from trainer.plan import fitting
 from trainer.session import Session
@@ -39,7 +40,9 @@ def attempt(ranks: Ranks, work: Callable[[Ask], Tensor]) -> Tensor:
 
     try:
         value = work(ask)
-    except torch.OutOfMemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         value = None
     # Not in the `except`: a vote does not belong there, and the traceback holds the activations.
     ask(short=value is None)

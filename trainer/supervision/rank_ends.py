@@ -132,7 +132,10 @@ def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[in
 
 def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
     """Why a rank failed. `memory_killed`: the kernel killed something for want of memory meanwhile."""
-    if end.exit_code == OUT_OF_MEMORY or (memory_killed and end.exit_code == -signal.SIGKILL):
+    sigkill = end.exit_code == -signal.SIGKILL or (
+        end.reason == "signal" and "SIGKILL" in (end.exception or "")
+    )
+    if end.exit_code == OUT_OF_MEMORY or (memory_killed and sigkill):
         return "oom"
     if end.signal is not None:
         return "signal"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.devices import FAILED_DEVICE
+from trainer.devices import FAILED_DEVICE, NO_MEMORY
 from trainer.outcome import Reason
 
 _TAIL = 1 << 16
@@ -18,9 +18,7 @@ _BARE_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)(: .*)?$")
 
 _REASONS: Mapping[Reason, re.Pattern[str]] = {
     "device": FAILED_DEVICE,
-    "oom": re.compile(
-        r"\bOutOfMemoryError\b|^MemoryError\b|CUDA (error: )?out of memory|can't allocate memory"
-    ),
+    "oom": NO_MEMORY,
     "disk": re.compile(r"\[Errno 28\]|No space left on device|Disk quota exceeded"),
     "communication": re.compile(r"\bDist(Backend|Network|Store)Error\b|\bgloo\b|\bNCCL\b|\bnccl[A-Z]\w+"),
 }

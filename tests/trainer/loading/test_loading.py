@@ -17,7 +17,7 @@ import torch
 from tests.waiting import LONGEST_S
 from trainer.config import DataConfig, LoaderConfig, TrainConfig
 from trainer.data import Task, advection
-from trainer.data.faults import DataError
+from trainer.data.faults import DataError, WorkerDiedError
 from trainer.data.stored import StoredTask
 from trainer.data.trajectories import Windows
 from trainer.loading import Loader, make_loader_of
@@ -134,22 +134,26 @@ def test_any_micro_batch_can_be_asked_for(folder: Path, open_loader: Open, keep:
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "error", "told"),
     [
-        ("killed", r"^loader worker [01] \(pid \d+\) was ended by SIGKILL while it read step 3$"),
-        ("wrong", r"^loader worker [01]: trajectory 7 is damaged$"),
-        ("shape", r"^loader worker [01]: all batches must be shaped alike: "),
+        (
+            "killed",
+            WorkerDiedError,
+            r"^loader worker [01] \(pid \d+\) was ended by SIGKILL while it read step 3$",
+        ),
+        ("wrong", DataError, r"^loader worker [01]: trajectory 7 is damaged$"),
+        ("shape", DataError, r"^loader worker [01]: all batches must be shaped alike: "),
     ],
 )
-def test_a_worker_that_dies_or_fails_is_a_data_error_with_its_name(
-    folder: Path, open_loader: Open, how: str, told: str
+def test_a_worker_that_dies_or_fails_is_told_by_its_name(
+    folder: Path, open_loader: Open, how: str, error: type[Exception], told: str
 ) -> None:
     task = Sabotaged(*advection.store(replace(DATA, keep="disk"), folder))
     task.how = how
     loader = open_loader(task, "disk")
     assert len([loader.read(step, number) for step in range(3) for number in range(2)]) == 6
     began = time.monotonic()
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(error, match=told):
         loader.read(3, 0)
     assert time.monotonic() - began < LONGEST_S
 

@@ -33,7 +33,7 @@ def start_rank(box: Box) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
-def test_a_killed_worker_ends_its_rank_as_a_fault_of_the_data(tmp_path: Path) -> None:
+def test_a_killed_worker_ends_its_rank_as_a_signal_does(tmp_path: Path) -> None:
     box = Box(engine.prepare(tmp_path / "box"), **STEADY, steps=1_000_000, data=DISK)
     rank = start_rank(box)
     beat = box.path / layout.HEARTBEATS / "rank-0"
@@ -45,7 +45,7 @@ def test_a_killed_worker_ends_its_rank_as_a_fault_of_the_data(tmp_path: Path) ->
 
     os.kill(workers[0], signal.SIGKILL)
     assert rank.wait(60) == 1
-    assert box.reason(0)["reason"] == "data"
+    assert box.reason(0)["reason"] == "signal"
     assert f"(pid {workers[0]}) was ended by SIGKILL while it read step " in box.reason(0)["exception"]
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
     undisturbed = together(engine.curve, 1, engine.prepare(tmp_path / "other"), STEADY)[0]

@@ -50,4 +50,5 @@ class Shortage:
 
     def _fail(self, *_: Tensor) -> None:
         self.failures += 1
-        raise torch.OutOfMemoryError("injected")
+        # As torch's own allocator says it, and as a library does that allocates by itself.
+        raise self._lot.choice((torch.OutOfMemoryError("injected"), RuntimeError("CUFFT_ALLOC_FAILED")))

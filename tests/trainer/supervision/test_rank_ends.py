@@ -94,6 +94,9 @@ def test_sigkill_is_want_of_memory_when_the_kernel_says_so() -> None:
     killed = ended(0, -signal.SIGKILL).end
     assert reason_of_end(killed) == "signal"
     assert reason_of_end(killed, memory_killed=True) == "oom"
+    worker = ended(0, 1, reason="signal", exception="WorkerDiedError: worker 1 was ended by SIGKILL").end
+    assert reason_of_end(worker) == "signal"
+    assert reason_of_end(worker, memory_killed=True) == "oom"
 
 
 def test_a_real_time_signal_has_a_name_too() -> None:
