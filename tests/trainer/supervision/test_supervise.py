@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.slow import slow
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import LONGEST_S, eventually
 from trainer import layout
@@ -78,6 +79,47 @@ def test_an_exception_is_named_with_its_rank_and_the_others_are_not_blamed(launc
     assert [end.ended_by_us for end in outcome.ranks] == [True, False]
     assert outcome.first_failure is not None
     assert 'raise ValueError("no such grid")' in (outcome.first_failure.traceback or "")
+
+
+GROUP = """
+import datetime, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
+try:
+    for step in range(1, 1000):
+        heart.beat(step)
+        if rank == 1 and step == 3 and os.environ["VASTRUN_ATTEMPT"] == "0":
+            raise {raised}
+        dist.all_reduce(torch.ones(1))
+finally:
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        ('ValueError("bad shard")', "error"),
+        *slow(('OSError(28, "No space left on device")', "disk")),
+    ],
+)
+def test_a_failure_in_a_process_group_is_that_of_its_rank_and_keeps_its_reason(
+    launch: Launcher, raised: str, reason: str
+) -> None:
+    outcome = launch(GROUP.format(raised=raised)).outcome()
+    assert outcome.first_failure is not None
+    assert (outcome.reason, outcome.first_failure.rank) == (reason, 1), outcome.detail
+    assert raised.partition("(")[0] in (outcome.first_failure.exception or "")
+
+
+@pytest.mark.torch
+def test_a_program_in_a_process_group_that_has_no_room_is_started_again_when_the_job_says_so(
+    launch: Launcher,
+) -> None:
+    raised = 'torch.OutOfMemoryError("CUDA out of memory")'
+    outcome = launch(GROUP.format(raised=raised), restarts={"out_of_memory": 1}).outcome()
+    assert [attempt.reason for attempt in outcome.attempts] == ["oom", "finished"], outcome.detail
 
 
 @pytest.mark.torch
