@@ -8,6 +8,7 @@ from dataclasses import replace
 from launcher import bills
 from launcher.job import JobSpec
 from launcher.model import Cause, Instance, Lease, Offer, Run
+from trainer import stop_budget
 
 SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""
@@ -62,7 +63,6 @@ _MOST_RESERVED = 0.2
 """Of a job's money, kept back for what its machine costs besides its time. It has to get somewhere."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
-_GRACE_S = 120.0
 
 
 def down_gb(image_gb: float | None) -> float:
@@ -110,7 +110,7 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
         ship_s=min(SHIP_S, life_s),
         life_s=life_s,
         life_cause=life_cause,
-        grace_s=min(_GRACE_S, life_s / 5),
+        grace_s=min(stop_budget.LEASE_S, life_s / 5),
         collect_s=collect_s,
     )
 

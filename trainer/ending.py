@@ -14,7 +14,7 @@ from typing import NoReturn
 from trainer import layout
 from trainer.data.faults import DataError, WorkerDiedError
 from trainer.devices import FAILED_DEVICE, DeviceError, is_out_of_memory
-from trainer.errors import ConfigError, DivergedError, SaveError
+from trainer.errors import ConfigError, DivergedError, SaveError, UnsavedError
 from trainer.heartbeat import Heartbeat
 from trainer.outcome import Reason
 from trainer.rank import Rank
@@ -46,8 +46,9 @@ class Ending:
 
     def give_up(self) -> NoReturn:
         """Ends the process from another thread: it was asked to stop and could not."""
-        print("rank asked to stop, but it could not in time: ending without saving", file=sys.stderr)
-        self._leave("stopped", None)
+        error = UnsavedError(f"asked to stop in step {self._heart.step}: left without saving")
+        print(_one_line(error), file=sys.stderr)
+        self._leave("stopped", error)
 
     def _leave(self, reason: Reason, error: BaseException | None) -> NoReturn:
         exit_code = exit_code_of(reason)

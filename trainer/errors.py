@@ -21,5 +21,9 @@ class DivergedError(Exception):
         """True when another rank prints it."""
 
 
+class UnsavedError(Exception):
+    """This rank was asked to stop, and had to leave before it could save."""
+
+
 class SaveError(Exception):
     """A checkpoint could not be saved; those before it are as they were."""

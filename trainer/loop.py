@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import asdict
 from functools import partial
 
@@ -53,6 +54,7 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
     validation = Validation(session) if config.evaluate_every else None
     nrmse, last = None, step >= config.steps
     while not last:
+        began = time.monotonic()
         session.clock.begin()
         session, losses = take_step_that_fits(session, step, heart)
         session.clock.end()
@@ -63,6 +65,8 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
         if last or step == session.start + 1 or step % config.log_every == 0:
             reports.report(step, losses)
         check_step(session, step, reports.loss)
+        # A compiled model may compile again in any step.
+        stop.step_s = time.monotonic() - began if config.compile == "off" else None
         nrmse = None
         if validation and (step == config.steps or (not last and step % validation.every == 0)):
             nrmse = _validate(validation, session, step, heart, stop, metrics)
@@ -75,6 +79,7 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
             metrics.finish(exit_code_of("stopped"))
         return "stopped"
     session.loader.close()
+    stop.step_s = None
     _evaluate(session, step, reports.loss, heart, metrics)
     heart.beat(step, "done")
     return "finished"

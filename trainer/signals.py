@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-GRACE_S = 8.0
-SAVING_GRACE_S = 60.0
+from trainer.stop_budget import RANK_LEAST_S, RANK_S, RANK_SAVING_S
 
 _LOOK_EVERY_S = 0.1
 
@@ -18,8 +17,13 @@ _LOOK_EVERY_S = 0.1
 class StopWish:
     """Whether somebody asked this rank to stop. If the rank cannot, it is ended after a grace."""
 
-    def __init__(self, give_up: Callable[[], None], grace_s: float, saving_grace_s: float) -> None:
+    def __init__(
+        self, give_up: Callable[[], None], *, least_s: float, grace_s: float, saving_grace_s: float
+    ) -> None:
+        self.step_s: float | None = None
+        """How long a step takes; None: nobody knows, as while it compiles or evaluates."""
         self._give_up = give_up
+        self._least_s = least_s
         self._grace_s = grace_s
         self._saving_grace_s = saving_grace_s
         self._asked = threading.Event()
@@ -28,14 +32,19 @@ class StopWish:
 
     @classmethod
     def watch(
-        cls, give_up: Callable[[], None], *, grace_s: float = GRACE_S, saving_grace_s: float = SAVING_GRACE_S
+        cls,
+        give_up: Callable[[], None],
+        *,
+        least_s: float = RANK_LEAST_S,
+        grace_s: float = RANK_S,
+        saving_grace_s: float = RANK_SAVING_S,
     ) -> StopWish:
         """Blocks SIGTERM and waits for it in a thread. Call before other threads begin: they inherit this.
 
         `give_up` is called when the rank is still there after the grace; it must end the process.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        wish = cls(give_up, grace_s, saving_grace_s)
+        wish = cls(give_up, least_s=least_s, grace_s=grace_s, saving_grace_s=saving_grace_s)
         threading.Thread(target=wish._wait, name="sigterm", daemon=True).start()
         return wish
 
@@ -64,5 +73,6 @@ class StopWish:
     def _deadline(self, asked_at: float) -> float:
         if self._saving:
             return asked_at + self._saving_grace_s
+        usual_s = math.inf if self.step_s is None else self._least_s + 2 * self.step_s
         # A rank that has just saved still has to leave.
-        return max(asked_at, self._saved_at) + self._grace_s
+        return max(asked_at, self._saved_at) + min(self._grace_s, usual_s)

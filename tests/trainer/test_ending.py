@@ -31,7 +31,7 @@ from trainer.signals import StopWish
 
 heart = Heartbeat.of_this_rank()
 with Ending(Rank.of_environment(), heart) as ending:
-    stop = StopWish.watch(ending.give_up, grace_s={grace_s}, saving_grace_s=60.0)
+    stop = StopWish.watch(ending.give_up, least_s=0.1, grace_s={grace_s}, saving_grace_s=60.0)
     heart.beat(7, "forward")
 {body}
 """
@@ -92,7 +92,24 @@ def test_a_rank_that_cannot_stop_in_time_is_ended(box: Box) -> None:
     _, stderr = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 143
     assert box.reason(3)["reason"] == "stopped"
-    assert "ending without saving" in stderr
+    assert box.reason(3)["exception"] == "UnsavedError: asked to stop in step 7: left without saving"
+    assert "left without saving" in stderr
+
+
+@pytest.mark.parametrize(("step_s", "saves"), [("None", True), (str(GRACE_S), True), ("0.0", False)])
+def test_a_rank_whose_steps_take_long_has_the_time_of_two_to_save(box: Box, step_s: str, saves: bool) -> None:
+    body = f"""
+stop.step_s = {step_s}
+heart.beat(8, 'backward')
+while not stop.asked: time.sleep(0.01)
+time.sleep({0.4 * GRACE_S})
+ending.reason = 'stopped'
+"""
+    process = start(box, body, grace_s=2 * GRACE_S)
+    eventually(lambda: (box.path / "run/heartbeat/rank-3").exists() and "backward" in beat_of(box))
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=LONGEST_S)
+    assert (box.reason(3)["exception"] is None) == saves
 
 
 def test_a_rank_that_is_saving_gets_more_time_and_then_the_usual_one_to_leave(box: Box) -> None:
@@ -109,7 +126,7 @@ ending.reason = 'stopped'
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 143
-    assert "ending without saving" not in stderr
+    assert "without saving" not in stderr
 
 
 def test_errors_of_torch_have_their_reasons() -> None:

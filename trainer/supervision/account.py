@@ -134,6 +134,10 @@ def _stop_line(ends: Sequence[RankEnd], watched: Watched) -> str:
     late = [str(rank) for rank in sorted(watched.killed)]
     if late:
         return f"{why}; did not exit in time and was killed: rank {', '.join(late)}"
+    unsaved = [str(end.rank) for end in ends if end.reason == "stopped" and end.exception]
+    if unsaved:
+        ranks = f"rank {', '.join(unsaved)}"
+        return f"{why}; {ranks} could not save in time: what was done since the last checkpoint is lost"
     saved = all(end.reason in ("stopped", "finished") for end in ends)
     return f"{why}; {'checkpoint saved' if saved else 'all ranks exited in time'}"
 

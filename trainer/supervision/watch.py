@@ -9,6 +9,7 @@ from pathlib import Path
 from trainer import layout
 from trainer.job import Job
 from trainer.outcome import Hang
+from trainer.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from trainer.supervision.launch import Launch
 from trainer.supervision.link import Link
 from trainer.supervision.processes import reap_orphans
@@ -24,9 +25,6 @@ _LOOK_EVERY_S = 0.1
 _REPORT_EVERY_S = 1.0
 FAILED_GRACE_S = 4.0
 """How long the other ranks may live on when one has failed."""
-STOP_GRACE_S = 30.0
-SAVING_GRACE_S = 70.0
-"""The same while a rank writes a checkpoint."""
 DUMP_S = 3.0
 AGENT_START_S = 300.0
 """How long the agent may take to start the ranks: it imports torch, which a slow disk takes minutes for."""
@@ -101,7 +99,8 @@ class Watch:
             self.link.tell(stopped_at=self.stopped_at)
         self.launch.ask_to_stop()
         saving = any(standing.stage == "checkpoint" for standing in standings)
-        late = self._lasted("stop", SAVING_GRACE_S if saving else STOP_GRACE_S)
+        usual_s = PROGRAM_S if self.job.train is None else SUPERVISOR_S
+        late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
         return not standings or (late and self._kill())
 
     def _failed(self, processes: tuple[RankProcess, ...]) -> bool:

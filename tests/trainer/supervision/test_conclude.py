@@ -78,6 +78,26 @@ def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("exception", "told"),
+    [
+        (None, "checkpoint saved"),
+        (
+            "UnsavedError: asked to stop in step 7: left without saving",
+            "rank 1 could not save in time: what was done since the last checkpoint is lost",
+        ),
+    ],
+)
+def test_of_ranks_that_were_stopped_it_is_told_whether_they_saved(
+    box: Path, exception: str | None, told: str
+) -> None:
+    for rank, said in enumerate((None, exception)):
+        record = {"reason": "stopped", "step": 7, "exception": said}
+        (box / layout.RANKS / f"rank-{rank}.json").write_text(json.dumps(record))
+    watched = replace(exits(143, 143), stop_cause="stopped", stopped_at=9.0)
+    assert outcome(box, watched).detail == f"stopped at your request; {told}"
+
+
 def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path) -> None:
     told = outcome(box, replace(exits(-signal.SIGTERM, -signal.SIGKILL), memory_killed=True))
     assert (told.reason, told.detail) == ("oom", "rank 1 was killed by the kernel (out of memory)")
