@@ -52,7 +52,14 @@ def why_not(*history: Attempt, job: Job | None = None, **known: Any) -> str:
 
 def test_what_another_start_may_cure_has_a_limit_and_nothing_else_has() -> None:
     assert set(USUAL_RESTARTS) == set(CAUSE_OF.values())
-    assert set(get_args(Reason)) - set(CAUSE_OF) == {"finished", "stopped", "error", "data", "disk"}
+    assert set(get_args(Reason)) - set(CAUSE_OF) == {
+        "finished",
+        "stopped",
+        "error",
+        "data",
+        "disk",
+        "diverged",
+    }
 
 
 @pytest.mark.parametrize("reason", ["signal", "communication", "hang", "device"])
