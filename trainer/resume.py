@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from trainer import layout
 from trainer.checkpoints import Record
-from trainer.checkpoints.contents import EMA, MODEL
+from trainer.checkpoints.contents import EMA, MODEL, STATE
 from trainer.config import ModelConfig, TrainConfig
 from trainer.data.trajectories import Windows
 from trainer.ema import Ema
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _MEASURED_STEPS = 8
 """Batches of a task that a stage sees before it begins."""
+
+_NEEDED = {"config": {"data", "model"}, "schedule": {"best", "best_at", "dropped"}}
+"""What is read of a checkpoint's record."""
 
 
 def resumed(session: Session) -> Session:
@@ -71,17 +74,37 @@ def _wandb_id(session: Session, record: Record) -> str:
 
 
 def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
+    """Why this job cannot continue from that checkpoint, which comes from a stranger's machine."""
+    for section, keys in _NEEDED.items():
+        for key in keys - getattr(record, section).keys():
+            return f"{STATE} of {name} has no {section}.{key}"
+    try:
+        return _difference(config, name, record)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"{STATE} of {name} is not this trainer's: {error}"
+
+
+def _difference(config: TrainConfig, name: str, record: Record) -> str | None:
     stage, former = _stage_of(record), STAGES[config.stage].former
     if stage not in (config.stage, former):
         starts = f"starts from one of {former}" if former else "starts from nothing"
         return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
     if stage == config.stage and record.config.get("freeze", "off") not in ("off", config.freeze):
         return f"train.freeze: the codec was frozen in {name}, which has no optimiser state for it"
+    their_tasks, tasks = [each["task"] for each in record.config["data"]], [each.task for each in config.data]
+    if len(their_tasks) != len(tasks) or any(map(_is_another, their_tasks, tasks)):
+        there, here = (", ".join(names) for names in (their_tasks, tasks))
+        return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
     theirs, ours = asdict(read_as(ModelConfig, record.config["model"])), asdict(config.model)
     others = [
         f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
     ]
     return f"{name} is of another model: {'; '.join(others)}" if others else None
+
+
+def _is_another(theirs: str, ours: str) -> bool:
+    """True of two built-in tasks; a program of the user's own, `module:function`, may have got another name."""
+    return theirs != ours and ":" not in theirs + ours
 
 
 def _missing(config: TrainConfig) -> str | None:

@@ -118,8 +118,10 @@ class Folder:
 
     def _prune(self) -> None:
         best = self.best() if self.keep_best else None
-        for path in newest_first(self.path)[self.keep :]:
-            if best is None or path.name != best.path:
+        whole = [path for path in newest_first(self.path) if _seems_whole(path)]
+        kept = {path.name for path in whole[: self.keep]} | ({best.path} if best else set())
+        for path in newest_first(self.path):
+            if path.name not in kept:
                 self._remove(path)
 
     def _remove(self, checkpoint: Path) -> None:
@@ -153,15 +155,34 @@ def step_of(checkpoint: Path) -> int:
 def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
     """The manifest of a checkpoint, when every `shares`-th of its files holds. Raises DamagedError."""
     try:
-        manifest: Manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        manifest = _manifest_of(checkpoint)
         for file in manifest.files[share::shares]:
-            if Path(file.path).name != file.path:
-                raise DamagedError(f"{checkpoint.name} lists {file.path!r}, which is no file of it")
             if sum_of(checkpoint / file.path) != file:
                 raise DamagedError(f"{checkpoint.name}/{file.path} is not what its manifest says")
     except (OSError, ValueError) as error:
         raise DamagedError(f"{checkpoint.name} cannot be read: {error}") from error
     return manifest
+
+
+def _manifest_of(checkpoint: Path) -> Manifest:
+    manifest: Manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
+    if manifest.step != step_of(checkpoint):
+        raise DamagedError(f"{checkpoint.name} has a manifest of step {manifest.step}")
+    if not manifest.files:
+        raise DamagedError(f"{checkpoint.name} has a manifest without files")
+    for file in manifest.files:
+        if Path(file.path).name != file.path:
+            raise DamagedError(f"{checkpoint.name} lists {file.path!r}, which is no file of it")
+    return manifest
+
+
+def _seems_whole(checkpoint: Path) -> bool:
+    """True when its files have their sizes: to read them all takes as long as to write them."""
+    try:
+        manifest = _manifest_of(checkpoint)
+        return all((checkpoint / file.path).stat().st_size == file.size for file in manifest.files)
+    except (OSError, ValueError, DamagedError):
+        return False
 
 
 def sum_of(path: Path) -> FileSum:

@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 
 from trainer.checkpoints.contents import EMA, MODEL, STATE, Record
 from trainer.checkpoints.disk import Disk
-from trainer.checkpoints.folder import DamagedError, newest_first, verify
+from trainer.checkpoints.folder import DamagedError, newest_first, step_of, verify
 from trainer.checkpoints.metadata import read_metadata
 from trainer.errors import ConfigError
 from trainer.records import read_json
@@ -138,4 +138,6 @@ def record_of(checkpoint: Path) -> Record:
     if (checkpoint / STATE).stat().st_size > _MOST_STATE_BYTES:
         raise DamagedError(f"{STATE} in {checkpoint.name} is larger than {_MOST_STATE_BYTES} bytes")
     record: Record = read_json(Record, (checkpoint / STATE).read_text(encoding="utf-8"))
+    if record.step != step_of(checkpoint):
+        raise DamagedError(f"{checkpoint.name}/{STATE} is of step {record.step}")
     return record

@@ -71,7 +71,18 @@ def test_a_run_that_began_again_before_damaged_checkpoints_replaces_them(tmp_pat
     assert (best.step, best.value) == (20, 0.3)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "missing", "no manifest", "torn manifest"])
+def test_a_damaged_checkpoint_is_none_of_those_kept(tmp_path: Path) -> None:
+    folder = folder_at(tmp_path)
+    for step in (1, 2):
+        commit(folder, step)
+    spoil(tmp_path / "step-000002", "cut")
+    commit(folder, 3)
+    assert names(tmp_path) == ["latest.json", "step-000001", "step-000003"]
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "flipped", "missing", "no manifest", "torn manifest", "no files", "another step"]
+)
 def test_damage_is_noticed_and_told_in_a_line(tmp_path: Path, damage: str) -> None:
     checkpoint = commit(folder_at(tmp_path), 7)
     spoil(checkpoint, damage)
@@ -91,6 +102,8 @@ def spoil(checkpoint: Path, damage: str) -> None:
         "missing": file.unlink,
         "no manifest": manifest.unlink,
         "torn manifest": lambda: manifest.write_text(manifest.read_text()[:20]),
+        "no files": lambda: manifest.write_text('{"step": 7, "files": []}'),
+        "another step": lambda: manifest.write_text(manifest.read_text().replace('"step": 7', '"step": 8')),
     }[damage]()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,11 +12,15 @@ import pytest
 
 from tests.slow import slow
 from tests.trainer import engine
+from tests.trainer.checkpoints.forged import with_file
 from tests.trainer.conftest import together
+from trainer import layout
 from trainer.dist import Ranks
 from trainer.errors import ConfigError
 
 pytestmark = pytest.mark.torch
+
+BURGERS = {"task": "burgers", "nus": [0.1], "train": 32, "test": 8, "points": 32, "frames": 9}
 
 
 def part(ranks: Ranks, box: Path, settings: dict[str, Any], until: int) -> tuple[int, list[float]]:
@@ -72,13 +77,39 @@ def refusals(ranks: Ranks, box: Path, jobs: list[dict[str, Any]]) -> list[tuple[
 
 
 def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(tmp_path: Path) -> None:
-    box = engine.prepare(tmp_path / "box")
+    box = engine.prepare(tmp_path / "box", data=BURGERS)
+    engine.prepare(box)
     together(part, 1, box, {}, 1)
-    jobs = [{"model": {"dim": 32, "depth": 2, "heads": 4}}, {"optim": {"name": "muon"}}]
+    jobs = [{"model": {"dim": 32, "depth": 2, "heads": 4}}, {"optim": {"name": "muon"}}, {"data": BURGERS}]
     first, second = together(refusals, 2, box, jobs)
-    assert [told_elsewhere for _, told_elsewhere in first + second] == [False, False, True, True]
-    (model, _), (optimizer, _) = first
+    assert [told_elsewhere for _, told_elsewhere in first + second] == [False] * 3 + [True] * 3
+    (model, _), (optimizer, _), (task, _) = first
+    assert task == "train.data: the tasks are burgers, but step-000001 is a checkpoint of advection"
     assert model == "step-000001 is of another model: heads is 2 there, and 4 here"
     assert optimizer.startswith(
         "step-000001 is of another model or optimiser: it has no optimizer.core.blocks.0."
     )
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "told"),
+    [
+        ("config", "model", "state.json of step-000001 has no config.model"),
+        ("schedule", "best_at", "state.json of step-000001 has no schedule.best_at"),
+        (None, "step", "step-000001/state.json is of step 7"),
+    ],
+)
+def test_a_record_that_lacks_something_is_refused_in_a_line(
+    tmp_path: Path, section: str | None, key: str, told: str
+) -> None:
+    box = engine.prepare(tmp_path / "box")
+    together(part, 1, box, {}, 1)
+    checkpoint = box / layout.CHECKPOINTS / "step-000001"
+    record = json.loads((checkpoint / "state.json").read_text())
+    if section is None:
+        record[key] = 7
+    else:
+        del record[section][key]
+    with_file(checkpoint, "state.json", json.dumps(record).encode())
+    [[(said, _)]] = together(refusals, 1, box, [{}])
+    assert said.endswith(told)
