@@ -103,7 +103,7 @@ def _difference(config: TrainConfig, name: str, record: Record) -> str | None:
 
 
 def _is_another(theirs: str, ours: str) -> bool:
-    """True of two built-in tasks; a program of the user's own, `module:function`, may have got another name."""
+    """True of two built-in tasks; one of the user's own, `module:function`, may have got another name."""
     return theirs != ours and ":" not in theirs + ours
 
 
