@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import NoReturn
 
@@ -30,6 +30,8 @@ class Ending:
 
     def __init__(self, rank: Rank, heart: Heartbeat) -> None:
         self.reason: Reason = "error"
+        self.asked: Callable[[], bool] = lambda: False
+        """Whether this very rank had SIGTERM."""
         self._rank = rank
         self._heart = heart
 
@@ -59,6 +61,7 @@ class Ending:
                     "reason": reason,
                     "step": self._heart.step,
                     "exit_code": exit_code,
+                    "asked": self.asked(),
                     "exception": None if error is None else _one_line(error),
                     "traceback": None if error is None else "".join(traceback.format_exception(error)),
                     "at": time.time(),

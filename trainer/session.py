@@ -80,9 +80,10 @@ class Session:
         """Around what is done with the best weights there are: their average, where one is kept."""
         return self.ema.in_use() if self.ema else nullcontext()
 
-    def stage(self, step: int, usual: Stage) -> Stage:
-        """What a rank does in a pass of `step`: in those of its first one, a compiled model compiles."""
-        return "compile" if self.config.compile != "off" and step == self.start else usual
+    def stage(self, step: int, task: int, usual: Stage) -> Stage:
+        """What a rank does in a pass of `step`: a compiled model compiles when it first sees a task."""
+        first = self.rota.turns_of(task, step) == self.rota.turns_of(task, self.start)
+        return "compile" if self.config.compile != "off" and first else usual
 
     def with_micro_batch(self, size: int) -> Session:
         """The same training, computing so many windows at once, a divisor of a rank's share."""

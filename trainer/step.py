@@ -60,7 +60,7 @@ def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
 
 def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, last: bool) -> Tensor:
     """Adds the gradient of one micro-batch; the ranks exchange theirs after the last one only."""
-    heart.beat(step, session.stage(step, "forward"))
+    heart.beat(step, session.stage(step, windows.task, "forward"))
     if session.strategy.sharded:
         session.clock.meet()
     if session.config.cuda_graphs:
@@ -68,7 +68,7 @@ def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, l
     with session.strategy.passes(session.model, last):
         with session.autocast():
             losses: Tensor = session.model(windows)
-        heart.beat(step, session.stage(step, "backward"))
+        heart.beat(step, session.stage(step, windows.task, "backward"))
         if last and not session.strategy.sharded:
             session.clock.meet()
         # All micro-batches of all ranks are equally large, so the mean of means is the mean over the batch.

@@ -26,6 +26,7 @@ def main() -> None:
         dump_stacks_on_request(rank.box / layout.STACKS / f"rank-{rank.rank}.txt")
         # Torch and numpy start threads when they are imported; these must find SIGTERM blocked.
         stop = StopWish.watch(ending.give_up)
+        ending.asked = lambda: stop.asked
         job = read_job(rank.box)
 
         # What is imported stays: to look through it for garbage takes half a second each time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.engine import Curve
+from trainer.dist import Ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -55,3 +57,27 @@ def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(
     gradients = curves["ddp"].gradients
     for name, gradient in curves["single"].gradients.items():
         assert gradient.allclose(gradients[name], rtol=1e-4, atol=1e-6), name
+
+
+def stages(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[int, str]]:
+    """Of the only turn of each step, its task and what the rank is said to do; a second start at step 6."""
+    session = engine.begin(ranks, box, settings)
+    session.loader.close()
+    found = []
+    for step in range(12):
+        since = session if step < 6 else replace(session, start=6)
+        task = session.rota.place(step, 0).task
+        found.append((task, since.stage(step, task, "forward")))
+    return found
+
+
+def test_a_task_that_is_seen_for_the_first_time_is_compiled_in_whatever_step(tmp_path: Path) -> None:
+    box = engine.prepare(tmp_path / "box", **TASKS)
+    found = together(stages, 1, box, {**TASKS, "turns": 1, "compile": "blocks"})[0]
+    for start in (found[:6], found[6:]):
+        tasks = [task for task, _ in start]
+        assert len({*tasks}) == len(TASKS["data"])
+        first = {tasks.index(task) for task in tasks}
+        assert [stage for _, stage in start] == [
+            "compile" if step in first else "forward" for step in range(len(start))
+        ]

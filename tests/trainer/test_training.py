@@ -140,6 +140,7 @@ def test_sigterm_makes_all_ranks_save_the_same_step_and_leave(box: Box, start_ra
     assert running.wait() == [143, 143]
     reasons = [box.reason(rank) for rank in (0, 1)]
     assert {reason["reason"] for reason in reasons} == {"stopped"}
+    assert [reason["asked"] for reason in reasons] == [False, True]
     assert reasons[0]["step"] == reasons[1]["step"] > 2
     latest = box.json(f"{layout.CHECKPOINTS}/latest.json")
     assert latest["step"] == reasons[0]["step"]

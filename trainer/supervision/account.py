@@ -97,11 +97,13 @@ def _reason(
         return "finished", f"all {len(ends)} ranks exited 0"
     if _blamed(first, watched):
         reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
+        if reason == "stopped":
+            return reason, f"rank {first.end.rank} had SIGTERM from outside of this run; {_saved(ends)}"
         if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
             return "disk", f"{_failure_line(first.end, reason, watched)}; the disk is full"
         return reason, _failure_line(first.end, reason, watched)
     if watched.stop_cause is not None:
-        return "stopped", _stop_line([dated.end for dated in ends], watched)
+        return "stopped", _stop_line(ends, watched)
     return _agent_reason(watched), _agent_line(box, watched)
 
 
@@ -129,17 +131,23 @@ def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
     return f"{who} exited with code {end.exit_code}{where}"
 
 
-def _stop_line(ends: Sequence[RankEnd], watched: Watched) -> str:
+def _stop_line(ends: Sequence[DatedEnd], watched: Watched) -> str:
     why = stopped_by(watched.stop_cause)
     late = [str(rank) for rank in sorted(watched.killed)]
     if late:
         return f"{why}; did not exit in time and was killed: rank {', '.join(late)}"
+    return f"{why}; {_saved(ends)}"
+
+
+def _saved(dated: Sequence[DatedEnd]) -> str:
+    """What became of the work of ranks that were asked to stop."""
+    ends = [each.end for each in dated]
     unsaved = [str(end.rank) for end in ends if end.reason == "stopped" and end.exception]
     if unsaved:
         ranks = f"rank {', '.join(unsaved)}"
-        return f"{why}; {ranks} could not save in time: what was done since the last checkpoint is lost"
+        return f"{ranks} could not save in time: what was done since the last checkpoint is lost"
     saved = all(end.reason in ("stopped", "finished") for end in ends)
-    return f"{why}; {'checkpoint saved' if saved else 'all ranks exited in time'}"
+    return "checkpoint saved" if saved else "all ranks exited in time"
 
 
 def _agent_reason(watched: Watched) -> Reason:

@@ -32,6 +32,8 @@ class DatedEnd:
     at: float
     early: bool = False
     """It exited 0, had not finished, and others were still there."""
+    asked: bool = False
+    """It had SIGTERM, as it says; the ranks then leave together."""
 
     @property
     def failed(self) -> bool:
@@ -47,6 +49,7 @@ class OwnRecord:
     step: Step = 0
     exception: Line | None = None
     traceback: Lines | None = None
+    asked: bool = False
 
 
 def read_ends(
@@ -91,7 +94,7 @@ def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRec
         step=max(own.step, beat.step if beat else 0),
         phase=beat.stage if beat else "",
     )
-    return DatedEnd(end=end, at=at)
+    return DatedEnd(end=end, at=at, asked=own.asked)
 
 
 def _exit_of(rank: int, process: RankProcess | None, agent: AgentRecord | None) -> tuple[int | None, float]:
@@ -118,7 +121,12 @@ def first_failure(ends: Sequence[DatedEnd], killed: Collection[int]) -> DatedEnd
     """
     failed = [dated for dated in ends if dated.failed]
     own = [d for d in failed if not (d.end.exit_code is None or _brought_down(d.end, killed))]
-    return min(own or failed, key=lambda d: (reason_of_end(d.end) == "communication", d.at), default=None)
+    return min(own or failed, key=_comes_late, default=None)
+
+
+def _comes_late(dated: DatedEnd) -> tuple[bool, bool, float]:
+    """The lowest is the first: connections break after what broke them, the one asked to stop asks others."""
+    return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
 
 
 def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[int]) -> tuple[RankEnd, ...]:

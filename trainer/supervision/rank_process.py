@@ -27,7 +27,11 @@ from trainer.records import read_json, write_atomically
 from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
 from trainer.supervision.processes import die_with_parent, send
+from trainer.supervision.tracebacks import last_raised, reason_of
 
+VICTIM_S = 10.0
+"""How long a rank that lost another waits for that one's own words."""
+_LOOK_EVERY_S = 0.1
 _CANNOT_RUN = 127
 _WIDTH = 255
 _DEFAULT_AGAIN = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -81,7 +85,27 @@ def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
     program = start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, partial(_leave_it_to, program))
-    _leave_alike(_watch(box, rank, program))
+    code = _watch(box, rank, program)
+    if code > 0 and is_victim(box, rank):
+        _let_another_speak(box, rank)
+    _leave_alike(code)
+
+
+def is_victim(box: Path, rank: int) -> bool:
+    """True when the rank's program failed because it lost others, as its log says."""
+    raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log")
+    return raised is not None and reason_of(raised.exception) == "communication"
+
+
+def _let_another_speak(box: Path, rank: int) -> None:
+    """Wait until another rank has ended, too. Once this process leaves, the agent ends the others, also that
+    which failed first, and may have closed its connections before it says why."""
+    deadline = time.monotonic() + VICTIM_S
+    while time.monotonic() < deadline:
+        others = (process for process in read_processes(box) if process.rank != rank)
+        if any(process.exit_code is not None for process in others):
+            return
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _copy_or(own: Callable[[], Program], server: str, box: Path) -> Program:

@@ -80,18 +80,25 @@ def comparable(standings: Sequence[Standing], silent_s: float | None) -> tuple[S
     return tuple(replace(s, stage=LOG_ALONE, still_s=silent_s) for s in standings)
 
 
+def suspects(standings: Sequence[Standing], silent_s: float | None) -> tuple[Standing, ...]:
+    """All of whom one may be stuck: those comparable, and, as still as these, those that never beat."""
+    telling = comparable(standings, silent_s)
+    known, still_s = {s.rank for s in telling}, max(s.still_s for s in telling)
+    return (*telling, *(replace(s, still_s=still_s) for s in standings if s.rank not in known))
+
+
 def stuck(standings: Sequence[Standing]) -> Standing:
     """The rank the others wait for.
 
     One that waits for nobody comes before those that wait in a collective. When all wait, it is the one whose
-    collective differs from that of the most. Of equals it is the furthest behind.
+    collective differs from that of the most. Of equals it is the furthest behind of those that beat.
     """
     count = Counter(collective_of(s) for s in standings)
 
-    def order_of(s: Standing) -> tuple[bool, int, bool, int, int, int]:
+    def order_of(s: Standing) -> tuple[bool, int, bool, bool, int, int, int]:
         waits_in = collective_of(s)
         step, stage = (s.step, _order(s.stage)) if s.stage else (0, 0)
-        return waits_in is not None, count[waits_in], not _by_hand(s), step, stage, s.rank
+        return waits_in is not None, count[waits_in], not _by_hand(s), not s.stage, step, stage, s.rank
 
     return min(standings, key=order_of)
 

@@ -15,10 +15,19 @@ from trainer.supervision.link import Link
 from trainer.supervision.processes import reap_orphans
 from trainer.supervision.progress import Progress, write_status
 from trainer.supervision.rank_ends import left_early, signal_name
-from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.stacks import Frame, main_thread, top_frame
-from trainer.supervision.stall import LOG_ALONE, Limits, Standing, collective_of, comparable, stalled, stuck
+from trainer.supervision.stall import (
+    LOG_ALONE,
+    Limits,
+    Standing,
+    collective_of,
+    comparable,
+    stalled,
+    stuck,
+    suspects,
+)
 from trainer.supervision.stop import StopRequest, stopped_by
 
 _LOOK_EVERY_S = 0.1
@@ -79,7 +88,7 @@ class Watch:
             return self._stop(standings)
         if self._failed(processes):
             self.link.tell(failing=True)
-            return self._lasted("failed", FAILED_GRACE_S) and self._kill()
+            return self._lasted("failed", self._grace_s(processes)) and self._kill()
         if self.link.failing:
             return not standings or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not standings:
@@ -110,6 +119,12 @@ class Watch:
             for process in processes
         )
 
+    def _grace_s(self, processes: tuple[RankProcess, ...]) -> float:
+        """While all that failed have only lost another rank, that one has longer to say why."""
+        failed = [process.rank for process in processes if process.exit_code]
+        victims = bool(failed) and all(is_victim(self.box, rank) for rank in failed)
+        return FAILED_GRACE_S + (VICTIM_S if victims else 0.0)
+
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
         """The agent lives and no rank does: it has not started them yet, or it should have left."""
         if processes and not self.link.ended:
@@ -123,10 +138,12 @@ class Watch:
 
     def _hangs(self, standings: tuple[Standing, ...]) -> bool:
         self.link.tell(stalled=True)
-        telling = comparable(standings, self.log.silent_s)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=DUMP_S)
-        dumped = [replace(standing, frames=self._stack(standing.rank)) for standing in telling]
+        dumped = [
+            replace(standing, frames=self._stack(standing.rank))
+            for standing in suspects(standings, self.log.silent_s)
+        ]
         culprit = stuck(dumped)
         frame = top_frame(culprit.frames)
         self.hang = Hang(

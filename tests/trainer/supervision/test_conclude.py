@@ -98,6 +98,15 @@ def test_of_ranks_that_were_stopped_it_is_told_whether_they_saved(
     assert outcome(box, watched).detail == f"stopped at your request; {told}"
 
 
+def test_a_signal_to_one_rank_alone_is_told_though_all_leave_together(box: Path) -> None:
+    for rank in (0, 1):
+        record = {"reason": "stopped", "step": 7, "asked": rank == 1}
+        (box / layout.RANKS / f"rank-{rank}.json").write_text(json.dumps(record))
+    told = outcome(box, exits(143, 143))
+    assert told.reason == "stopped"
+    assert told.detail == "rank 1 had SIGTERM from outside of this run; checkpoint saved"
+
+
 def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path) -> None:
     told = outcome(box, replace(exits(-signal.SIGTERM, -signal.SIGKILL), memory_killed=True))
     assert (told.reason, told.detail) == ("oom", "rank 1 was killed by the kernel (out of memory)")

@@ -93,21 +93,23 @@ try:
         dist.all_reduce(torch.ones(1))
 finally:
     dist.destroy_process_group()
+    if rank == 1:
+        time.sleep({late_s})  # as on a busy computer, before its traceback is written
 """
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("raised", "reason"),
+    ("raised", "late_s", "reason"),
     [
-        ('ValueError("bad shard")', "error"),
-        *slow(('OSError(28, "No space left on device")', "disk")),
+        ('ValueError("bad shard")', 5, "error"),
+        *slow(('OSError(28, "No space left on device")', 0, "disk")),
     ],
 )
 def test_a_failure_in_a_process_group_is_that_of_its_rank_and_keeps_its_reason(
-    launch: Launcher, raised: str, reason: str
+    launch: Launcher, raised: str, late_s: int, reason: str
 ) -> None:
-    outcome = launch(GROUP.format(raised=raised)).outcome()
+    outcome = launch(GROUP.format(raised=raised, late_s=late_s)).outcome()
     assert outcome.first_failure is not None
     assert (outcome.reason, outcome.first_failure.rank) == (reason, 1), outcome.detail
     assert raised.partition("(")[0] in (outcome.first_failure.exception or "")
@@ -118,7 +120,7 @@ def test_a_program_in_a_process_group_that_has_no_room_is_started_again_when_the
     launch: Launcher,
 ) -> None:
     raised = 'torch.OutOfMemoryError("CUDA out of memory")'
-    outcome = launch(GROUP.format(raised=raised), restarts={"out_of_memory": 1}).outcome()
+    outcome = launch(GROUP.format(raised=raised, late_s=0), restarts={"out_of_memory": 1}).outcome()
     assert [attempt.reason for attempt in outcome.attempts] == ["oom", "finished"], outcome.detail
 
 
@@ -165,6 +167,25 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
     assert outcome.hang.stacks == ("run/stacks/rank-0.txt", "run/stacks/rank-1.txt")
     assert all("most recent call first" in (run.box / path).read_text() for path in outcome.hang.stacks)
     assert outcome.ended_at - float((run.box / "run/outputs/still_since").read_text()) < 2 + 10
+
+
+@pytest.mark.torch
+def test_a_rank_that_never_beats_is_named_when_one_that_does_waits_for_it(launch: Launcher) -> None:
+    run = launch(
+        """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        if rank == 0:
+            heart.beat(3)
+            dist.barrier()
+        time.sleep(600)
+        """,
+        stall_s=3,
+    )
+    hang = run.outcome().hang
+    assert hang is not None
+    assert (hang.rank, hang.in_collective) == (1, False), hang
+    assert 3 <= hang.stalled_s < LONGEST_S
 
 
 def test_a_program_that_beats_and_prints_nothing_hangs_by_its_start_limit(launch: Launcher) -> None:
