@@ -113,7 +113,7 @@ def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(market: Mar
         return False
 
     eventually(is_gone)
-    assert not market.provider.instances()
+    eventually(lambda: not market.provider.instances())
 
 
 def test_a_folder_that_was_never_finished_is_no_machine_and_goes_with_the_next(
