@@ -35,7 +35,8 @@ load_folders() {
   if ((${#VASTRUN_BOX} + 4 <= 75)); then export TMPDIR=$VASTRUN_BOX/tmp; fi
 }
 
-# The user's programs find the package vastrun, and nothing else of ours. On a computer that is not the box's own, set-up commands install into the box, on top of what is there.
+# The user's programs find the package vastrun, and nothing else of ours. On a computer that is not the box's own, set-up
+# commands install into the box, on top of what is there.
 load_python() {
   export PYTHONPATH=$VASTRUN_BOX/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
