@@ -33,6 +33,7 @@ def containers_of(outputs: Path) -> list[str]:
     return [one.name for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_quickstart_in_containers_ends_as_it_does_on_this_computer(
     terminal: Terminal, tmp_path: Path, image: str

@@ -70,6 +70,7 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     assert bill_usd * 0.99 <= spent_usd <= bill_usd * 1.01 + unseen_usd
 
 
+@pytest.mark.slow
 def test_a_training_that_nobody_watched_continues_from_what_its_machine_pushed(
     rented: Terminal, vast: VastEmulator, tmp_path: Path
 ) -> None:

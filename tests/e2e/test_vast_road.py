@@ -89,7 +89,7 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
 @pytest.mark.parametrize(
     ("behaviour", "limit", "most_usd"),
     [
-        pytest.param("passes", "limits.hours=1", 0.02, id="success"),
+        pytest.param("passes", "limits.hours=1", 0.02, id="success", marks=pytest.mark.slow),
         pytest.param("exits_3", "limits.hours=1", 0.02, id="failure", marks=pytest.mark.slow),
         pytest.param("hangs", "limits.stall_s=5", 0.02, id="hang", marks=pytest.mark.slow),
         pytest.param("waits", "limits.hours=0.006", 0.02, id="deadline"),
