@@ -82,8 +82,9 @@ class Session:
 
     def stage(self, step: int, task: int, usual: Stage) -> Stage:
         """What a rank does in a pass of `step`: a compiled model compiles when it first sees a task."""
-        first = self.rota.turns_of(task, step) == self.rota.turns_of(task, self.start)
-        return "compile" if self.config.compile != "off" and first else usual
+        if self.config.compile == "off":
+            return usual
+        return "compile" if self.rota.turns_of(task, step) == self.rota.turns_of(task, self.start) else usual
 
     def with_micro_batch(self, size: int) -> Session:
         """The same training, computing so many windows at once, a divisor of a rank's share."""
