@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
-Seed = Annotated[int, Ge(0)]
+Seed = Annotated[int, Ge(0), Lt(2**63)]
 Weight = Annotated[float, Ge(0)]
 Keep = Literal["device", "host", "disk"]
 
@@ -103,7 +103,7 @@ class OptimConfig:
     drop_after: Count = 200
     """Steps between two drops of `step`; steps without a better loss before one of `plateau`."""
     weight_decay: Annotated[float, Ge(0)] = 0.01
-    betas: tuple[Annotated[float, Ge(0), Le(1)], Annotated[float, Ge(0), Le(1)]] = (0.9, 0.98)
+    betas: tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]] = (0.9, 0.98)
     warmup: Annotated[float, Ge(0), Le(1)] = 0.05
     """Share of the steps."""
     clip: Positive = 1.0

@@ -119,5 +119,5 @@ def _bounds(limits: list[Any]) -> str:
     if high is not None:
         return f" from {low} to {high}"
     if low is not None:
-        return f" of at least {low}"
+        return f" of at least {low}" + (f" and below {below}" if below is not None else "")
     return f" of {length} letters" if length else ""

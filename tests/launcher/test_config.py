@@ -147,6 +147,21 @@ def test_faults_of_the_command_line_come_last_and_name_their_key() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (
+            "train.optim.betas=[0.9, 1.0]",
+            "train.optim.betas[1]: expected a number of at least 0 and below 1, got 1.0",
+        ),
+        ("train.seed=1180591620717411303424", "train.seed: expected a whole number of at least 0 and below "),
+    ],
+)
+def test_what_torch_would_refuse_is_refused_before_money_is_spent(wrong: str, told: str) -> None:
+    [fault] = faults(TRAIN + "  steps: 1\n", wrong)
+    assert fault.startswith(f"--set {told}")
+
+
 def test_an_entry_of_a_list_cannot_be_set_alone() -> None:
     text = TRAIN + "secrets: [A]\n"
     assert faults(text, "secrets.0=B") == (
