@@ -76,21 +76,22 @@ def metered(run: Run, machine: Instance, now: float) -> Meter:
 
 def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
     """The run after this look at its machine, which tells of a moment between the two."""
+    first = run.meter.began_at is None and run.meter.idle_at is None
+    # Nobody knows when a price changed: a higher one counts from the last look at the machine, or from the
+    # rent where there was none; a lower one from when it was heard.
+    higher_since = 0.0 if first else asked_at - WATCHED_S
     # Whether its GPUs ran comes first: until now they did at the former price.
-    return repriced(replace(run, meter=metered(run, machine, asked_at)), machine, asked_at, heard_at)
+    return repriced(replace(run, meter=metered(run, machine, asked_at)), machine, higher_since, heard_at)
 
 
-def repriced(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
-    """The run at the price that its machine has now. What it cost until then stays.
-
-    Nobody knows when it changed: a higher price counts from the last look at the machine, a lower one from
-    when it was heard.
-    """
+def repriced(run: Run, machine: Instance, higher_since: float, lower_since: float) -> Run:
+    """The run at the price that its machine has now, from the one moment or the other. What it cost until
+    then stays."""
     former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
     price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
     if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
         return run
-    since = max(run.rented_at, asked_at - WATCHED_S) if price > former else heard_at
+    since = max(run.rented_at, higher_since) if price > former else lower_since
     cost = _cost_of_one(run, since)
     meter = replace(
         run.meter,

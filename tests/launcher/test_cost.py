@@ -103,6 +103,21 @@ def test_a_price_that_changes_counts_from_then_on_and_what_was_charged_before_st
     assert bill_usd <= bills.cost_usd(run, terminal.clock.now()) <= bill_usd * 1.01 + late_usd
 
 
+@pytest.mark.parametrize(
+    ("usd_per_hour", "usd"),
+    [
+        pytest.param(7.56, 300 * 0.0021, id="a higher price counts from the rent"),
+        pytest.param(2.16, 200 * 0.0011 + 100 * 0.0006, id="a lower one from when it was heard"),
+    ],
+)
+def test_a_machine_that_has_another_price_than_was_offered_is_charged_no_less_than_is_billed(
+    usd_per_hour: float, usd: float
+) -> None:
+    first_row = replace(MACHINE, usd_per_hour=usd_per_hour, extras=EXTRAS)
+    run = bills.seen(RUN, first_row, RENTED + 199, RENTED + 200)
+    assert bills.cost_usd(replace(run, released_at=RENTED + 300), RENTED + 1e6) == pytest.approx(usd)
+
+
 class SlowMarket(FakeProvider):
     """Charges GPUs from when a machine runs; what it says of one arrives seconds after it was true."""
 
