@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from trainer.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
+from trainer.config_effects import data_without_effect, without_effect
 
 _Check = tuple[bool, str, str]
 """Whether it is a fault, its key, its text."""
@@ -23,21 +23,22 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_model_checks(config),
         *_stage_checks(config),
     ]
-    return [(key, fault) for wrong, key, fault in checks if wrong]
+    return [
+        *((key, fault) for wrong, key, fault in checks if wrong),
+        *without_effect(config),
+        *(fault for key, data in _each(config) for fault in data_without_effect(key, config, data)),
+    ]
 
 
 def _tasks_checks(config: TrainConfig) -> list[_Check]:
     tasks = [data.task for data in config.data]
     return [
-        *(check for key, data in _each(config) for check in _data_checks(key, data)),
-        *(
-            (
-                data.task in tasks[:number],
-                f"{key}.task",
-                f"{data.task} is given twice: one entry may list several parameters",
-            )
-            for number, (key, data) in enumerate(_each(config))
-        ),
+        (
+            data.task in tasks[:number],
+            f"{key}.task",
+            f"{data.task} is given twice: one entry may list several parameters",
+        )
+        for number, (key, data) in enumerate(_each(config))
     ]
 
 
@@ -46,22 +47,6 @@ def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
     if len(config.data) == 1:
         return [("data", config.data[0])]
     return [(f"data[{number}]", data) for number, data in enumerate(config.data)]
-
-
-def _data_checks(at: str, data: DataConfig) -> list[_Check]:
-    if data.task not in PARAMETERS:
-        return []
-    read = PARAMETERS[data.task]
-    usual = DataConfig()
-    return [
-        (
-            key != read and getattr(data, key) != getattr(usual, key),
-            f"{at}.{key}",
-            f"has no effect with {data.task}" + (f", which reads {read}" if read else ""),
-        )
-        for key in PARAMETERS.values()
-        if key is not None
-    ]
 
 
 def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
@@ -148,11 +133,6 @@ def _frozen_checks(config: TrainConfig) -> list[_Check]:
     cached = config.latents != "off"
     return [
         (
-            config.freeze != "off" and config.stage != "operator",
-            "freeze",
-            f"has no effect in the stage {config.stage}, in which no operator learns",
-        ),
-        (
             config.freeze != "off" and config.model.name != "latent",
             "freeze",
             f"expected the model latent, got {config.model.name}, which has no codec",
@@ -202,7 +182,6 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
         return [
             (several, "model.name", f"fno learns one task, got {len(config.data)}; latent learns several"),
             *_fno_checks(model, config.data[0].points),
-            *_unread_checks(model, "fno", ("heads", "patch", "core", "levels", "window", "decoder")),
         ]
     counts = {data.points // (data.patch or model.patch) for data in config.data}
     return [
@@ -217,29 +196,16 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             "unet needs the same grid of tokens for all tasks; plain does not",
         ),
         *(check for key, data in _each(config) for check in _latent_checks(model, key, data)),
-        *_unread_checks(model, "latent", ("modes",)),
-        *(() if model.core == "unet" else _unread_checks(model, "the plain core", ("levels", "window"))),
-    ]
-
-
-def _unread_checks(model: ModelConfig, reader: str, keys: Sequence[str]) -> list[_Check]:
-    usual = ModelConfig()
-    return [
-        (getattr(model, key) != getattr(usual, key), f"model.{key}", f"has no effect with {reader}")
-        for key in keys
     ]
 
 
 def _stage_checks(config: TrainConfig) -> list[_Check]:
-    usual, nothing = TrainConfig(), f"has no effect in the stage {config.stage}"
     sampler = config.sampler
     still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
     if config.stage == "operator":
-        return [(sampler != usual.sampler, "sampler", nothing)]
+        return []
     own = [data for data in config.data if data.task in PARAMETERS]
     return [
-        (config.objective != usual.objective, "objective", nothing),
-        (config.noise != usual.noise, "noise", nothing),
         (
             config.model.name != "latent",
             "model.name",

@@ -13,6 +13,7 @@ from trainer import data, layout, stages
 from trainer.blocks import prepare
 from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
 from trainer.config import TrainConfig
+from trainer.config_effects import noted
 from trainer.data import Source, Task
 from trainer.dist import Ranks
 from trainer.ema import Ema
@@ -126,6 +127,9 @@ class Session:
             f"{way_of(self.tasks, self.config)}",
             flush=True,
         )
+        plan, device = self.plan, self.ranks.device.type
+        for line in noted(self.config, strategy=plan.strategy, device=device, world_size=plan.world_size):
+            print(f"note: {line}", flush=True)
 
     def _record(self, step: int, loss: float | None) -> Record:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
