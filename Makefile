@@ -67,8 +67,9 @@ chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated 
 	$(BIN)/python -m benchmarks chaos --runs $(RUNS) --seed $(SEED) --parallel $(if $(HOSTILE),16,8) \
 		$(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile)
 
-fuzz: $(STAMPS)/dev ## Generate FUZZ (100000) lies of a box, and try the readers and whole runs on them; all attacks of a market
-	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py tests/hostile/test_lies.py tests/e2e/test_vast_market.py
+fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market, 64 trainings of random options
+	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py tests/hostile/test_lies.py \
+		tests/e2e/test_vast_market.py tests/trainer/test_random_options.py
 
 clean: ## Remove what set-up made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -63,7 +63,7 @@ def together(
                 here, there = context.Pipe()
                 place = Rank(rank=rank, local_rank=rank, world_size=ranks, box=Path(folder))
                 work = (there, place, within_s, function, arguments)
-                processes.append(context.Process(target=_take_part, args=work, daemon=True))
+                processes.append(context.Process(target=_take_part, args=work))
                 processes[-1].start()
                 there.close()
                 pipes.append(here)

@@ -15,10 +15,10 @@ from trainer import data, layout
 from trainer.config import TrainConfig
 from trainer.dist import Ranks
 from trainer.heartbeat import Heartbeat
+from trainer.memory.retry import take_step_that_fits
 from trainer.rank import read_job
 from trainer.records import read_as
 from trainer.session import Session, set_up
-from trainer.step import micro_batches, take_step
 
 STEPS = 20
 
@@ -59,7 +59,7 @@ def learn(session: Session, first: int, last: int) -> list[tuple[float, float]]:
     heart = Heartbeat(session.ranks.rank.box / layout.HEARTBEATS / f"rank-{session.ranks.rank.rank}")
     points = []
     for step in range(first, last):
-        losses = take_step(session, step, micro_batches(session, step, heart), heart)
+        session, losses = take_step_that_fits(session, step, heart)
         loss, *_, norm = session.ranks.mean_of(*losses)
         session.schedule.observe(step + 1, loss)
         points.append((loss, norm))
