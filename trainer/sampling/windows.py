@@ -1,13 +1,13 @@
 """Windows: which ones a step trains on, as pure functions of the seed and the step.
 
-There is no state, so that a resume is only a later step. Everything is drawn for the global batch and then
-shared out, so that the number of ranks changes nothing.
+There is no state, so that a resume is only a later step. What names a window is drawn for the global batch
+and then shared out, and each window has noise of its own, so that the number of ranks changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +17,7 @@ from trainer.data.symmetry import Symmetry, order_of
 from vastrun.epochs import Remainder, batch_of
 
 _WINDOW_STREAM = 1
+_NOISE_STREAM = 3  # 2 is that of vastrun/mix.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +39,68 @@ class Space:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Normal noise of a step's windows. Each has a stream of its own, so that no rank draws what others need:
+    at PDEBench's sizes that takes many milliseconds."""
+
+    seed: int
+    step: int
+    deviation: float
+    shape: tuple[int, ...]
+    """(K, *X)"""
+
+    def of(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(B, K, *X): of the windows with these numbers in the global batch."""
+        shape = (len(numbers), *self.shape)
+        if not self.deviation:
+            return _silence(shape)
+        noise = np.empty(shape, np.float32)
+        for number, window in zip(numbers.tolist(), noise, strict=True):
+            rng = np.random.default_rng([self.seed, _NOISE_STREAM, self.step, number])
+            rng.standard_normal(out=window, dtype=np.float32)
+        noise *= np.float32(self.deviation)
+        return noise
+
+
+@lru_cache(maxsize=8)
+def _silence(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    # One for all steps: to clear as much memory anew takes a tenth of the time of reading a batch.
+    return np.zeros(shape, np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Picks:
     """The windows of one batch, B of them."""
 
+    number: NDArray[np.int64]
+    """(B,): in the global batch, from 0"""
     trajectory: NDArray[np.int64]
     """(B,)"""
     frames: NDArray[np.int64]
     """(B, U + 1): consecutive frames"""
     image: NDArray[np.int64]
     """(B,): which of the images that the symmetry of the task gives, at random"""
-    noise: NDArray[np.float32]
-    """(B, K, *X)"""
     level: NDArray[np.float32]
     """(B,): standard normal; how much of the noise, to stages that learn to remove it"""
+    noises: Noise
+
+    @property
+    def noise(self) -> NDArray[np.float32]:
+        """(B, K, *X), drawn anew each time."""
+        return self.noises.of(self.number)
 
     def share(self, rank: int, world_size: int) -> Picks:
         """The part of the batch that `rank` trains on."""
-        size = len(self.trajectory) // world_size
+        size = len(self.number) // world_size
         mine = slice(rank * size, (rank + 1) * size)
-        return Picks(**{field.name: getattr(self, field.name)[mine] for field in fields(self)})
+        return replace(
+            self,
+            number=self.number[mine],
+            trajectory=self.trajectory[mine],
+            frames=self.frames[mine],
+            image=self.image[mine],
+            level=self.level[mine],
+        )
 
 
 def picks(
@@ -67,11 +111,12 @@ def picks(
     start = rng.integers(0, space.frames - space.unroll, size=batch)
     image = rng.integers(0, order_of(space.symmetry, space.grid), size=batch)
     return Picks(
+        number=np.arange(batch),
         trajectory=batch_of(seed, step, batch=batch, total=space.trajectories, remainder=remainder),
         frames=start[:, None] + np.arange(space.unroll + 1),
         image=image,
-        noise=_noise(rng, (batch, space.channels, *space.grid), noise),
         level=rng.standard_normal(batch, dtype=np.float32),
+        noises=Noise(seed=seed, step=step, deviation=noise, shape=(space.channels, *space.grid)),
     )
 
 
@@ -79,24 +124,13 @@ def whole(trajectories: Sequence[int], space: Space) -> Picks:
     """All frames of these trajectories, as they are."""
     count = len(trajectories)
     return Picks(
+        number=np.arange(count),
         trajectory=np.array(trajectories),
         frames=np.tile(np.arange(space.frames), (count, 1)),
         image=np.zeros(count, np.int64),
-        noise=np.zeros((count, space.channels, *space.grid), np.float32),
         level=np.zeros(count, np.float32),
+        noises=Noise(seed=0, step=0, deviation=0.0, shape=(space.channels, *space.grid)),
     )
-
-
-def _noise(rng: np.random.Generator, shape: tuple[int, ...], deviation: float) -> NDArray[np.float32]:
-    if not deviation:
-        return _silence(shape)
-    return rng.standard_normal(shape, dtype=np.float32) * np.float32(deviation)
-
-
-@lru_cache(maxsize=8)
-def _silence(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    # One for all steps: to clear as much memory anew takes a tenth of the time of reading a batch.
-    return np.zeros(shape, np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
