@@ -59,6 +59,8 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
         session, losses = take_step_that_fits(session, step, heart)
         session.clock.end()
         step += 1
+        if step == session.start + 1:
+            session.checkpoints.prepare(session.tensors())  # the optimiser has its state from now on
         collect_by_the_step(step, session.start)
         session.checkpoints.poll()
         last = step == config.steps or vote.passes(step, stop.asked)

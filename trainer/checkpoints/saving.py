@@ -41,6 +41,7 @@ class Checkpoints:
         self._group = torch_dist.new_group(backend="gloo", timeout=_SLOWEST_WRITE)
         self._staging = Staging()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._room: Future[None] | None = None
         self._saving: Future[None] | None = None
         self._step: int | None = None
         if self._first:
@@ -64,6 +65,10 @@ class Checkpoints:
         if found.path.parent == self._folder.path:
             self._step = found.record.step
 
+    def prepare(self, tensors: Mapping[str, Tensor]) -> None:
+        """Get the memory for copies of these meanwhile, so that the first save is as short as the others."""
+        self._room = self._thread.submit(self._staging.make_room, self._share_of(tensors))
+
     def save(self, record: Record, tensors: Mapping[str, Tensor], *, durable: bool) -> None:
         """The state is copied and on its way to the disk; when `durable`, it is there.
 
@@ -73,7 +78,9 @@ class Checkpoints:
         self.wait()
         if record.step != self._step:
             self._step = record.step
-            share = share_of(tensors, *self._disk.share) if self._disk.share else {}
+            share = self._share_of(tensors)
+            if self._room is not None:
+                self._room.result()
             copies = self._staging.copy(share)
             self._saving = self._thread.submit(self._write, record, share, copies)
         if durable:
@@ -92,6 +99,9 @@ class Checkpoints:
         saving.result()
         if self._first:
             print(f"checkpoint step-{self._step:06d} saved", flush=True)
+
+    def _share_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return share_of(tensors, *self._disk.share) if self._disk.share else {}
 
     def _write(self, record: Record, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
         try:

@@ -93,13 +93,18 @@ class Staging:
     def __init__(self) -> None:
         self._copies: dict[str, Tensor] = {}
 
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """Get the memory for copies of these, written to once: the kernel gives no page before."""
+        for name, tensor in tensors.items():
+            if name not in self._copies:
+                copy = torch.empty_like(_local(tensor), device="cpu", pin_memory=tensor.is_cuda)
+                self._copies[name] = copy.zero_()
+
     @torch.no_grad()
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies that training does not touch. On a GPU it goes on only when they are whole."""
+        self.make_room(tensors)
         local = {name: _local(tensor) for name, tensor in tensors.items()}
-        for name, tensor in local.items():
-            if name not in self._copies:
-                self._copies[name] = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
         copies = {name: self._copies[name] for name in local}
         if copies:
             torch._foreach_copy_(list(copies.values()), list(local.values()), non_blocking=True)

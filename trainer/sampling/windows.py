@@ -54,7 +54,7 @@ class Noise:
         shape = (len(numbers), *self.shape)
         if not self.deviation:
             return _silence(shape)
-        noise = np.empty(shape, np.float32)
+        noise: NDArray[np.float32] = np.empty(shape, np.float32)
         for number, window in zip(numbers.tolist(), noise, strict=True):
             rng = np.random.default_rng([self.seed, _NOISE_STREAM, self.step, number])
             rng.standard_normal(out=window, dtype=np.float32)
