@@ -12,6 +12,7 @@ from trainer.checks import check_start, check_step
 from trainer.config import TrainConfig
 from trainer.dist import StopVote, join
 from trainer.ending import exit_code_of
+from trainer.evaluation import report
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.validation import Abandoned, Validation
 from trainer.heartbeat import Heartbeat
@@ -127,12 +128,17 @@ def _evaluate(
 ) -> None:
     """The scores, and the report and the final record when all ranks are done."""
     beat = partial(heart.beat, step, "eval")
+    if metrics and session.config.plots:
+        report.get_ready_to_draw()
     conclusion = conclude(session, beat)
     if metrics:
         conclusion.tell()
         box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
         folder, plots = box / layout.EVALUATION, session.config.plots
-        metrics.show(step, conclusion.write(folder, title, plots=plots, beat=beat))
+        began = time.monotonic()
+        pictures = conclusion.write(folder, title, plots=plots, beat=beat)
+        print(f"report.md and {len(pictures)} pictures: {time.monotonic() - began:.1f} s", flush=True)
+        metrics.show(step, pictures)
         scores = conclusion.scores
         wandb = asdict(metrics.finish(exit_code_of("finished"), scores))
         record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": scores, "wandb": wandb}

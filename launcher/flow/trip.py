@@ -19,6 +19,8 @@ from launcher.phases import Result
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf, Wishes
 
 _LOOK_AGAIN_S = 2.0
+_LOOK_AGAIN_AT_ONCE_S = 0.2
+"""Where the provider's list is never late."""
 _SHOWN_EACH_S = 1.0
 _T = TypeVar("_T")
 
@@ -314,7 +316,7 @@ class Trip:
         until = max(self.now() + absent_s, self._shown_by())
         found = look()
         while not found:
-            self.wait(_LOOK_AGAIN_S)
+            self.wait(_LOOK_AGAIN_S if self.tools.provider.list_lag_s else _LOOK_AGAIN_AT_ONCE_S)
             found = look()
             if self.now() >= until:
                 break

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -43,8 +45,18 @@ def write(
     return [picture for each in pictures.values() for picture in each]
 
 
+def get_ready_to_draw() -> None:
+    """Import what draws the pictures, which takes a second, while the GPU computes what they show."""
+    threading.Thread(target=_import_plots, name="plots", daemon=True).start()
+
+
+def _import_plots() -> None:
+    with suppress(ImportError):  # told when there is something to draw
+        import trainer.evaluation.plots  # noqa: F401
+
+
 def _draw(folder: Path, evaluations: Sequence[Evaluation], beat: Callable[[], None]) -> dict[str, list[Path]]:
-    """By task. matplotlib is imported only here: it takes a second."""
+    """By task."""
     try:
         from trainer.evaluation.plots import draw
     except ModuleNotFoundError as error:
