@@ -14,7 +14,8 @@ from trainer.dist import StopVote, join
 from trainer.ending import exit_code_of
 from trainer.evaluation import report
 from trainer.evaluation.conclusion import conclude
-from trainer.evaluation.validation import Abandoned, Validation
+from trainer.evaluation.rollouts import Abandoned, until_asked_to_stop
+from trainer.evaluation.validation import Validation
 from trainer.heartbeat import Heartbeat
 from trainer.latents import with_latents
 from trainer.memory.probe import fitted
@@ -77,13 +78,10 @@ def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics 
             reports.must_be_sound(step, losses)
             _save(session, step, reports, heart, stop, nrmse, durable=False)
     _save(session, step, reports, heart, stop, nrmse, durable=True)
-    if step < config.steps:
+    if step < config.steps or not _evaluate(session, step, reports.loss, heart, stop, metrics):
         if metrics:
             metrics.finish(exit_code_of("stopped"))
         return "stopped"
-    session.loader.close()
-    stop.step_s = None
-    _evaluate(session, step, reports.loss, heart, metrics)
     heart.beat(step, "done")
     return "finished"
 
@@ -124,13 +122,23 @@ def _save(
 
 
 def _evaluate(
-    session: Session, step: int, loss: float | None, heart: Heartbeat, metrics: Metrics | None
-) -> None:
-    """The scores, and the report and the final record when all ranks are done."""
+    session: Session,
+    step: int,
+    loss: float | None,
+    heart: Heartbeat,
+    stop: StopWish,
+    metrics: Metrics | None,
+) -> bool:
+    """The scores, and the report and the final record when all ranks are done. False: one is to stop."""
+    session.loader.close()
+    stop.step_s = None
     beat = partial(heart.beat, step, "eval")
     if metrics and session.config.plots:
         report.get_ready_to_draw()
-    conclusion = conclude(session, beat)
+    try:
+        conclusion = conclude(session, until_asked_to_stop(session.ranks, beat, lambda: stop.asked))
+    except Abandoned:
+        return False
     if metrics:
         conclusion.tell()
         box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
@@ -143,3 +151,4 @@ def _evaluate(
         wandb = asdict(metrics.finish(exit_code_of("finished"), scores))
         record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": scores, "wandb": wandb}
         write_json(box / layout.FINAL, record)
+    return True

@@ -7,6 +7,8 @@ LEASE_S = 120.0
 """The lease asks so long before it ends the machine; of a short lease it is a fifth."""
 ONSTART_S = 100.0
 """`onstart/step.sh` then kills the step, and the supervisor with it."""
+PUSH_S = 95.0
+"""By then the last checkpoint has left for its URL, or has had its time."""
 SUPERVISOR_SAVING_S = 70.0
 """The supervisor then kills ranks of which one saves a checkpoint,"""
 SUPERVISOR_S = 45.0

@@ -107,7 +107,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link)
         put_aside(box, start.attempt)
         start = following.start
         log.say(_how(start, job))
-    push_last(box, job)
+    push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, history, before), following, stop, log)
     return replace(outcome, ended_at=time.time())

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.conftest import SMALL, Box, RunningRanks
 from tests.waiting import eventually
 from trainer import data, layout
 from trainer.checkpoints import verify
@@ -145,6 +145,23 @@ def test_sigterm_makes_all_ranks_save_the_same_step_and_leave(box: Box, start_ra
     latest = box.json(f"{layout.CHECKPOINTS}/latest.json")
     assert latest["step"] == reasons[0]["step"]
     assert verify(box.path / layout.CHECKPOINTS / latest["path"]).step == latest["step"]
+    assert not (box.path / layout.FINAL).exists()
+
+
+def test_a_stop_in_the_final_evaluation_is_heeded_at_once(box: Box, start_ranks: Start) -> None:
+    # 5,000 frames to roll out: to finish them takes minutes.
+    box.describe(steps=1, data={**SMALL["data"], "frames": 5000, "train": 8, "test": 8})
+    make_data(box)
+    running = start_ranks(box, 2)
+    beat = box.path / layout.HEARTBEATS / "rank-0"
+    eventually(lambda: (seen := read_beat(beat)) is not None and seen.stage == "eval")
+    pid = running.processes[0].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    assert running.wait() == [143, 143]
+    assert {box.reason(rank)["reason"] for rank in (0, 1)} == {"stopped"}
+    assert {box.reason(rank)["exception"] for rank in (0, 1)} == {None}
+    assert box.json(f"{layout.CHECKPOINTS}/latest.json")["step"] == 1
     assert not (box.path / layout.FINAL).exists()
 
 

@@ -36,6 +36,24 @@ class Rollouts:
     """(E, T, K, *X): the rollouts of the samples that were asked for."""
 
 
+class Abandoned(Exception):
+    """All ranks stop looking at the same frame: one of them was asked to stop."""
+
+
+def until_asked_to_stop(
+    ranks: Ranks, beat: Callable[[], None], stop_asked: Callable[[], bool]
+) -> Callable[[], None]:
+    """Return a beat for all ranks together, which raises Abandoned on all when one of them is to stop."""
+
+    def beat_and_vote() -> None:
+        beat()
+        [stop] = ranks.highest(float(stop_asked()))
+        if stop:
+            raise Abandoned
+
+    return beat_and_vote
+
+
 def roll_out(
     operator: Operator,
     task: int,

@@ -16,7 +16,7 @@ from trainer.data.trajectories import Trajectories
 from trainer.errors import ConfigError
 from trainer.evaluation.predictors import predictors_of
 from trainer.evaluation.prior import Prior, prior_of
-from trainer.evaluation.rollouts import roll_out
+from trainer.evaluation.rollouts import roll_out, until_asked_to_stop
 from trainer.evaluation.scores import scores_of
 from trainer.scores import FLOORS, named
 from trainer.session import Session
@@ -30,10 +30,6 @@ class Finding:
     """As in the final record: the rollout's error and its floors, task by task."""
     nrmse: float
     """Of the rollouts, in the mean over the tasks; infinite when one ran away."""
-
-
-class Abandoned(Exception):
-    """All ranks stop looking at the same frame: one of them was asked to stop."""
 
 
 class Validation:
@@ -52,15 +48,9 @@ class Validation:
 
     def look(self, session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]) -> Finding:
         """How well the model does; nothing of it changes. All ranks look together. Raises Abandoned."""
-
-        def beat_and_vote() -> None:
-            beat()
-            [stop] = session.ranks.highest(float(stop_asked()))
-            if stop:
-                raise Abandoned
-
+        beat = until_asked_to_stop(session.ranks, beat, stop_asked)
         with session.averaged(), session.autocast():
-            found = [self._of(session, number, beat_and_vote) for number in range(len(self._kept_back))]
+            found = [self._of(session, number, beat) for number in range(len(self._kept_back))]
         names = [config.task for config in session.config.data]
         return Finding(
             scores=named(dict(zip(names, found, strict=True))),

@@ -8,9 +8,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from trainer import layout
+from trainer import layout, stop_budget
 from trainer.job import Job
 from trainer.supervision.processes import kill_descendants
+from trainer.supervision.stop import StopRequest
 
 PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
 LAST_PUSH_S = 60.0
@@ -25,13 +26,18 @@ def begin_pushing(box: Path, job: Job) -> None:
         _start(box)
 
 
-def push_last(box: Path, job: Job) -> None:
-    """What the training saved last has left the box too, or had its time."""
+def push_last(box: Path, job: Job, stop: StopRequest) -> None:
+    """What the training saved last has left the box too, or had its time: what a stop has left of it."""
     if job.push is None:
         return
     with suppress(subprocess.TimeoutExpired):
-        _start(box, "once").wait(LAST_PUSH_S)
+        _start(box, "once").wait(last_push_s(stop.waited_s))
     kill_descendants(within_s=_KILL_S)
+
+
+def last_push_s(waited_s: float) -> float:
+    """Return how many seconds it has when a stop was asked for `waited_s` seconds ago; 0: nobody asked."""
+    return max(0.0, min(LAST_PUSH_S, stop_budget.PUSH_S - waited_s))
 
 
 def _start(box: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ class StopRequest:
     path: Path
     heard: str | None = None
     """The cause that another node was told."""
-    _signalled: bool = False
+    _signalled_at: float | None = None
 
     @classmethod
     def listen(cls, path: Path) -> StopRequest:
@@ -43,8 +44,18 @@ class StopRequest:
         try:
             said = self.path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            return _AT_REQUEST if self._signalled else self.heard
+            return self.heard if self._signalled_at is None else _AT_REQUEST
         return said if said in STOPPED_BY else _AT_REQUEST
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds since it came, where that is known; else 0."""
+        try:
+            asked_at: float | None = self.path.stat().st_mtime
+        except OSError:
+            asked_at = self._signalled_at
+        return 0.0 if asked_at is None else max(0.0, time.time() - asked_at)
+
     def _note(self, _number: int, _frame: object) -> None:
-        self._signalled = True
+        if self._signalled_at is None:
+            self._signalled_at = time.time()
