@@ -24,7 +24,8 @@ from trainer.data import advection
 from trainer.dist import Ranks
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.loading import load
-from trainer.evaluation.validation import Abandoned, Finding, Validation
+from trainer.evaluation.rollouts import Abandoned
+from trainer.evaluation.validation import Finding, Validation
 
 Start = Callable[[Box, int], RunningRanks]
 
