@@ -1,58 +1,119 @@
-"""The loop one would write by hand, for each strategy: nothing but the steps."""
+"""The loop that one would write by hand, for each strategy, tuned as well as ours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
+import torch
 import torch.distributed as dist
-from torch import nn
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.course import Course
-from trainer.objective import UnrollLoss
-from trainer.optim import set_learning_rate
 
 
 def main() -> None:
     course = Course.of_environment()
-    config = course.config
-    if config.strategy != "single":
+    way = WAYS[course.config.strategy]
+    if course.config.strategy != "single":
         dist.init_process_group("nccl" if course.device.type == "cuda" else "gloo")
-    model = WRAP[config.strategy](course.objective)
+    model = way.wrap(course)
     optimizer = course.optimizer(model)
-    for step, windows in enumerate(course.batches()):
+    schedule = course.schedule(optimizer)
+    for done, windows in enumerate(course.batches(), start=1):
         loss = model(windows)
         optimizer.zero_grad()
         loss.backward()
-        clip_grad_norm_(model.parameters(), config.optim.clip)
-        set_learning_rate(optimizer, course.schedule.rate(step))
+        way.clip(model, course.config.optim.clip)
         optimizer.step()
-        course.tell(step + 1, loss)
-    if config.strategy != "single":
+        schedule.step()
+        course.tell(done, loss)
+        if folder := course.saves_after(done):
+            way.save(folder, model, optimizer)
+    if course.config.strategy != "single":
         dist.barrier()
     course.end()
 
 
-def _replicated(objective: UnrollLoss) -> nn.Module:
-    return DistributedDataParallel(objective, gradient_as_bucket_view=True, forward_sync_buffers=False)
+def _replicated(course: Course) -> nn.Module:
+    return DistributedDataParallel(
+        course.objective,
+        device_ids=[course.device.index] if course.device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        forward_sync_buffers=False,  # they are constants
+    )
 
 
-def _sharded(objective: UnrollLoss) -> nn.Module:
-    device = next(objective.parameters()).device
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    for block in objective.operator.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(objective.operator, mesh=mesh)
-    return objective
+def _sharded(course: Course) -> nn.Module:
+    """Block by block. What belongs to no block is needed again at once: it stays whole."""
+    operator = course.objective.operator
+    mesh = init_device_mesh(course.device.type, (course.world_size,))
+    for block in operator.blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=course.config.fsdp2.reshard_after_forward)
+    fully_shard(operator, mesh=mesh, reshard_after_forward=False)
+    course.objective.register_forward_pre_hook(lambda *_: _exchange_once(operator))
+    return course.objective
 
 
-WRAP: dict[str, Callable[[UnrollLoss], nn.Module]] = {
-    "single": lambda objective: objective,
-    "ddp": _replicated,
-    "fsdp2": _sharded,
+def _exchange_once(operator: FSDPModule) -> None:
+    """A step uses the operator once a frame. Gradients are exchanged when the backward pass comes to the
+    first use, its last: by itself FSDP2 would send them after each."""
+
+    def at_first_use(_: nn.Module, __: tuple[object, ...], prediction: Tensor) -> None:
+        hook.remove()
+        prediction.register_hook(lambda _: operator.set_requires_gradient_sync(True))
+
+    operator.set_requires_gradient_sync(False)
+    hook = operator.register_forward_hook(at_first_use)
+
+
+def _clip(model: nn.Module, most: float) -> None:
+    clip_grad_norm_(model.parameters(), most, foreach=True)
+
+
+@torch.no_grad()
+def _clip_shards(model: nn.Module, most: float) -> None:
+    """The same on this rank's shards: each operation on DTensors would cost the host many times as much."""
+    shards = [p.grad.to_local() for p in model.parameters()]
+    square = torch.stack(torch._foreach_norm(shards)).square().sum()
+    dist.all_reduce(square)
+    torch._foreach_mul_(shards, (most / (square.sqrt() + 1e-6)).clamp(max=1.0))
+
+
+def _save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Rank 0 does."""
+    if dist.is_initialized() and dist.get_rank():
+        return
+    folder.mkdir(parents=True)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, folder / "checkpoint.pt")
+
+
+def _save_shards(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """What differs between the strategies."""
+
+    wrap: Callable[[Course], nn.Module]
+    clip: Callable[[nn.Module, float], None] = _clip
+    save: Callable[[Path, nn.Module, torch.optim.Optimizer], None] = _save
+
+
+WAYS = {
+    "single": Way(wrap=lambda course: course.objective),
+    "ddp": Way(wrap=_replicated),
+    "fsdp2": Way(wrap=_sharded, clip=_clip_shards, save=_save_shards),
 }
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ _MOST_S = 300.0
 
 
 def run() -> None:
-    """Prints a line for each stage; one that says why, where no container can be had."""
+    """Print a line for each stage; one that says why, where no container can be had."""
     with tempfile.TemporaryDirectory() as folder:
         plan = Terminal(Path(folder)).type("plan", *_JOB)
     if plan.exit_code:
@@ -43,11 +43,10 @@ def run() -> None:
     rounds = [_moments() for _ in range(ROUNDS)]
     before = "command"
     for stage, what in STAGES.items():
-        show_alone(f"container {stage}", [one[stage] - one[before] for one in rounds], "s", what)
+        show_alone(f"container {stage}", [one[stage] - one[before] for one in rounds], f"s, {what}")
         before = stage
-    show_alone(
-        "container in all", [one[before] - one["command"] for one in rounds], "s", "from the command on"
-    )
+    whole = [one[before] - one["command"] for one in rounds]
+    show_alone("container in all", whole, "s, from the command on")
 
 
 def _moments() -> Mapping[str, float]:

@@ -1,13 +1,14 @@
-"""The course that every loop runs: the trainer's model, data and optimiser; what a loop says of its steps.
+"""The course that every loop runs: the trainer's model and loss on the same data; what a loop tells.
 
-A rank of `torchrun`. Rank 0 prints a line of JSON every few steps, and its memory's peak at the end.
+All else is as one writes it by hand. A rank of `torchrun`. Rank 0 prints a line of JSON every few steps; on a
+GPU, its memory's peak at the end.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -17,18 +18,16 @@ from typing import NoReturn
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 
-from trainer import data, layout, models
+from benchmarks.waves import Waves
+from trainer import layout, models
 from trainer.config import TrainConfig
-from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.dist import device_of
+from trainer.models.operator import Domain
 from trainer.objective import UnrollLoss
-from trainer.optim import adamw
 from trainer.rank import read_job
-from trainer.sampling.windows import picks
-from trainer.schedule import Schedule
-from trainer.session import domain_of, space_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +35,13 @@ class Course:
     """All that is not the loop."""
 
     config: TrainConfig
+    box: Path
     device: torch.device
     rank: int
     world_size: int
-    task: Task
+    waves: Waves
     objective: UnrollLoss
     """The model and its loss, on the device."""
-    schedule: Schedule
 
     @classmethod
     def of_environment(cls) -> Course:
@@ -54,43 +53,60 @@ class Course:
         torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
         device = device_of(int(os.environ["LOCAL_RANK"]), gpus=job.gpus)
-        task = data.make(config.data[0], box / layout.DATA)
-        task.place(device)
-        operator = models.make(config.model, [domain_of(task.train)])
-        operator.to(device).scale(0).set(*task.train.moments())
+        waves = Waves.read(box / layout.DATA, config, device)
+        operator = models.make(config.model, [Domain(grid=waves.fields.shape[2:], conditions=2)]).to(device)
+        operator.scale(0).set(waves.fields.mean().expand(2, 1), waves.fields.std().expand(2, 1))
         return cls(
             config=config,
+            box=box,
             device=device,
             rank=int(os.environ["RANK"]),
             world_size=int(os.environ["WORLD_SIZE"]),
-            task=task,
+            waves=waves,
             objective=UnrollLoss(operator),
-            schedule=Schedule(config.optim, config.steps),
         )
 
     def batches(self) -> Iterator[Windows]:
         """This rank's share of the batch of each step."""
-        config, space = self.config, space_of(self.task.train, self.config.unroll)
-        for step in range(config.steps):
-            chosen = picks(config.seed, step, batch=config.batch, noise=config.noise, space=space)
-            yield self.task.batch(step, chosen.share(self.rank, self.world_size))
+        return self.waves.batches(self.config, self.rank, self.world_size)
 
     def optimizer(self, model: nn.Module) -> torch.optim.AdamW:
-        return adamw(model, self.config.optim)
+        """AdamW that decays matrices only."""
+        config, parameters = self.config.optim, list(model.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2]},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(
+            groups, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        )
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
+        """A linear warm-up, then a cosine down to a hundredth of the rate."""
+        steps = self.config.steps
+        warmup = max(1, round(self.config.optim.warmup * steps))
+
+        def share(step: int) -> float:
+            if step < warmup:
+                return (step + 1) / warmup
+            return 0.505 + 0.495 * math.cos(math.pi * (step - warmup) / (steps - warmup))
+
+        return LambdaLR(optimizer, share)
 
     def tell(self, done: int, loss: torch.Tensor) -> None:
         """So many steps are done; a line of it now and then, as one would print it."""
         if self.rank == 0 and (done == 1 or done % self.config.log_every == 0):
             print(json.dumps({"step": done, "loss": loss.item(), "at": time.time()}), flush=True)
 
+    def saves_after(self, done: int) -> Path | None:
+        """Where a checkpoint is due after so many steps, as the trainer saves one; None: it is not."""
+        due = done % self.config.checkpoint_every == 0 or done == self.config.steps
+        return self.box / "by-hand" / f"step-{done}" if due else None
+
     def end(self) -> NoReturn:
         """The last step is done."""
-        if self.rank == 0:
-            print(json.dumps({"peak_memory_mib": self._peak_mib()}))
+        if self.rank == 0 and self.device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated(self.device)
+            print(json.dumps({"peak_memory_mib": peak / (1 << 20)}))
         sys.stdout.flush()
         os._exit(0)
-
-    def _peak_mib(self) -> float:
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) / (1 << 20)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.figures import Claim, at_most, tell
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
 
 LAUNCHES = 20
+NONE = at_most(0)
 _END_S = 1800.0
 _JOB = """\
 name: crowd
@@ -24,7 +26,7 @@ success: {log: "all is well"}
 
 
 def run() -> bool:
-    """Prints how they ended. True when all succeeded and none called too often."""
+    """Print how they ended. True when all succeeded and none called too often."""
     began = time.monotonic()
     vast = VastEmulator(machines(LAUNCHES + 4), pace=LOADING)
     with tempfile.TemporaryDirectory(prefix="crowd-") as folder, vast:
@@ -39,9 +41,12 @@ def run() -> bool:
         finally:
             terminal.clean()
         bill_usd, rentals = vast.billing.total_usd(), len(vast.billing.meters)
-        print(f"crowd: {LAUNCHES} launches at once in {time.monotonic() - began:.0f} s")
-        print(f"exit codes                 {dict(codes)}")
-        print(f"machines rented, left      {rentals}, {len(vast.instances)}")
-        print(f"calls, refused             {len(vast.requests)}, {vast.limits.refused}")
-        print(f"ledger against bill        {ledger_usd / bill_usd - 1:+.2%}")
-        return codes == {0: LAUNCHES} and not vast.limits.refused and not vast.instances
+        took_s, left, refused = time.monotonic() - began, len(vast.instances), vast.limits.refused
+        claims = [
+            Claim(LAUNCHES - codes[0], "failed", NONE),
+            Claim(left, "machines left", NONE),
+            Claim(refused, f"of {len(vast.requests)} calls refused", NONE),
+        ]
+        told = f"{LAUNCHES} launches at once in {took_s:.0f} s, {rentals} machines rented   n=1"
+        print(f"ledger against bill      {ledger_usd / bill_usd - 1:+.2%}")
+        return tell("crowd", told, *claims)

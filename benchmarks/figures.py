@@ -1,8 +1,9 @@
-"""Figures: measured in interleaved pairs, shown as medians and their ratio."""
+"""Figures: measured in turns, shown as medians with their spread and number, and held to their limits."""
 
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,34 +23,76 @@ class Pair:
         """Median of the ratios of neighbours: what ours costs or gives for one of theirs."""
         return statistics.median(a / b for a, b in zip(self.ours, self.theirs, strict=True))
 
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure must keep to, in the figure's own unit."""
+
+    bound: float
+    is_least: bool
+
+    def allows(self, figure: float) -> bool:
+        """Tell whether it holds; what is not a number does not."""
+        return figure >= self.bound if self.is_least else figure <= self.bound
+
+    def __str__(self) -> str:
+        return f"at {'least' if self.is_least else 'most'} {self.bound:g}"
+
+
+def at_least(bound: float) -> Limit:
+    return Limit(bound, is_least=True)
+
+
+def at_most(bound: float) -> Limit:
+    return Limit(bound, is_least=False)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A figure, what it counts, and its limit, if it has one."""
+
+    figure: float
+    words: str
+    """As after the number: "of a bare loop"."""
+    limit: Limit | None = None
+
     @property
-    def difference(self) -> float:
-        """Median of the differences of neighbours."""
-        return statistics.median(a - b for a, b in zip(self.ours, self.theirs, strict=True))
+    def holds(self) -> bool:
+        return self.limit is None or self.limit.allows(self.figure)
+
+    def __str__(self) -> str:
+        return f"{self.figure:.4g} {self.words}" + (f" ({self.limit})" if self.limit else "")
 
 
 def in_turns(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> Pair:
-    """Each measured `rounds` times, one after the other; the first round warms caches and is dropped."""
+    """Measure each `rounds` times, one after the other; every round counts."""
     measured = rounds_of([ours, theirs], rounds)
     return Pair(ours=[a for a, _ in measured], theirs=[b for _, b in measured])
 
 
 def rounds_of(ways: Sequence[Callable[[], T]], rounds: int) -> list[list[T]]:
-    """What each way gave, round by round; the first round warms caches and is dropped."""
-    return [[way() for way in ways] for _ in range(rounds + 1)][1:]
+    """What each way gave, round by round; every round counts."""
+    return [[way() for way in ways] for _ in range(rounds)]
 
 
-def show(name: str, pair: Pair, unit: str, verdict: str, theirs: str = "bare") -> None:
-    """One line: both medians, their spread, and what is claimed."""
-    print(
-        f"{name:<24} ours {_spread(pair.ours)} {unit}   {theirs} {_spread(pair.theirs)} {unit}   {verdict}",
-        flush=True,
-    )
+def show(name: str, pair: Pair, unit: str, *claims: Claim, theirs: str = "bare") -> bool:
+    """Print one line, both medians, their spread and number and what is claimed; tell whether that holds."""
+    both = f"ours {_spread(pair.ours)} {unit}   {theirs} {_spread(pair.theirs)} {unit}"
+    return tell(name, f"{both}   n={len(pair.ours)}", *claims)
 
 
-def show_alone(name: str, values: Sequence[float], unit: str, verdict: str) -> None:
-    """One line, of what has nothing to be compared with."""
-    print(f"{name:<24} {_spread(values)} {unit}   {verdict}", flush=True)
+def show_alone(name: str, values: Sequence[float], unit: str, *claims: Claim) -> bool:
+    """Print one line, of what is measured beside nothing; tell whether its claims hold."""
+    return tell(name, f"{_spread(values)} {unit}   n={len(values)}", *claims)
+
+
+def tell(name: str, measured: str, *claims: Claim) -> bool:
+    """Print what was measured and what is claimed of it, and on stderr a line for each missed limit."""
+    print(f"{name:<24} {measured}   {'; '.join(map(str, claims))}".rstrip(), flush=True)
+    for claim in claims:
+        if not claim.holds:
+            print(f"error: {name.strip()}: limit missed: {claim}", file=sys.stderr, flush=True)
+    return all(claim.holds for claim in claims)
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""The same course in accelerate."""
+"""The same course in accelerate, with its own checkpoints."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 
 from benchmarks.course import Course
-from trainer.optim import set_learning_rate
 
 
 def main() -> None:
     course = Course.of_environment()
-    config = course.config
     usual = DistributedDataParallelKwargs(gradient_as_bucket_view=True, broadcast_buffers=False)
     accelerator = Accelerator(cpu=course.device.type == "cpu", kwargs_handlers=[usual])
-    model, optimizer = accelerator.prepare(course.objective, course.optimizer(course.objective))
-    for step, windows in enumerate(course.batches()):
+    optimizer = course.optimizer(course.objective)
+    # The schedule is not handed over: accelerate would take a step of it for each rank.
+    schedule = course.schedule(optimizer)
+    model, optimizer = accelerator.prepare(course.objective, optimizer)
+    for done, windows in enumerate(course.batches(), start=1):
         loss = model(windows)
         optimizer.zero_grad()
         accelerator.backward(loss)
-        accelerator.clip_grad_norm_(model.parameters(), config.optim.clip)
-        set_learning_rate(optimizer, course.schedule.rate(step))
+        accelerator.clip_grad_norm_(model.parameters(), course.config.optim.clip)
         optimizer.step()
-        course.tell(step + 1, loss)
+        schedule.step()
+        course.tell(done, loss)
+        if folder := course.saves_after(done):
+            accelerator.save_state(str(folder))
     accelerator.wait_for_everyone()
     course.end()
 

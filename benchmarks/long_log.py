@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.figures import Claim, at_most, tell
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -15,7 +16,7 @@ from tests.emulators.vast import VastEmulator
 SIZE_MB = 100
 _EARLY_MB = 10
 """So much of the log is home before memory is taken as what it is."""
-CLAIM_MB = 20.0
+GROWTH_MB = at_most(20.0)
 _JOB = """\
 name: talker
 resources: {gpus: 0}
@@ -32,8 +33,8 @@ print("the last line")
 """
 
 
-def run() -> None:
-    """Prints one line."""
+def run() -> bool:
+    """Print one line."""
     with tempfile.TemporaryDirectory() as folder, VastEmulator([Machine(id=41000)]) as vast:
         terminal = Terminal(Path(folder), **vast.variables)
         (terminal.folder / "code").mkdir()
@@ -44,11 +45,11 @@ def run() -> None:
         done = launch.end()
         assert done.exit_code == 0, done.err[-2000:]
         home_mb = _home_mb(terminal.folder)
-    print(
-        f"{'log of 100 MB':<24} {home_mb:.0f} MB home in {seconds:.0f} s; memory {early_mb:.0f} MB after "
-        f"{_EARLY_MB} MB of it, {most_mb:.0f} MB at most   grows by at most {CLAIM_MB:.0f} MB",
-        flush=True,
+    measured = (
+        f"{home_mb:.0f} MB home in {seconds:.0f} s, memory {early_mb:.0f} MB after {_EARLY_MB} MB   n=1"
     )
+    growth = Claim(most_mb - early_mb, "MB more at its most", GROWTH_MB)
+    return tell(f"log of {SIZE_MB} MB", measured, growth)
 
 
 def _memory(launch: Launch, folder: Path) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from benchmarks.figures import in_turns, show
+from benchmarks.figures import Claim, in_turns, show
 from trainer import models
 from trainer.config import ModelConfig, OptimConfig
 from trainer.data.trajectories import Windows
@@ -46,7 +46,7 @@ FASTER = {"cpu": 1, "cuda": 16}
 
 
 def run() -> None:
-    """Prints two lines for each course: training, and rollouts without a gradient."""
+    """Print two lines for each course: training, and rollouts without a gradient."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -123,4 +123,4 @@ def _rate(work: Callable[[], float]) -> float:
 def _compare(name: str, ways: list[Callable[[], float]], unit: str) -> None:
     ours, theirs = ways
     pair = in_turns(ours, theirs, ROUNDS)
-    show(name, pair, unit, f"{pair.ratio:.2f} of fno", theirs="fno")
+    show(name, pair, unit, Claim(pair.ratio, "of fno"), theirs="fno")

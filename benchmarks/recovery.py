@@ -1,14 +1,17 @@
 """How long a training stands still for a rank that was killed, and for one that hangs.
 
 From the fault to the end of the next step that nobody had done before, with all that lies between: seen,
-ended, started again, loaded, and the steps since the newest checkpoint done once more.
+ended, started again, loaded, and the steps since the newest checkpoint done once more. Beside it, in turns: a
+bare start, from `torchrun` by hand to its first step, which moves with the computer's speed as much.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,11 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.box import config, environment, prepare
-from benchmarks.figures import show_alone
+from benchmarks.figures import Claim, Pair, at_most, rounds_of, show
+from benchmarks.launches import by_hand
 from trainer import layout
 
 ROUNDS = 5
 STALL_S = 4.0
+AFTER_A_KILL = at_most(0.4)
+"""Of a bare start."""
+AFTER_A_HANG_S = at_most(2 * STALL_S)
+"""The deadline, and as much again."""
 _FAULT_AT = 30
 _WITHIN_S = 120.0
 
@@ -50,13 +58,38 @@ generate = advection.generate
 """
 
 
-def run() -> None:
-    """Prints two lines."""
+def run() -> bool:
+    """Print two lines."""
+    numbers = itertools.count()
     with tempfile.TemporaryDirectory() as root:
-        killed = [_after_a_kill(Path(root) / f"killed-{number}") for number in range(ROUNDS)]
-        hung = [_after_a_hang(Path(root) / f"hung-{number}") for number in range(ROUNDS)]
-    show_alone("after a killed rank", killed, "s", "to the next new step (at most 6)")
-    show_alone("after a hang", hung, "s", f"of which {STALL_S:g} are the deadline (at most {STALL_S + 5:g})")
+
+        def new(kind: str) -> Path:
+            return Path(root) / f"{kind}-{next(numbers)}"
+
+        rounds = rounds_of(
+            [
+                lambda: _after_a_kill(new("killed")),
+                lambda: _after_a_hang(new("hung")),
+                lambda: by_hand(new("bare")).first_step_s,
+            ],
+            ROUNDS,
+        )
+    killed, hung, bare = zip(*rounds, strict=True)
+    return all([_show_kill(Pair(ours=killed, theirs=bare)), _show_hang(Pair(ours=hung, theirs=bare))])
+
+
+def _show_kill(pair: Pair) -> bool:
+    claim = Claim(pair.ratio, "of a bare start", AFTER_A_KILL)
+    return show("after a killed rank", pair, "s", claim, theirs="a bare start")
+
+
+def _show_hang(pair: Pair) -> bool:
+    beyond = Pair(ours=[seconds - STALL_S for seconds in pair.ours], theirs=pair.theirs)
+    claims = [
+        Claim(statistics.median(pair.ours), f"s, {STALL_S:g} of them the deadline", AFTER_A_HANG_S),
+        Claim(beyond.ratio, "of a bare start beyond that"),
+    ]
+    return show("after a hang", pair, "s", *claims, theirs="a bare start")
 
 
 def _after_a_kill(folder: Path) -> float:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.box import config, environment, prepare
+from benchmarks.figures import Claim, at_most, tell
 from trainer import layout
 from trainer.config import WandbConfig
 from trainer.heartbeat import read_beat
@@ -24,7 +25,7 @@ from trainer.heartbeat import read_beat
 RUNS = 5
 STRATEGIES = ("ddp", "fsdp2")
 STEPS, SAVE_EVERY = 60, 10
-TOLERANCE = 1e-6
+TOLERANCE = at_most(1e-6)
 _WITHIN_S = 180.0
 
 
@@ -47,9 +48,8 @@ def _holds(root: Path, strategy: str, dice: random.Random) -> bool:
             _train(box, ranks=2, kill_at=step)
         _train(box, ranks=last)
         off = max(abs(loss - due) for loss, due in zip(_losses(box), aim, strict=True))
-        good &= off <= TOLERANCE
-        told = f"killed at {kills[0]} and {kills[1]}, ended by {last} ranks: at most {off:.1e} off"
-        print(f"{strategy} x2, run {number + 1}: {told}", flush=True)
+        told = f"killed at {kills[0]} and {kills[1]}, ended by {last} ranks"
+        good &= tell(f"{strategy} x2, run {number + 1}", told, Claim(off, "off in any loss", TOLERANCE))
     return good
 
 

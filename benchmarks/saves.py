@@ -55,6 +55,11 @@ class Saving:
         self.checkpoints.save(record, tensors_of(self.layers, [self.optimizer], None), durable=durable)
         return time.perf_counter() - began
 
+    def begin(self) -> None:
+        """The first step, after which a training gets the memory for its checkpoints ready."""
+        self.step()
+        self.checkpoints.prepare(tensors_of(self.layers, [self.optimizer], None))
+
     def round(self, number: int) -> Iterator[tuple[str, float]]:
         """What took how long on this rank."""
         yield "step_s", statistics.median(self.step() for _ in range(STEPS))
@@ -73,6 +78,7 @@ def main() -> None:
         Rank.of_environment(), TrainJob(run_id="saves", name="saves", gpus=gpus, stall_s=60, start_s=60)
     )
     saving = _saving(ranks, strategy)
+    saving.begin()
     for number in range(1, rounds + 1):
         names, times = zip(*saving.round(number), strict=True)
         slowest = ranks.highest(*times)
