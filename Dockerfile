@@ -53,7 +53,7 @@ RUN pip install --no-index --no-deps --no-cache-dir /dist/*.whl
 ARG TORCH
 ARG CUDA
 ARG NCCL
-RUN python3 -m trainer.contents "torch=${TORCH}" "cuda=${CUDA}" "nccl=${NCCL}"
+RUN python3 -m trainer.boot.image_contents "torch=${TORCH}" "cuda=${CUDA}" "nccl=${NCCL}"
 ENTRYPOINT ["tini", "--"]
 CMD ["bash"]
 ARG VARIANT

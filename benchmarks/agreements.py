@@ -18,8 +18,8 @@ import torch
 from benchmarks.box import train_by_hand
 from benchmarks.course import Course
 from trainer.checks.agreement import check_replicas
-from trainer.dist import VOTE_EVERY_S, join
-from trainer.rank import Rank, read_job
+from trainer.distributed.group import VOTE_EVERY_S, join
+from trainer.distributed.rank import Rank, read_job
 
 TIMES = 50
 

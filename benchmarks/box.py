@@ -9,8 +9,9 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from trainer import data, layout
-from trainer.config import TrainConfig
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
 
 RANKS = 2
 

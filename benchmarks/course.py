@@ -21,13 +21,14 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from benchmarks.waves import Waves
-from trainer import layout, models
-from trainer.config import TrainConfig
+from trainer import models
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
 from trainer.data.trajectories import Windows
-from trainer.dist import device_of
+from trainer.distributed.group import device_of
+from trainer.distributed.rank import read_job
 from trainer.models.operator import Domain
-from trainer.objective import UnrollLoss
-from trainer.rank import read_job
+from trainer.stages.objective import UnrollLoss
 
 
 @dataclass(frozen=True, kw_only=True)

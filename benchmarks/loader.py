@@ -20,11 +20,11 @@ from benchmarks import reads
 from benchmarks.figures import Claim, Limit, Pair, at_least, rounds_of, show
 from benchmarks.reads import BATCH, DATA, STEPS, UNROLL, Take
 from trainer import data
-from trainer.config import Keep, LoaderConfig
+from trainer.contract.config import Keep, LoaderConfig
 from trainer.data import Task, advection
+from trainer.engine.session import space_of
 from trainer.loading import make_loader_of
 from trainer.sampling.windows import Order
-from trainer.session import space_of
 
 ROUNDS = 15
 CPU = torch.device("cpu")

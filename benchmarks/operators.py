@@ -10,12 +10,12 @@ import torch
 
 from benchmarks.figures import Claim, in_turns, show
 from trainer import models
-from trainer.config import ModelConfig, OptimConfig
+from trainer.contract.config import ModelConfig, OptimConfig
 from trainer.data.trajectories import Windows
+from trainer.engine.optimiser import adamw
 from trainer.models.operator import Domain, NetworkOperator
 from trainer.models.weights import size_of
-from trainer.objective import UnrollLoss
-from trainer.optim import adamw
+from trainer.stages.objective import UnrollLoss
 
 ROUNDS = 7
 UNROLL = 3

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.config import DataConfig
+from trainer.contract.config import DataConfig
 from trainer.data import advection
 from trainer.sampling.windows import Order
 

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, Pair, at_most, rounds_of, show
 from benchmarks.launches import by_hand
-from trainer import layout
+from trainer.contract import layout
 
 ROUNDS = 5
 STALL_S = 4.0

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, at_most, tell
-from trainer import layout
-from trainer.config import WandbConfig
+from trainer.contract import layout
+from trainer.contract.config import WandbConfig
 from trainer.heartbeat import read_beat
 
 RUNS = 5

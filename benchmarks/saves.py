@@ -18,10 +18,10 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer import layout
 from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
-from trainer.dist import Ranks, join
-from trainer.rank import Rank, TrainJob
+from trainer.contract import layout
+from trainer.distributed.group import Ranks, join
+from trainer.distributed.rank import Rank, TrainJob
 
 LAYERS, WIDTH = 20, 1024
 BYTES = LAYERS * (WIDTH + 1) * WIDTH * 4 * 3

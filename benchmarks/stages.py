@@ -11,8 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.box import prepare, train_with_vastrun
-from trainer import layout
-from trainer.config import DataConfig, ModelConfig, OptimConfig, SamplerConfig, TrainConfig, WandbConfig
+from trainer.contract import layout
+from trainer.contract.config import (
+    DataConfig,
+    ModelConfig,
+    OptimConfig,
+    SamplerConfig,
+    TrainConfig,
+    WandbConfig,
+)
 
 SEEDS = 3
 SMALL = TrainConfig(

@@ -18,15 +18,16 @@ from pathlib import Path
 
 from benchmarks.box import config, prepare, train_by_hand
 from benchmarks.figures import Claim, Pair, at_most, show
-from trainer.config import WandbConfig
-from trainer.dist import join
+from trainer.contract.config import WandbConfig
+from trainer.distributed.clock import StepClock, StepTimes
+from trainer.distributed.group import join
+from trainer.distributed.rank import Rank, read_job
+from trainer.engine.resume import resumed
+from trainer.engine.session import Session, set_up
+from trainer.engine.step import micro_batches, take_step
 from trainer.heartbeat import Heartbeat
-from trainer.metrics import Metrics
-from trainer.rank import Rank, read_job
-from trainer.session import Session, set_up
-from trainer.step import micro_batches, take_step
-from trainer.telemetry.clock import StepClock, StepTimes
 from trainer.telemetry.garbage import collect_by_the_step
+from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
 
@@ -70,7 +71,7 @@ def main() -> None:
     rank = Rank.of_environment()
     job = read_job(rank.box)
     assert job.train is not None
-    session = set_up(join(rank, job), job, job.train)
+    session = resumed(set_up(join(rank, job), job, job.train))
     bare = replace(session, clock=NoClock(session.ranks.device))
     with Metrics(rank.box, job, job.train) as metrics:
         metrics.begin_at(0, session.wandb_id)

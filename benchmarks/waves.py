@@ -10,7 +10,7 @@ import h5py
 import torch
 from torch import Tensor
 
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 from trainer.data.trajectories import Windows
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from launcher.job import JobSpec
-from launcher.milestones import Notice
-from launcher.model import (
+from launcher.core import (
     CheckpointCopy,
     Collected,
     Completed,
@@ -23,7 +21,9 @@ from launcher.model import (
     Standing,
     Wish,
 )
-from launcher.survey import Survey
+from launcher.core.job import JobSpec
+from launcher.decisions.market_report import Survey
+from launcher.decisions.notifications import Notice
 
 
 class Clock(Protocol):

@@ -1,11 +1,13 @@
-"""Where the files that we ship lie: in a checkout beside this package, in an installed wheel inside it."""
+"""What came with this vastrun, in a checkout or a wheel: files for boxes, packages that are optional."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import launcher
-from launcher.errors import VastrunError
+from launcher.core.errors import VastrunError
 
 _PACKAGE = Path(launcher.__file__).resolve().parent
 
@@ -28,6 +30,11 @@ def trainer_dir() -> Path:
 def library_dir() -> Path:
     """The package that a program of the user's own imports, as source."""
     return _existing(_PACKAGE.parent / "vastrun")
+
+
+def install_command(extra: str) -> str:
+    """Say what to type for an extra of this very vastrun: a plain `pip` may be another Python's."""
+    return f"{shlex.quote(sys.executable)} -m pip install 'vastrun[{extra}]'"
 
 
 def _found(name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,30 +12,32 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.actions.attempts import Attempts
-from launcher.addresses import is_private
-from launcher.errors import AuthError, UsageError
-from launcher.experience import Experience, experience_of
-from launcher.flow.trip import Tools
-from launcher.held import HeldStream
-from launcher.interrupts import Interrupts, say_on
-from launcher.job import JobSpec
-from launcher.ledger import SqliteLedger
-from launcher.model import NOTHING, Origin, Wish
+from launcher.commands.attempts import Attempts
+from launcher.core import NOTHING, Origin, Wish
+from launcher.core.addresses import is_private
+from launcher.core.errors import AuthError, UsageError
+from launcher.core.job import JobSpec
+from launcher.decisions.speed_history import Experience, experience_of
+from launcher.flow.context import Tools
+from launcher.ledger.presence import Presence
+from launcher.ledger.run_ids import new_id
+from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
-from launcher.presence import Presence
-from launcher.question import ask_at
-from launcher.run_ids import new_id
-from launcher.screen import Look, StreamScreen
 from launcher.shipped import configs_dir
-from launcher.steady import elapsed, steady_clock
+from launcher.ui.held import HeldStream
+from launcher.ui.interrupts import Interrupts, say_on
+from launcher.ui.question import ask_at
+from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:
-    from launcher.actions.exporting import Exporter
-    from launcher.actions.rehearsing import Rehearsal
-    from launcher.notify import UrlNotifier
+    from launcher.commands.exporting import Exporter
+    from launcher.commands.rehearsing import Rehearsal
+    from launcher.ui.notify import UrlNotifier
 
 DEFAULT_PROVIDER = "local"
+
+# Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
+_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +197,8 @@ def _packer(environ: Mapping[str, str], origin: Origin) -> Packer:
 
 
 def _shelf() -> Shelf:
-    from launcher.render.index import index_of
-    from launcher.shelf import FolderShelf
+    from launcher.outputs.store import FolderShelf
+    from launcher.ui.render.index import index_of
 
     return FolderShelf(index=index_of)
 
@@ -205,13 +208,13 @@ def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> Str
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:
-    from launcher.notify import UrlNotifier  # slow to import: HTTP
+    from launcher.ui.notify import UrlNotifier  # slow to import: HTTP
 
     return UrlNotifier(environ, say)
 
 
 def _rehearsal(environ: Mapping[str, str], folder: Path) -> Rehearsal:
-    from launcher.actions.rehearsing import Rehearsal
+    from launcher.commands.rehearsing import Rehearsal
     from launcher.providers.local import inherited
 
     gpus = {name: environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in environ}
@@ -219,7 +222,7 @@ def _rehearsal(environ: Mapping[str, str], folder: Path) -> Rehearsal:
 
 
 def _exporter(environ: Mapping[str, str]) -> Exporter:
-    from launcher.actions.exporting import Exporter
+    from launcher.commands.exporting import Exporter
     from launcher.providers.local import inherited
 
     return Exporter(python=_python(environ), environment=inherited(environ))
@@ -280,3 +283,14 @@ def _interrupts(
 def _now() -> Callable[[], float]:
     """The one clock of this process."""
     return steady_clock()
+
+
+def elapsed() -> float:
+    """Seconds since this computer was started: the same for all its processes."""
+    return time.clock_gettime(_ELAPSED)
+
+
+def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
+    """Epoch seconds for one process: counts on from what `wall` says now, which is asked this once."""
+    offset = wall() - elapsed()
+    return lambda: offset + elapsed()

@@ -15,7 +15,7 @@ load_secrets() {
 
 load_job() {
   local pair
-  if ! bash onstart/trainer.sh jobfile variables >.job 2>run.err; then
+  if ! bash onstart/trainer.sh boot.jobfile variables >.job 2>run.err; then
     log run.sh "cannot read job.json with $VASTRUN_PYTHON: $(tail -n 1 run.err)"
     return 1
   fi
@@ -41,7 +41,7 @@ load_python() {
   export PYTHONPATH=$VASTRUN_BOX/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
   if [[ ${VASTRUN_PROVIDER-} != local || $VASTRUN_SETUP == 0 ]]; then return 0; fi
-  if ! bash onstart/trainer.sh layer "$VASTRUN_BOX/python" 2>run.err; then
+  if ! bash onstart/trainer.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then
     log run.sh "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
     return 1
   fi

@@ -52,7 +52,7 @@ finish() {
   trap - EXIT TERM
   [[ -z ${child-} ]] || kill -KILL -- "-$child"
   rm -rf inbox/secrets.env .job tmp cache # on a full disk this makes room for the evidence
-  bash onstart/trainer.sh manifest >run.err 2>&1 || log run.sh "no manifest: $(tail -n 1 run.err)"
+  bash onstart/trainer.sh transfer.manifest >run.err 2>&1 || log run.sh "no manifest: $(tail -n 1 run.err)"
   echo "$code" >run/.exit && mv run/.exit run/exit
 }
 

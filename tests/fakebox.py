@@ -9,10 +9,10 @@ import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from launcher.model import Instance, Order
+from launcher.core import Instance, Order
 from launcher.ports import Clock
-from trainer import layout
-from trainer.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
+from trainer.contract import layout
+from trainer.contract.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launcher import inspection
-from launcher.errors import GoneError, NoOfferError, UnreachableError
-from launcher.gate.evidence import evidence_of, exit_code_of
-from launcher.job import JobSpec, Limits, Resources, Success
-from launcher.model import (
+from launcher.core import (
     CheckpointCopy,
     Collected,
     Completed,
@@ -31,11 +27,15 @@ from launcher.model import (
     Run,
     Wish,
 )
+from launcher.core.errors import GoneError, NoOfferError, UnreachableError
+from launcher.core.job import JobSpec, Limits, Resources, Success
+from launcher.decisions import offer_check
+from launcher.decisions.market_report import Hurdle, Quote, Relaxation, Survey, Term
+from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.ports import Remote
-from launcher.survey import Hurdle, Quote, Relaxation, Survey, Term
 from tests.fakebox import FakeBox, Loading, Training
-from trainer import layout
-from trainer.config import TrainConfig
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
 
 PRICE = 3.6
 """Dollars an hour: 0.001 dollars a second."""
@@ -267,7 +267,7 @@ class FakeRemote:
                 return Completed(exit_code=1, stdout="", stderr="no")
             box.rearm(float(dict(word.split("=", 1) for word in shlex.split(command)[1:-2])["LEASE_AGE_S"]))
             return Completed(exit_code=0, stdout="", stderr="")
-        if command == inspection.COMMAND:
+        if command == offer_check.COMMAND:
             return Completed(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
         if 'echo "down ' in command:
             return Completed(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainer import layout
+from trainer.contract import layout
 
 Stage = Literal[
     "start", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint", "done", "step"

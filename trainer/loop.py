@@ -7,26 +7,27 @@ import time
 from dataclasses import asdict
 from functools import partial
 
-from trainer import layout
 from trainer.checks import check_start, check_step
-from trainer.config import TrainConfig
-from trainer.dist import StopVote, join
-from trainer.ending import exit_code_of
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.outcome import Reason
+from trainer.contract.records import write_json
+from trainer.distributed.exit import exit_code_of
+from trainer.distributed.group import StopVote, join
+from trainer.distributed.rank import Rank, TrainJob
+from trainer.distributed.signals import StopWish
+from trainer.engine.memory.probe import fitted
+from trainer.engine.memory.retry import take_step_that_fits
+from trainer.engine.resume import resumed
+from trainer.engine.session import Session, set_up
 from trainer.evaluation import report
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.rollouts import Abandoned, until_asked_to_stop
 from trainer.evaluation.validation import Validation
 from trainer.heartbeat import Heartbeat
 from trainer.latents import with_latents
-from trainer.memory.probe import fitted
-from trainer.memory.retry import take_step_that_fits
-from trainer.metrics import Metrics
-from trainer.outcome import Reason
-from trainer.rank import Rank, TrainJob
-from trainer.records import write_json
-from trainer.session import Session, set_up
-from trainer.signals import StopWish
 from trainer.telemetry.garbage import collect_by_the_step
+from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
 
@@ -41,7 +42,7 @@ def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop
 
 def _begin(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat) -> Session:
     """All that the steps need is there, and the ranks agree on it."""
-    session = with_latents(set_up(join(rank, job), job, config), heart)
+    session = with_latents(resumed(set_up(join(rank, job), job, config)), heart)
     check_start(session)
     session = fitted(session, heart)
     session.introduce()

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from trainer import layout
-from trainer.job import Job
-from trainer.nodes import place_of, torchrun_line
-from trainer.outcome import Attempt, Outcome, Reason
-from trainer.records import write_atomically
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.outcome import Attempt, Outcome, Reason
+from trainer.contract.records import write_atomically
+from trainer.distributed.nodes import place_of, torchrun_line
 from trainer.supervision.agents import Agents
 from trainer.supervision.attempt import DRAIN_S, RESERVE, Begin, put_aside, run_attempt
 from trainer.supervision.conclude import attempt_of, conclude, nothing_started, stopped_between

@@ -10,11 +10,11 @@ import gc
 import signal
 from pathlib import Path
 
-from trainer import layout
-from trainer.ending import Ending
+from trainer.contract import layout
+from trainer.distributed.exit import Ending
+from trainer.distributed.rank import Rank, read_job
+from trainer.distributed.signals import StopWish
 from trainer.heartbeat import Heartbeat
-from trainer.rank import Rank, read_job
-from trainer.signals import StopWish
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from benchmarks.chaos.troubles import (
     VICTIMS,
     Trouble,
 )
-from launcher.model import Cause
+from launcher.core import Cause
 from tests.hostile.deceits import DECEITS, Deceit
 
 _MONEY_USD, _MONEY_S = 0.016, 63.0

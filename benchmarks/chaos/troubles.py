@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.model import Cause
+from launcher.core import Cause
 from tests.emulators.dead_ends import DEAD_ENDS
 from tests.emulators.faults import FAULTS, REQUEST
 from tests.hostile.deceits import DECEITS, Deceit

@@ -14,11 +14,11 @@ from typing import Any, Self
 from launcher.bundle.archive import Archive, must_be_readable
 from launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
 from launcher.bundle.script import check_script
-from launcher.errors import JobValueError, StorageError, UsageError
-from launcher.job import JobSpec, Secret
-from launcher.model import NOTHING, Origin, Parcel, Run
+from launcher.core import NOTHING, Origin, Parcel, Run
+from launcher.core.errors import JobValueError, StorageError, UsageError
+from launcher.core.job import JobSpec, Secret
 from launcher.shipped import library_dir, onstart_dir, trainer_dir
-from trainer import layout
+from trainer.contract import layout
 
 _CHECKPOINTS = 2
 """The newest so many travel with a run that continues from them."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, cast
 
-from launcher.errors import UsageError
+from launcher.core.errors import UsageError
 
 
 class Archive:

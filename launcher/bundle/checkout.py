@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from launcher.errors import JobValueError, UsageError
+from launcher.core.errors import JobValueError, UsageError
 
 LIMIT_BYTES = 500 * 10**6
 

@@ -6,8 +6,8 @@ import os
 import subprocess
 
 from launcher.config.shell import script_of
-from launcher.errors import JobValueError
-from launcher.job import JobSpec
+from launcher.core.errors import JobValueError
+from launcher.core.job import JobSpec
 
 _READ_S = 10.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from launcher.actions.queries import all_rows, row_of, with_bills
 from launcher.cli.options import json_option, maybe_run_argument, the_run
 from launcher.cli.output import show, width
-from launcher.render.costs import costs_table
-from launcher.render.documents import costs_document
+from launcher.commands.queries import all_rows, row_of, with_bills
+from launcher.ui.render.costs import costs_table
+from launcher.ui.render.documents import costs_document
 from launcher.wiring import Wiring
 
 

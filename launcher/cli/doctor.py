@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from launcher.actions.doctor import Health, Patient, examine
 from launcher.cli.options import json_option, provider_option
 from launcher.cli.output import say
+from launcher.commands.doctor import Health, Patient, examine
 from launcher.providers import provider_class
-from launcher.render.doctor import finding_text, findings_document
-from launcher.render.documents import to_text
+from launcher.ui.render.doctor import finding_text, findings_document
+from launcher.ui.render.documents import to_text
 from launcher.wiring import Wiring
 
 

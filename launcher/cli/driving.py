@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launcher.actions.attempts import Attempts, chain_of
-from launcher.actions.queries import ending_of
 from launcher.cli.failures import concerns
 from launcher.cli.output import show
-from launcher.exits import EXIT_TIMED_OUT, exit_code_of
-from launcher.interrupts import Interrupts
-from launcher.model import Phase, Run, Wish
-from launcher.render.documents import ending_document
-from launcher.render.summary import summary
+from launcher.commands.attempts import Attempts, chain_of
+from launcher.commands.queries import ending_of
+from launcher.core import Phase, Run, Wish
+from launcher.core.exits import EXIT_TIMED_OUT, exit_code_of
+from launcher.ui.interrupts import Interrupts
+from launcher.ui.render.documents import ending_document
+from launcher.ui.render.summary import summary
 from launcher.wiring import Wiring
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from launcher.bills import cost_usd
 from launcher.cli.output import say
-from launcher.errors import (
+from launcher.core import Phase, Run
+from launcher.core.bills import cost_usd
+from launcher.core.errors import (
     JobFileError,
     JobValueError,
     OutOfReachError,
@@ -19,10 +20,9 @@ from launcher.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.exits import EXIT_INTERRUPTED
-from launcher.model import Phase, Run
-from launcher.outputs import Outputs
-from launcher.render.amounts import usd
+from launcher.core.exits import EXIT_INTERRUPTED
+from launcher.outputs.folder import Outputs
+from launcher.ui.render.amounts import usd
 
 _RUN = "launcher.run"
 _JOB_FILE = "launcher.job_file"

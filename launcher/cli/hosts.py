@@ -6,9 +6,9 @@ import click
 
 from launcher.cli.options import json_option
 from launcher.cli.output import show, width
-from launcher.hosts import host_records
-from launcher.render.documents import hosts_document
-from launcher.render.hosts import hosts_table
+from launcher.decisions.host_history import host_records
+from launcher.ui.render.documents import hosts_document
+from launcher.ui.render.hosts import hosts_table
 from launcher.wiring import Wiring
 
 

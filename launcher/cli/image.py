@@ -10,7 +10,7 @@ from launcher import __version__
 from launcher.bundle.checkout import commit_of
 from launcher.cli.options import json_option
 from launcher.cli.output import say, show
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
 from launcher.image.building import Recipe, build
 from launcher.image.daemon import connect, login_of
 from launcher.image.here import images_here
@@ -20,7 +20,7 @@ from launcher.image.pins import CHECKOUT, VARIANTS, pins_of
 from launcher.image.pushing import push
 from launcher.image.registry import Registry
 from launcher.image.verifying import check_registry, checks, contents_of, subject_of
-from launcher.render.images import checks_document, checks_text, images_document, images_text
+from launcher.ui.render.images import checks_document, checks_text, images_document, images_text
 from launcher.wiring import Wiring
 
 

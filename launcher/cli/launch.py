@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.attempts import Attempts
-from launcher.actions.queries import plan_of
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
 from launcher.cli.options import (
@@ -24,11 +22,13 @@ from launcher.cli.options import (
     yes_option,
 )
 from launcher.cli.output import say, show, width
-from launcher.estimates import offer_text
-from launcher.job import JobSpec
-from launcher.model import Run, Wish
-from launcher.render.documents import plan_document
-from launcher.render.plan import plan_text
+from launcher.commands.attempts import Attempts
+from launcher.commands.queries import plan_of
+from launcher.core import Run, Wish
+from launcher.core.job import JobSpec
+from launcher.decisions.estimates import offer_text
+from launcher.ui.render.documents import plan_document
+from launcher.ui.render.plan import plan_text
 from launcher.wiring import Wiring
 
 

@@ -10,17 +10,17 @@ from datetime import datetime
 
 import click
 
-from launcher.actions.logfeed import LogFeed
 from launcher.cli.options import run_argument, the_run
 from launcher.cli.output import say
 from launcher.cli.values import pattern, seconds
+from launcher.commands.logfeed import LogFeed
 from launcher.config import read_job
-from launcher.errors import UsageError
-from launcher.model import Run
-from launcher.outputs import Outputs
+from launcher.core import Run
+from launcher.core.errors import UsageError
+from launcher.outputs.folder import Outputs
 from launcher.ports import Clock
-from launcher.render.amounts import moment
-from launcher.render.loglines import (
+from launcher.ui.render.amounts import moment
+from launcher.ui.render.loglines import (
     CONTEXT,
     Choice,
     LogLine,

@@ -12,11 +12,11 @@ from launcher.cli.failures import concerns, reads
 from launcher.cli.output import say
 from launcher.config import load_job
 from launcher.config.shell import script_of
-from launcher.errors import JobValueError, UsageError, VastrunError
-from launcher.exits import EXIT_DECLINED
-from launcher.job import JobSpec
-from launcher.model import NOTHING, Run
-from launcher.run_ids import LAST, find_run
+from launcher.core import NOTHING, Run
+from launcher.core.errors import JobValueError, UsageError, VastrunError
+from launcher.core.exits import EXIT_DECLINED
+from launcher.core.job import JobSpec
+from launcher.ledger.run_ids import LAST, find_run
 from launcher.shipped import configs_dir
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
 

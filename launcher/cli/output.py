@@ -10,7 +10,7 @@ import click
 from launcher.gate.text import printable
 
 if TYPE_CHECKING:
-    from launcher.render.documents import Document
+    from launcher.ui.render.documents import Document
 
 _LEAST, _MOST = 60, 160
 
@@ -24,13 +24,13 @@ def width() -> int | None:
     """How wide tables may be: as the terminal, within bounds. None where stdout is none: nothing is cut."""
     if not sys.stdout.isatty():
         return None
-    from launcher.screen import columns
+    from launcher.ui.screen import columns
 
     return min(max(columns(sys.stdout), _LEAST), _MOST)
 
 
 def show(document: Document, text: str, *, as_json: bool) -> None:
     """Print the command's data, on stdout."""
-    from launcher.render.documents import to_text  # slow to import: all that is shown
+    from launcher.ui.render.documents import to_text  # slow to import: all that is shown
 
     say(to_text(document) if as_json else text)

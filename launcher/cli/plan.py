@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.queries import plan_of, survey_of
 from launcher.cli.options import (
     job_argument,
     json_option,
@@ -17,10 +16,11 @@ from launcher.cli.options import (
     set_option,
 )
 from launcher.cli.output import show, width
-from launcher.errors import NoOfferError
-from launcher.render.documents import plan_document, survey_document
-from launcher.render.plan import plan_text
-from launcher.render.survey import survey_text
+from launcher.commands.queries import plan_of, survey_of
+from launcher.core.errors import NoOfferError
+from launcher.ui.render.documents import plan_document, survey_document
+from launcher.ui.render.market_report import survey_text
+from launcher.ui.render.plan import plan_text
 from launcher.wiring import Wiring
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.pulling import pull
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show
+from launcher.commands.pulling import pull
 from launcher.wiring import Wiring
 
 

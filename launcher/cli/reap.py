@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from launcher.actions.orphans import of_ledger, orphans
-from launcher.actions.reaping import reap
 from launcher.cli.options import confirm, json_option, provider_option, yes_option
 from launcher.cli.output import say, show
-from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.render.documents import orphans_document
-from launcher.render.orphans import orphans_text, warning_text
+from launcher.commands.orphans import of_ledger, orphans
+from launcher.commands.reaping import reap
+from launcher.core.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.ui.render.documents import orphans_document
+from launcher.ui.render.orphans import orphans_text, warning_text
 from launcher.wiring import Wiring
 
 

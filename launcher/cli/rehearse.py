@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.rehearsing import CONFIG, REPORT, TRAIN, Rehearsal, chosen
 from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option
 from launcher.cli.output import show
+from launcher.commands.rehearsing import CONFIG, REPORT, TRAIN, Rehearsal, chosen
 from launcher.config import dump_job
-from launcher.errors import UsageError
-from launcher.job import JobSpec
-from launcher.model import NOTHING, Phase, Run, StepEnd, Verdict
-from launcher.phases import EXIT_CODE_OF, VERDICT_OF
-from launcher.render.rehearsal import rehearsal_document, rehearsal_text
+from launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
+from launcher.core.errors import UsageError
+from launcher.core.job import JobSpec
+from launcher.core.phases import EXIT_CODE_OF, VERDICT_OF
+from launcher.ui.render.rehearsal import rehearsal_document, rehearsal_text
 from launcher.wiring import Wiring
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from launcher.actions.attempts import Attempts
 from launcher.cli.driving import drive_to_end
 from launcher.cli.options import json_option, run_argument, the_run
-from launcher.model import Run
+from launcher.commands.attempts import Attempts
+from launcher.core import Run
 from launcher.wiring import Wiring
 
 

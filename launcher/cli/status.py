@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from launcher.actions.queries import all_rows, detail_of
 from launcher.cli.options import json_option, maybe_run_argument, the_run
 from launcher.cli.output import show, width
-from launcher.render.documents import run_document, runs_document
-from launcher.render.runs import run_text, runs_table
+from launcher.commands.queries import all_rows, detail_of
+from launcher.ui.render.documents import run_document, runs_document
+from launcher.ui.render.runs import run_text, runs_table
 from launcher.wiring import Wiring
 
 

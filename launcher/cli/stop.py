@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from launcher.bills import cost_usd
 from launcher.cli.driving import drive_to_end
 from launcher.cli.options import json_option, run_argument, the_run
-from launcher.errors import UsageError
-from launcher.model import Event, Phase, Run, Wish
-from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.core import Event, Phase, Run, Wish
+from launcher.core.bills import cost_usd
+from launcher.core.errors import UsageError
+from launcher.core.phases import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.wiring import Wiring
 
 

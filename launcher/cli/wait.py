@@ -7,7 +7,7 @@ import click
 from launcher.cli.driving import drive_to_end
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.values import seconds
-from launcher.model import Wish
+from launcher.core import Wish
 from launcher.wiring import Wiring
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from launcher.actions.queries import explain
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show, width
-from launcher.render.documents import explanation_document
-from launcher.render.why import explanation_text
+from launcher.commands.queries import explain
+from launcher.ui.render.documents import explanation_document
+from launcher.ui.render.why import explanation_text
 from launcher.wiring import Wiring
 
 

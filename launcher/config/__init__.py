@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from launcher.job import JobSpec
-from trainer.records import read_json
+from launcher.core.job import JobSpec
+from trainer.contract.records import read_json
 
 
 def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".") -> JobSpec:

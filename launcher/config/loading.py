@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from launcher.config.reading import Reading
 from launcher.config.rules import clashes
 from launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
-from launcher.errors import JobFileError
-from launcher.job import JobSpec
+from launcher.core.errors import JobFileError
+from launcher.core.job import JobSpec
 
 _PLACEHOLDER = "unnamed"
 

@@ -15,8 +15,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from launcher.config.schema import bare, expected, is_mapping, optional, options
 from launcher.config.shell import program_of
 from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
-from launcher.job import JobSpec, NotifyUrl, Secret
-from trainer.records import whole_unicode
+from launcher.core.job import JobSpec, NotifyUrl, Secret
+from trainer.contract.records import whole_unicode
 
 _AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are taken as the text that they are."""

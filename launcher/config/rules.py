@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from launcher.addresses import address_of
 from launcher.config.source import KeyPath
-from launcher.job import JobSpec
-from launcher.references import Reference
-from trainer.config_checks import faults_of
+from launcher.core.addresses import address_of
+from launcher.core.image_ref import Reference
+from launcher.core.job import JobSpec
+from trainer.contract.config_checks import faults_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

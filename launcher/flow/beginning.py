@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from launcher.core import Sighting
+from launcher.core.job import JobSpec
 from launcher.flow.progress import PREPARING, awaits_beats
-from launcher.job import JobSpec
-from launcher.model import Sighting
 
 SETTLED_S = 5.0
 """A program that tells no step has begun when its ranks have lived for so long."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from launcher import egress, inspection, policy
-from launcher.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
-from launcher.flow.trip import End, Trip, lost, stopped
+from launcher.core import Cause, Instance
+from launcher.core.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
+from launcher.core.phases import Result
+from launcher.decisions import download_check, offer_check, policy
+from launcher.flow.context import End, Trip, lost, stopped
 from launcher.gate.reading import small_file
 from launcher.gate.status import lease_of
-from launcher.model import Cause, Instance
-from launcher.phases import Result
 from launcher.ports import Identified
-from trainer import layout
+from trainer.contract import layout
 
 _PAUSE_S = 0.5
 _TELL_S = 30.0
@@ -147,7 +147,7 @@ def unlike_its_offer(trip: Trip, machine: Instance) -> End | None:
     """The end of a run whose machine is worse than was offered, by what the provider lists."""
     if trip.tools.provider.free or trip.run.offer is None:
         return None
-    return _refused(inspection.rented_otherwise(machine, trip.run.offer, trip.spec.resources))
+    return _refused(offer_check.rented_otherwise(machine, trip.run.offer, trip.spec.resources))
 
 
 def _accepted(trip: Trip) -> End:
@@ -170,11 +170,11 @@ def _unlike_by_itself(trip: Trip) -> End | None:
     if trip.tools.provider.free or trip.run.offer is None:
         return None
     wanted, remote = trip.spec.resources, trip.remote()
-    box = inspection.read_box(remote.run(inspection.COMMAND, timeout_s=_INSPECTION_S).stdout)
-    difference = inspection.shows_otherwise(box, trip.run.offer, wanted)
-    if not difference and egress.is_needed(trip.spec):
-        printed = remote.run(egress.command(wanted), timeout_s=egress.TIMEOUT_S).stdout
-        difference = egress.fault(printed, wanted)
+    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_INSPECTION_S).stdout)
+    difference = offer_check.shows_otherwise(box, trip.run.offer, wanted)
+    if not difference and download_check.is_needed(trip.spec):
+        printed = remote.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S).stdout
+        difference = download_check.fault(printed, wanted)
     return _refused(difference)
 
 

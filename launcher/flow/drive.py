@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher import policy
-from launcher.errors import (
+from launcher.core import Cause, Phase, Run
+from launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,
@@ -15,12 +15,12 @@ from launcher.errors import (
     StorageError,
     VastrunError,
 )
+from launcher.core.job import JobSpec
+from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
+from launcher.decisions import policy
+from launcher.flow.context import End, OverError, Tools, Trip, lost, stopped
 from launcher.flow.refused import Refused, identify
 from launcher.flow.steps import STEPS
-from launcher.flow.trip import End, OverError, Tools, Trip, lost, stopped
-from launcher.job import JobSpec
-from launcher.model import Cause, Phase, Run
-from launcher.phases import BEFORE_TRAINING, NEXT, Result
 
 
 def begin(

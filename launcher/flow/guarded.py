@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launcher.model import Completed
+from launcher.core import Completed
 from launcher.ports import Heedful, Remote
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher import policy
-from launcher.errors import ProviderError
-from launcher.model import Instance, Run
+from launcher.core import Instance, Run
+from launcher.core.errors import ProviderError
+from launcher.decisions import policy
 from launcher.ports import Provider
 
 

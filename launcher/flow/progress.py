@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from launcher.core import Progress, Sighting
+from launcher.core.job import JobSpec
 from launcher.flow.pace import Pace
-from launcher.job import JobSpec
-from launcher.model import Progress, Sighting
 
 _TRAIN = "50-train"
 PREPARING: Mapping[str, str] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 
-from launcher import policy
-from launcher.flow.trip import Tools
-from launcher.job import JobSpec
-from launcher.model import Instance, Run, Sighting
+from launcher.core import Instance, Run, Sighting
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+from launcher.flow.context import Tools
 from launcher.ports import Remote
-from trainer import layout
+from trainer.contract import layout
 
 _TIMEOUT_S = 60.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from launcher import bills, policy
-from launcher.errors import AuthError, BusyError, OutOfReachError, ProviderError
-from launcher.flow.trip import Trip
-from launcher.model import Phase
+from launcher.core import Phase, bills
+from launcher.core.errors import AuthError, BusyError, OutOfReachError, ProviderError
+from launcher.decisions import policy
+from launcher.flow.context import Trip
 from launcher.ports import HasAccount
 
 _PAUSE_S = 15.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from launcher import policy
-from launcher.errors import (
+from launcher.core import Instance, Meter, Offer, Order
+from launcher.core.errors import (
     BusyError,
     NoOfferError,
     UncertainError,
@@ -13,13 +13,13 @@ from launcher.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.estimates import enough_for, over_the_price
-from launcher.flow.trip import Trip
-from launcher.hosts import avoided
-from launcher.job import JobSpec
-from launcher.model import Instance, Meter, Offer, Order
+from launcher.core.image_ref import Reference
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+from launcher.decisions.estimates import enough_for, over_the_price
+from launcher.decisions.host_history import avoided
+from launcher.flow.context import Trip
 from launcher.ports import Provider
-from launcher.references import Reference
 
 
 def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:

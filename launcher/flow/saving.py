@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.errors import GoneError, ProviderError, StorageError, UnreachableError
-from launcher.flow.trip import Trip
-from launcher.model import CheckpointCopy, Wish
+from launcher.core import CheckpointCopy, Wish
+from launcher.core.errors import GoneError, ProviderError, StorageError, UnreachableError
+from launcher.flow.context import Trip
 from launcher.ports import Remote
 
 SLICE_S = 0.5

@@ -7,18 +7,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from launcher import bills, policy
-from launcher.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
-from launcher.estimates import offer_text
+from launcher.core import Cause, Meter, Phase, Wish, bills
+from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
+from launcher.core.phases import Result
+from launcher.decisions import policy
+from launcher.decisions.estimates import offer_text
+from launcher.decisions.judge import judge
 from launcher.flow.booting import boot, unlike_its_offer
+from launcher.flow.context import End, OverError, Trip
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
-from launcher.flow.trip import End, OverError, Trip
 from launcher.flow.watch import watch
-from launcher.model import Cause, Meter, Phase, Wish
-from launcher.phases import Result
 from launcher.ports import KeepsKeys, Noisy
-from launcher.verdict import judge
-from trainer import layout
+from trainer.contract import layout
 
 _PATIENCE_S = 300.0
 _PAUSE_S = 2.0

@@ -6,21 +6,21 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from launcher import bills, policy
-from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
+from launcher.core import Cause, Sighting, Wish, bills
+from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
+from launcher.core.phases import Result
+from launcher.decisions import policy
+from launcher.decisions.judge import judge
 from launcher.flow.beginning import Beginning
+from launcher.flow.context import End, Trip
 from launcher.flow.pace import Pace
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.saving import Saving, save_some
-from launcher.flow.trip import End, Trip
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file
-from launcher.model import Cause, Sighting, Wish
-from launcher.phases import Result
 from launcher.ports import Remote
-from launcher.verdict import judge
-from trainer import layout
+from trainer.contract import layout
 
 LOOK_S = 1.0
 _LISTEN_S = 0.25

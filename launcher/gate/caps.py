@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer import layout
+from trainer.contract import layout
 
 SMALL_FILES: Mapping[str, int] = {
     layout.EXIT: 64,

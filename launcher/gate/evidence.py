@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
+from launcher.core import Evidence, StepEnd
 from launcher.gate.text import one_line
-from launcher.model import Evidence, StepEnd
-from trainer import layout
-from trainer.outcome import ExitCode, Outcome, Seconds
-from trainer.records import RecordError, Text, read_as, read_json
+from trainer.contract import layout
+from trainer.contract.outcome import ExitCode, Outcome, Seconds
+from trainer.contract.records import RecordError, Text, read_as, read_json
 
 _MOST_STEPS = 100
 

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from launcher.gate import caps
-from trainer import layout
-from trainer.outcome import FileSum
-from trainer.records import Like, RecordError, parse_json, read_as, read_json
+from trainer.contract import layout
+from trainer.contract.outcome import FileSum
+from trainer.contract.records import Like, RecordError, parse_json, read_as, read_json
 
 INCOMING, OWNER = ".incoming", ".vastrun"
 """Names that the folder of outputs has for itself: what is on its way, and whose folder it is."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from launcher.errors import BoxError, UnreachableError
+from launcher.core import Sighting
+from launcher.core.errors import BoxError, UnreachableError
 from launcher.gate import caps
 from launcher.gate.status import sighting_of
-from launcher.model import Sighting
 from launcher.ports import Remote
 
 _STATUS = "bash onstart/status.sh"

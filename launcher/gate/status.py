@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from launcher.errors import BoxError
-from launcher.model import RankSighting, Sighting
-from trainer.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
-from trainer.records import AtMost, Between, RecordError, Text, read_json
+from launcher.core import RankSighting, Sighting
+from launcher.core.errors import BoxError
+from trainer.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
+from trainer.contract.records import AtMost, Between, RecordError, Text, read_json
 
 Lease = Literal["armed", "proving", "ending", "dead", "none"]
 

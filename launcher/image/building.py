@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
+from launcher.core.image_ref import Reference
 from launcher.image.context import files_of, fingerprint, write_context
 from launcher.image.daemon import explained
 from launcher.image.pins import Pins
 from launcher.image.pulling import have, is_here
 from launcher.image.stream import Screen, follow
 from launcher.image.wheels import fetch, interpreter_of
-from launcher.references import Reference
 
 if TYPE_CHECKING:
     from docker import DockerClient

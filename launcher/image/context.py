@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from launcher.bundle.archive import Archive
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
 
 _HASH_LETTERS = 12
 

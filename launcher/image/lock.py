@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
 from launcher.shipped import configs_dir
 
 ARCHITECTURE = "amd64"

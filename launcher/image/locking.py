@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from launcher.errors import ImageError, UsageError
+from launcher.core.errors import ImageError, UsageError
+from launcher.core.image_ref import Reference
 from launcher.image.lock import Lock, LockedImage, gpu_needs
 from launcher.image.pins import VARIANTS
 from launcher.image.registry import Published
-from launcher.references import Reference
 
 LABEL = "io.vastrun."
 

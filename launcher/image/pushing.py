@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
+from launcher.core.image_ref import Reference
 from launcher.image.daemon import explained
 from launcher.image.stream import Screen, follow
-from launcher.references import Reference
 
 if TYPE_CHECKING:
     from docker import DockerClient

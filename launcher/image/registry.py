@@ -14,9 +14,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
+from launcher.core.image_ref import HUB, Reference
 from launcher.image.lock import ARCHITECTURE
-from launcher.references import HUB, Reference
 
 Login = Callable[[str], tuple[str, str] | None]
 """The user and the password for a registry; None: it is asked as anybody."""

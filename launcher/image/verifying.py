@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
+from launcher.core.image_ref import Reference
 from launcher.image.daemon import explained
 from launcher.image.lock import Capability, Lock, LockedImage
 from launcher.image.locking import Catalogue, check_digest, reference_of
 from launcher.image.pulling import have
 from launcher.image.stream import Screen
-from launcher.references import Reference
 from launcher.shipped import trainer_dir
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def check_registry(subject: Subject, registry: Catalogue) -> None:
 
 
 def contents_of(client: DockerClient, reference: Reference, screen: Screen) -> Mapping[str, Any]:
-    """What the image has, as `trainer/contents.py` says; pulled where it is not here. Raises ImageError."""
+    """What the image has, by `boot/image_contents.py`; pulled where it is not here. Raises ImageError."""
     have(client, reference, screen)
     screen.step("run", str(reference))
-    program = (trainer_dir() / "contents.py").read_text(encoding="utf-8")
+    program = (trainer_dir() / "boot" / "image_contents.py").read_text(encoding="utf-8")
     with explained(f"cannot run {reference}"):
         said = client.containers.run(
             str(reference), ["-c", program], entrypoint="python3", remove=True, network_mode="none"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
 from launcher.image.daemon import explained
 
 if TYPE_CHECKING:

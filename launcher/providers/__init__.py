@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from launcher.errors import UsageError
+from launcher.core.errors import UsageError
 from launcher.ports import Provider
 
 PROVIDERS: Mapping[str, str] = {

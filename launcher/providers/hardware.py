@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.job import Resources
+from launcher.core.job import Resources
 
 _NVIDIA_SMI_S = 20.0
 _LEAST_DISK_GB = 8.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from launcher.errors import ProviderError, UnreachableError, VastrunError
+from launcher.core.errors import ProviderError, UnreachableError, VastrunError
 from launcher.ports import Clock
 
 _LISTED = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$")

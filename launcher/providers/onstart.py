@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.errors import ProviderError
+from launcher.core.errors import ProviderError
 
 LIMIT_BYTES = 4000
 """Vast's documents disagree about theirs; the lowest they name is 4,048 characters."""

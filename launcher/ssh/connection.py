@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.errors import HostKeyError, StorageError, UnreachableError
+from launcher.core.errors import HostKeyError, StorageError, UnreachableError
 from launcher.ssh.hosts import Address, KnownHosts
 from launcher.ssh.keys import KeyPair
 from launcher.ssh.session import BrokenError, Check, Session

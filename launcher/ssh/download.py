@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from launcher.errors import BoxError
+from launcher.core.errors import BoxError
 from launcher.ssh.connection import script
 from launcher.ssh.session import BrokenError, Session
 

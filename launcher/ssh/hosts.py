@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.errors import HostKeyError, ProviderError, StorageError, UnreachableError
+from launcher.core.errors import HostKeyError, ProviderError, StorageError, UnreachableError
 
 if TYPE_CHECKING:
     from paramiko import PKey

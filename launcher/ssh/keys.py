@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.errors import StorageError
+from launcher.core.errors import StorageError
 
 _PRIVATE = "id_ed25519"
 _KNOWN_HOSTS = "known_hosts"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from launcher.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
-from launcher.model import Completed
+from launcher.core import Completed
+from launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
 from launcher.ssh.connection import Connection, Login, script
 from launcher.ssh.download import Download
 from launcher.ssh.noise import Noise

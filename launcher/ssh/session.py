@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from launcher.errors import BoxError, UnreachableError
+from launcher.core.errors import BoxError, UnreachableError
 from launcher.gate import caps
 
 if TYPE_CHECKING:

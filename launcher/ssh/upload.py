@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from launcher.errors import ProviderError, UnreachableError
+from launcher.core.errors import ProviderError, UnreachableError
 from launcher.ssh.connection import script
 from launcher.ssh.session import BrokenError, Session
 

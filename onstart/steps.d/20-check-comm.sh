@@ -7,4 +7,4 @@ if [[ $VASTRUN_KIND == command && $VASTRUN_RANKS == 1 ]]; then
   echo "one rank: no communication to check"
   exit 0
 fi
-exec bash onstart/trainer.sh preflight comm
+exec bash onstart/trainer.sh boot.preflight comm

@@ -2,4 +2,4 @@
 # Installs what the onboard trainer needs and the image lacks, as pinned; an image of ours lacks nothing.
 # In: VASTRUN_KIND, VASTRUN_PROVIDER. Out: a line; pip's exit code when it fails, 78 when the image has no pip.
 set -euo pipefail
-exec bash onstart/trainer.sh packages
+exec bash onstart/trainer.sh boot.packages

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.model import Instance
+from launcher.core import Instance
 from launcher.ports import Remote
 from tests.contract.markets import MAKERS, PRETENDED, Market
 

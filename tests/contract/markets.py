@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.job import JobSpec, Resources
-from launcher.model import Offer, Order
+from launcher.core import Offer, Order
+from launcher.core.job import JobSpec, Resources
 from launcher.ports import Provider
 from launcher.providers import provider_class
 from launcher.providers.vast.api import Account

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.job import JobSpec
-from launcher.model import Instance, Offer, Order
+from launcher.core import Instance, Offer, Order
+from launcher.core.job import JobSpec
 from launcher.ports import Provider, Remote
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts

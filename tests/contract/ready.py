@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.errors import UnreachableError
-from launcher.job import JobSpec
-from launcher.model import Instance, Offer, Order
+from launcher.core import Instance, Offer, Order
+from launcher.core.errors import UnreachableError
+from launcher.core.job import JobSpec
 from launcher.ports import Provider, Remote
 from tests.waiting import LONGEST_S
 

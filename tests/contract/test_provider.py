@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.errors import GoneError, NoOfferError
-from launcher.job import Resources
-from launcher.model import Instance
+from launcher.core import Instance
+from launcher.core.errors import GoneError, NoOfferError
+from launcher.core.job import Resources
 from launcher.providers import PROVIDERS
 from tests.contract.markets import MAKERS, Market, small_job
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
-from launcher.model import Instance
+from launcher.core import Instance
+from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.ports import Remote
 from tests.contract.markets import Market
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.actions.attempts import Attempts
 from launcher.bundle import Bundler
-from launcher.flow.trip import Tools
-from launcher.job import JobSpec, Limits, Resources, Success
-from launcher.ledger import SqliteLedger
-from launcher.model import Event, Instance, Origin, Run, Wish
+from launcher.commands.attempts import Attempts
+from launcher.core import Event, Instance, Origin, Run, Wish
+from launcher.core.job import JobSpec, Limits, Resources, Success
+from launcher.flow.context import Tools
+from launcher.ledger.sqlite import SqliteLedger
+from launcher.outputs.store import FolderShelf
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
-from launcher.shelf import FolderShelf
 from tests.e2e.market import machines
 from tests.e2e.terminal import LEAN
 from tests.emulators.clock import Clock

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from launcher.bills import WATCHED_S, cost_usd
-from launcher.exits import exit_code_of
-from launcher.model import Cause, Run
+from launcher.core import Cause, Run
+from launcher.core.bills import WATCHED_S, cost_usd
+from launcher.core.exits import exit_code_of
 from tests.e2e.hurried import LASTS, PRINTS, WAITS, WORKS, Hurried, job
 from tests.emulators.billing import Meter
 from tests.emulators.faults import FAULTS

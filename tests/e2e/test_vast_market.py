@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bills import WATCHED_S, cost_usd
-from launcher.model import Cause, Phase
+from launcher.core import Cause, Phase
+from launcher.core.bills import WATCHED_S, cost_usd
 from tests.e2e.hurried import WORKS, Hurried, job
 from tests.e2e.test_vast_faults import ANSWERS, HANDOVERS, NEVER_LESS
 

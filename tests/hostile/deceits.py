@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.model import Cause
+from launcher.core import Cause
 from tests.hostile.lies import STEERING
 
 
@@ -55,7 +55,7 @@ def write(path, content):
         file.write(content)
 {python}
 """
-    module = "pkg/trainer/manifest.py"
+    module = "pkg/trainer/transfer/manifest.py"
     return f"mv {module} pkg/trainer/honest.py; printf %s {shlex.quote(program)} >{module}"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from trainer import layout
+from trainer.contract import layout
 
 Content = bytes | Callable[[int, int], bytes]
 """Of a file: all of it, or what is read from an offset, at most so many bytes."""

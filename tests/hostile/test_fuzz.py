@@ -29,21 +29,21 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from launcher.errors import BoxError, UnreachableError
+from launcher.core.errors import BoxError, UnreachableError
 from launcher.gate import caps
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import latest_of, listed
 from launcher.gate.status import lease_of, sighting_of
 from launcher.gate.text import one_line, printable
 from launcher.providers.vast.rows import InstanceRow, OfferRow
-from launcher.render.loglines import lines_of, parse_line, shown
+from launcher.ui.render.loglines import lines_of, parse_line, shown
 from tests.fakebox import Training
 from tests.hostile.boxes import Since
 from tests.hostile.lies import GOOD, STEERING, Lie
 from tests.hostile.test_lies import PHASES, WISHES, Wish, assert_a_good_end, assert_no_crash, lying_terminal
 from tests.launcher.vast import rows
-from trainer import layout
-from trainer.records import RecordError, parse_json
+from trainer.contract import layout
+from trainer.contract.records import RecordError, parse_json
 
 READERS = 8
 FUZZ = int(os.environ.get("FUZZ", "0"))

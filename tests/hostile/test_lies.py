@@ -17,8 +17,8 @@ import pytest
 from _pytest.mark import ParameterSet
 from click.testing import Result
 
-from launcher.model import Cause
-from launcher.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
+from launcher.core import Cause
+from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.hostile.boxes import LyingMarket, Since

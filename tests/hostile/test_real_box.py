@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.model import Cause, Run, Wish
-from launcher.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
+from launcher.core import Cause, Run, Wish
+from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.e2e.hurried import PRINTS, Hurried, job
 from tests.hostile.deceits import DECEITS, Deceit
 from tests.hostile.test_lies import assert_nothing_evil

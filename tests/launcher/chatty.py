@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-from launcher.held import HeldStream
-from launcher.interrupts import Interrupts, say_on
-from launcher.model import Wish
-from launcher.question import ask_at
+from launcher.core import Wish
+from launcher.ui.held import HeldStream
+from launcher.ui.interrupts import Interrupts, say_on
+from launcher.ui.question import ask_at
 
 
 def main(who: str, answer_s: float, lines: int) -> None:

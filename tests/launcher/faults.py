@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from launcher.errors import (
+from launcher.core import Cause, Instance
+from launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,
@@ -16,7 +17,6 @@ from launcher.errors import (
     UncertainError,
     UnreachableError,
 )
-from launcher.model import Cause, Instance
 from tests.fakes import FakeProvider
 
 Moment = Literal["before", "after"]

@@ -14,21 +14,21 @@ from typing import IO, Any
 
 from click.testing import CliRunner, Result
 
-from launcher.actions.exporting import Exporter
-from launcher.actions.rehearsing import Rehearsal
 from launcher.cli import cli
-from launcher.interrupts import Interrupts
-from launcher.ledger import SqliteLedger
-from launcher.model import Instance, Order, Wish
-from launcher.notify import UrlNotifier
-from launcher.render.index import index_of
-from launcher.run_ids import new_id
-from launcher.screen import Look, StreamScreen
-from launcher.shelf import FolderShelf
+from launcher.commands.exporting import Exporter
+from launcher.commands.rehearsing import Rehearsal
+from launcher.core import Instance, Order, Wish
+from launcher.ledger.run_ids import new_id
+from launcher.ledger.sqlite import SqliteLedger
+from launcher.outputs.store import FolderShelf
+from launcher.ui.interrupts import Interrupts
+from launcher.ui.notify import UrlNotifier
+from launcher.ui.render.index import index_of
+from launcher.ui.screen import Look, StreamScreen
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakePacker, FakeProvider
-from trainer.outcome import Hang, Outcome, RankEnd
+from trainer.contract.outcome import Hang, Outcome, RankEnd
 
 JOB = """\
 name: demo

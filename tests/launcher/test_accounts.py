@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import AuthError, BusyError
-from launcher.model import Identity, Instance, Order, Standing
+from launcher.core import Identity, Instance, Order, Standing
+from launcher.core.errors import AuthError, BusyError
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.launcher.terminal import Market, Terminal

@@ -12,15 +12,15 @@ from typing import get_args
 
 import pytest
 
-from launcher.advice import ADVICE, advice_for
-from launcher.errors import ProviderError
-from launcher.model import Cause, Phase, Run
-from launcher.outputs import Outputs
-from launcher.verdict import CAUSE_OF_REASON
+from launcher.core import Cause, Phase, Run
+from launcher.core.errors import ProviderError
+from launcher.decisions.advice import ADVICE, advice_for
+from launcher.decisions.judge import CAUSE_OF_REASON
+from launcher.outputs.folder import Outputs
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
-from trainer import layout
-from trainer.outcome import Outcome, Reason
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome, Reason
 
 _COMMAND = re.compile(r"vastrun (?:[a-z][^;()`]*)")
 _PIP = "ERROR: No matching distribution found for nosuch"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.actions.attempts import chain_of, next_attempt, origin_of
+from launcher.commands.attempts import chain_of, next_attempt, origin_of
 from launcher.config import dump_job
-from launcher.job import Checkpoints, JobSpec, Limits
-from launcher.ledger import SqliteLedger
-from launcher.model import Cause, Origin, Phase, Run
+from launcher.core import Cause, Origin, Phase, Run
+from launcher.core.job import Checkpoints, JobSpec, Limits
+from launcher.ledger.sqlite import SqliteLedger
 from tests.fakes import train_job
 
 NOW = 10_000.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from launcher.core import RankSighting, Sighting
+from launcher.core.job import JobSpec, Success
 from launcher.flow.beginning import SETTLED_S, Beginning
 from launcher.flow.progress import activity_of
-from launcher.job import JobSpec, Success
-from launcher.model import RankSighting, Sighting
 from tests.fakes import command_job, train_job
 
 TRAINER, SILENT = train_job(), command_job()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import policy
-from launcher.errors import HostKeyError, UnreachableError
-from launcher.model import Cause, Instance, Phase
+from launcher.core import Cause, Instance, Phase
+from launcher.core.errors import HostKeyError, UnreachableError
+from launcher.decisions import policy
 from launcher.ports import Remote
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, FakeProvider

@@ -17,14 +17,14 @@ import pytest
 from launcher.bundle import Bundler
 from launcher.bundle.checkout import LIMIT_BYTES
 from launcher.config import dump_job
-from launcher.errors import StorageError, UsageError
-from launcher.job import Checkpoints, Code, JobSpec, Limits, Secret, Success
-from launcher.model import NOTHING, Origin, Phase, Run
-from launcher.shelf import FolderShelf
+from launcher.core import NOTHING, Origin, Phase, Run
+from launcher.core.errors import StorageError, UsageError
+from launcher.core.job import Checkpoints, Code, JobSpec, Limits, Secret, Success
+from launcher.outputs.store import FolderShelf
 from tests.rights import like_anybody
-from trainer import layout
-from trainer.config import TrainConfig
-from trainer.job import Job
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.job import Job
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import UnreachableError
-from launcher.model import CheckpointCopy, Completed, Phase, Run
+from launcher.core import CheckpointCopy, Completed, Phase, Run
+from launcher.core.errors import UnreachableError
+from launcher.outputs.store import FolderShelf
 from launcher.ports import Remote
 from launcher.providers.local.remote import LocalRemote
-from launcher.shelf import FolderShelf
-from trainer import layout
+from trainer.contract import layout
 
 ALL = 1 << 30
 

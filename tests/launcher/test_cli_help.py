@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from launcher import exits, phases
 from launcher.cli import cli
 from launcher.cli.tables import COMMANDS, EXIT_CODES
-from launcher.errors import AuthError, NoOfferError, UsageError, VastrunError
+from launcher.core import exits, phases
+from launcher.core.errors import AuthError, NoOfferError, UsageError, VastrunError
 from tests.waiting import LONGEST_S
 
 _SLOW = {

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from launcher.config import read_job
-from launcher.errors import AuthError, NoOfferError
-from launcher.job import JobSpec
-from launcher.model import Cause, Driver, Offer, Phase, Wish
+from launcher.core import Cause, Driver, Offer, Phase, Wish
+from launcher.core.errors import AuthError, NoOfferError
+from launcher.core.job import JobSpec
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Market, Terminal
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from launcher.config import dump_job
+from launcher.core import Extras, Offer
+from launcher.core.job import JobSpec, Limits
+from launcher.decisions.policy import LEAST_S, lease_of, least_usd
 from launcher.flow import begin
-from launcher.job import JobSpec, Limits
-from launcher.model import Extras, Offer
-from launcher.policy import LEAST_S, lease_of, least_usd
 from tests.fakes import train_job
 from tests.launcher.terminal import CRASH, Market, Terminal
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.actions.queries import all_rows
-from launcher.model import Cause, Driver, Phase, Run
-from launcher.render.runs import runs_table
+from launcher.commands.queries import all_rows
+from launcher.core import Cause, Driver, Phase, Run
+from launcher.ui.render.runs import runs_table
 from tests.launcher.terminal import CRASH, HANG, Terminal, hang
 from tests.waiting import LONGEST_S
-from trainer.outcome import Attempt, Outcome, RankEnd
+from trainer.contract.outcome import Attempt, Outcome, RankEnd
 
 
 @pytest.fixture

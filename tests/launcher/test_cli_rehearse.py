@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from launcher.actions.rehearsing import chosen
 from launcher.cli import cli
-from launcher.errors import UsageError
+from launcher.commands.rehearsing import chosen
+from launcher.core.errors import UsageError
 from launcher.wiring import wire
 from tests.e2e.terminal import LEAN
 

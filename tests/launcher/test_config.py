@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from launcher.config import dump_job, load_job, read_job
-from launcher.errors import JobFileError
-from launcher.job import Code, JobSpec, Secret, Success
+from launcher.core.errors import JobFileError
+from launcher.core.job import Code, JobSpec, Secret, Success
 from launcher.shipped import configs_dir
 from trainer.supervision.environment import ours
 

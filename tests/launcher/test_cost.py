@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import bills, policy
-from launcher.job import JobSpec, Limits
-from launcher.model import Cause, Extras, Instance, Meter, Offer, Order, Phase, Run
+from launcher.core import Cause, Extras, Instance, Meter, Offer, Order, Phase, Run, bills
+from launcher.core.job import JobSpec, Limits
+from launcher.decisions import policy
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, FakeProvider, train_job
 from tests.launcher.faults import Plan

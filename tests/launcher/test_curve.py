@@ -12,7 +12,7 @@ import pytest
 
 from launcher.gate import caps
 from launcher.gate.metrics import POINTS, Curve, curves_of
-from launcher.render.curve import loss_picture
+from launcher.ui.render.curve import loss_picture
 
 
 def curves(*records: object) -> tuple[Curve, ...]:

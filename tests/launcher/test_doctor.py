@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from launcher.actions.doctor import permissions_json
 from launcher.cli import cli
-from launcher.model import Driver, Phase
+from launcher.commands.doctor import permissions_json
+from launcher.core import Driver, Phase
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
 from launcher.providers.vast.api import Account

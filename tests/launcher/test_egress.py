@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import egress
-from launcher.job import Checkpoints, JobSpec, Resources
-from launcher.model import Cause
+from launcher.core import Cause
+from launcher.core.job import Checkpoints, JobSpec, Resources
+from launcher.decisions import download_check
 from tests import parts
 from tests.fakes import train_job
 from tests.launcher.terminal import Terminal
@@ -64,13 +64,13 @@ def seen_by(path: str, wanted: Resources) -> str:
     """What is wrong with its line."""
     shell = shutil.which("sh") or "/bin/sh"
     done = subprocess.run(
-        [shell, "-c", egress.command(wanted)],
+        [shell, "-c", download_check.command(wanted)],
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
     )
     assert done.stdout.startswith("down "), done.stderr
-    return egress.fault(done.stdout, wanted)
+    return download_check.fault(done.stdout, wanted)
 
 
 @pytest.mark.parametrize("tool", DOWNLOADERS)
@@ -92,7 +92,7 @@ def test_an_error_page_shows_that_the_line_works_and_not_how_fast(tmp_path: Path
 
 @pytest.mark.parametrize("printed", ["", "down", "down x y z", "sh: syntax error"])
 def test_what_cannot_be_read_is_no_fault(printed: str) -> None:
-    assert egress.fault(printed, Resources(down_mbps=1e9)) == ""
+    assert download_check.fault(printed, Resources(down_mbps=1e9)) == ""
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_no_fault(printed: str) -> None:
     ],
 )
 def test_a_line_is_looked_at_only_where_the_job_needs_it(spec: JobSpec, needed: bool) -> None:
-    assert egress.is_needed(spec) is needed
+    assert download_check.is_needed(spec) is needed
 
 
 def test_a_machine_that_reaches_nothing_is_given_back_and_the_next_one_trains(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from launcher.config import dump_job
-from launcher.experience import Experience, Speed, experience_of
-from launcher.job import JobSpec
-from launcher.model import Offer, Phase, Run
+from launcher.core import Offer, Phase, Run
+from launcher.core.job import JobSpec
+from launcher.decisions.speed_history import Experience, Speed, experience_of
 from tests.fakebox import Loading, Training
 from tests.fakes import train_job
 from tests.launcher.world import World
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 
 JOB = train_job()
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import bills, policy
-from launcher.errors import HeldError, StorageError
-from launcher.model import Cause, Phase, Run
+from launcher.core import Cause, Phase, Run, bills
+from launcher.core.errors import HeldError, StorageError
+from launcher.decisions import policy
 from tests.launcher.faults import Fault, Killed, Moment
 from tests.launcher.world import World
-from trainer import layout
+from trainer.contract import layout
 
 PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "denied", "busy", "vanish", "bug", "killed")
 REMOTE_TROUBLES = ("error", "unreachable", "gone", "vanish", "bug", "killed")

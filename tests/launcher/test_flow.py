@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher import bills, policy
-from launcher.errors import HeldError
-from launcher.job import Limits
-from launcher.model import Cause, Driver, Extras, Phase, Wish
-from launcher.phases import VERDICT_OF
+from launcher.core import Cause, Driver, Extras, Phase, Wish, bills
+from launcher.core.errors import HeldError
+from launcher.core.job import Limits
+from launcher.core.phases import VERDICT_OF
+from launcher.decisions import policy
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, train_job
 from tests.launcher.faults import Fault, Killed

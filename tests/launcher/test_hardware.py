@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from launcher.config import load_job
-from launcher.errors import NoOfferError
-from launcher.job import Resources
+from launcher.core.errors import NoOfferError
+from launcher.core.job import Resources
 from launcher.providers import provider_class
 from launcher.providers.hardware import Gpu, Hardware, look_around, remedy, shortfall
 from tests.contract.markets import RealClock, local, small_job

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from launcher.config import dump_job
-from launcher.hosts import avoided, blames_host, host_records
-from launcher.model import Cause, Offer, Phase, Run
+from launcher.core import Cause, Offer, Phase, Run
+from launcher.decisions.host_history import avoided, blames_host, host_records
 from tests.fakes import train_job
 
 NOW = 1_800_000_000.0

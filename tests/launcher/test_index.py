@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from launcher.model import Run
-from launcher.render.index import WORDS
-from launcher.shelf.index import TOLD
+from launcher.core import Run
+from launcher.outputs.index import TOLD
+from launcher.ui.render.index import WORDS
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
-from trainer import layout
-from trainer.outcome import Outcome, WandbRun
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome, WandbRun
 
 METRICS = b"".join(b'{"step": %d, "loss": %f}\n' % (step, 1 / (step + 1)) for step in range(10))
 WANDB = "offline-run-20260102_030405-calm-heron-3f1a"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.inspection import COMMAND, Box, read_box, rented_otherwise, shows_otherwise
-from launcher.job import Resources
-from launcher.model import Instance, Offer
+from launcher.core import Instance, Offer
+from launcher.core.job import Resources
+from launcher.decisions.offer_check import COMMAND, Box, read_box, rented_otherwise, shows_otherwise
 from tests.waiting import LONGEST_S
 
 OFFER = Offer(

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from launcher.interrupts import STOPS, VIEWS, Interrupts, say_on
-from launcher.model import Wish
-from launcher.question import Ask, Question
+from launcher.core import Wish
+from launcher.ui.interrupts import STOPS, VIEWS, Interrupts, say_on
+from launcher.ui.question import Ask, Question
 from tests.waiting import LONGEST_S, eventually
 
 

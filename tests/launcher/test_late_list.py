@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ProviderError, UncertainError, UnreachableError
-from launcher.model import Cause, Instance, Order
+from launcher.core import Cause, Instance, Order
+from launcher.core.errors import ProviderError, UncertainError, UnreachableError
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bills import cost_usd
-from launcher.errors import HeldError, NoSuchRunError, StorageError
-from launcher.ledger import SqliteLedger
-from launcher.model import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
+from launcher.core import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
+from launcher.core.bills import cost_usd
+from launcher.core.errors import HeldError, NoSuchRunError, StorageError
+from launcher.ledger.sqlite import SqliteLedger
 from tests import parts
 from tests.waiting import LONGEST_S
 
@@ -191,9 +191,9 @@ def test_letting_go_frees_the_run_for_others_but_not_for_them_to_let_go(ledger: 
 _RACER = """
 import sys, time
 from pathlib import Path
-from launcher.errors import HeldError
+from launcher.core.errors import HeldError
 from launcher.ledger import SqliteLedger
-from launcher.model import Driver
+from launcher.core import Driver
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -300,9 +300,9 @@ _ON_A_DISK_OF_ITS_OWN = """
 import subprocess, sys, time
 from dataclasses import replace
 from pathlib import Path
-from launcher.errors import StorageError
+from launcher.core.errors import StorageError
 from launcher.ledger import SqliteLedger
-from launcher.model import Driver, Phase, Run
+from launcher.core import Driver, Phase, Run
 
 folder = Path(sys.argv[1])
 

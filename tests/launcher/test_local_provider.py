@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import GoneError, NoOfferError, ProviderError
-from launcher.job import Resources
-from launcher.model import Instance, Order
+from launcher.core import Instance, Order
+from launcher.core.errors import GoneError, NoOfferError, ProviderError
+from launcher.core.job import Resources
 from launcher.ports import Provider
 from launcher.providers import provider_class
 from tests import disks, parts

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.milestones import ENDING_OF, Milestone, milestones_due
-from launcher.model import Cause, Phase, Run, Verdict
-from launcher.policy import DESTROY_TRIES
+from launcher.core import Cause, Phase, Run, Verdict
+from launcher.decisions.notifications import ENDING_OF, Milestone, milestones_due
+from launcher.decisions.policy import DESTROY_TRIES
 
 RUN = Run(
     id="calm-heron-3f1a",

@@ -10,16 +10,16 @@ from typing import cast
 
 import pytest
 
-from launcher.addresses import Service, address_of
 from launcher.config import load_job
-from launcher.errors import JobFileError, StorageError
-from launcher.flow.notices import Notices
-from launcher.job import NotifyUrl
-from launcher.milestones import Milestone, Notice
-from launcher.model import Cause, Event, Wish
-from launcher.notify import UrlNotifier, request_for
+from launcher.core import Cause, Event, Wish
+from launcher.core.addresses import Service, address_of
+from launcher.core.errors import JobFileError, StorageError
+from launcher.core.job import NotifyUrl
+from launcher.decisions.notifications import Milestone, Notice
+from launcher.flow.notifications import Notices
 from launcher.ports import Ledger
-from launcher.render.notices import title
+from launcher.ui.notify import UrlNotifier, request_for
+from launcher.ui.render.notifications import title
 from tests.fakebox import Training
 from tests.fakes import FakeClock, train_job
 from tests.launcher.inbox import inbox

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ProviderError, UncertainError
-from launcher.model import Instance, Order
+from launcher.core import Instance, Order
+from launcher.core.errors import ProviderError, UncertainError
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
 

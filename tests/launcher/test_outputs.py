@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.outputs import CHUNK, GrowingFile
+from launcher.outputs.folder import CHUNK, GrowingFile
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.actions.attempts import Attempts
+from launcher.commands.attempts import Attempts
 from launcher.config import dump_job
+from launcher.core import Cause, Driver, Phase, Run, Wish
+from launcher.core.job import JobSpec, Limits
 from launcher.flow import begin, drive
-from launcher.job import JobSpec, Limits
-from launcher.model import Cause, Driver, Phase, Run, Wish
 from tests.fakebox import Training
 from tests.fakes import train_job
 from tests.launcher.faults import Fault, Killed, Moment

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.model import Cause, Phase, Verdict
-from launcher.phases import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, NEXT, VERDICT_OF, Result
-from launcher.verdict import CAUSE_OF_REASON
-from trainer.outcome import Reason
+from launcher.core import Cause, Phase, Verdict
+from launcher.core.phases import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, NEXT, VERDICT_OF, Result
+from launcher.decisions.judge import CAUSE_OF_REASON
+from trainer.contract.outcome import Reason
 
 REASONS = set(Reason.__args__)  # type: ignore[attr-defined]
 RENTED = {Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.model import Instance, Phase, Run
-from launcher.policy import ours
+from launcher.core import Instance, Phase, Run
+from launcher.decisions.policy import ours
 
 RUN = Run(
     id="calm-heron-3f1a",

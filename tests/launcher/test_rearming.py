@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.model import Cause
+from launcher.core import Cause
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.launcher.terminal import Terminal

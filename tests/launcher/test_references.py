@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.references import HUB, Reference
+from launcher.core.image_ref import HUB, Reference
 
 DIGEST = "sha256:" + "ab" * 32
 

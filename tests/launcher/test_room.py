@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from launcher.model import Cause
+from launcher.core import Cause
 from tests.fakes import PRICE
 from tests.launcher.terminal import Terminal
 

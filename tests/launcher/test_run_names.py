@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import NoSuchRunError
-from launcher.ledger import SqliteLedger
-from launcher.model import Phase, Run
-from launcher.run_ids import find_run, new_id
+from launcher.core import Phase, Run
+from launcher.core.errors import NoSuchRunError
+from launcher.ledger.run_ids import find_run, new_id
+from launcher.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture

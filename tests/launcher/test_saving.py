@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher import bills
-from launcher.actions.attempts import Attempts
 from launcher.bundle import Bundler
+from launcher.commands.attempts import Attempts
+from launcher.core import CheckpointCopy, Origin, Run, Wish, bills
+from launcher.core.phases import VERDICT_OF
+from launcher.flow.context import Tools
 from launcher.flow.saving import SLICE_S, Saving, next_limit
-from launcher.flow.trip import Tools
-from launcher.model import CheckpointCopy, Origin, Run, Wish
-from launcher.phases import VERDICT_OF
+from launcher.outputs.store import FolderShelf
 from launcher.ports import Remote
-from launcher.shelf import FolderShelf
 from tests.fakebox import Training
 from tests.fakes import FakeClock, FakeShelf, train_job
 from tests.launcher.faults import Fault

@@ -11,9 +11,9 @@ from typing import TextIO
 
 import pytest
 
-from launcher.model import Event, Phase, Progress, Run
-from launcher.render.runs import progress_text
-from launcher.screen import Look, StreamScreen
+from launcher.core import Event, Phase, Progress, Run
+from launcher.ui.render.runs import progress_text
+from launcher.ui.screen import Look, StreamScreen
 from tests.fakes import FakeClock
 
 RUN = Run(

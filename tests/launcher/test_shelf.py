@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import NoRoomError, StorageError, UnreachableError, UsageError
-from launcher.model import Completed, Evidence, Phase, Run, StepEnd
-from launcher.shelf import FolderShelf
+from launcher.core import Completed, Evidence, Phase, Run, StepEnd
+from launcher.core.errors import NoRoomError, StorageError, UnreachableError, UsageError
+from launcher.outputs.store import FolderShelf
 from tests import disks, parts
-from trainer import layout
-from trainer.outcome import Outcome
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
 
 OUTCOME = Outcome(
     kind="train", reason="finished", detail="", started_at=0.0, ended_at=1.0, world_size=1, ranks=()

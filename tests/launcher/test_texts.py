@@ -15,16 +15,16 @@ from decimal import Decimal
 
 import pytest
 
-from launcher.actions.queries import RunRow
-from launcher.advice import ADVICE, advice_for
-from launcher.exits import EXIT_INTERRUPTED, exit_code_of
+from launcher.commands.queries import RunRow
+from launcher.core import Cause, Cost, Phase, Run
+from launcher.core.exits import EXIT_INTERRUPTED, exit_code_of
+from launcher.core.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.decisions.advice import ADVICE, advice_for
 from launcher.gate.text import printable
-from launcher.model import Cause, Cost, Phase, Run
-from launcher.phases import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.render.amounts import duration, usd
-from launcher.render.costs import costs_table
-from launcher.render.loglines import first_error, parse_line
-from launcher.render.table import facts, table
+from launcher.ui.render.amounts import duration, usd
+from launcher.ui.render.costs import costs_table
+from launcher.ui.render.loglines import first_error, parse_line
+from launcher.ui.render.table import facts, table
 from tests.waiting import LONGEST_S
 
 RUN = Run(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.actions.orphans import Owner, orphans
+from launcher.commands.orphans import Owner, orphans
 from launcher.config import dump_job
-from launcher.ledger import SqliteLedger
-from launcher.model import Driver, Phase, Run, label_of, ledger_in, run_id_in
+from launcher.core import Driver, Phase, Run, label_of, ledger_in, run_id_in
+from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import Terminal as Shell
 from tests.emulators.vast import VastEmulator
 from tests.fakes import train_job

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from launcher.core import Cause, Evidence, StepEnd
+from launcher.decisions.judge import CAUSE_OF_STEP, judge
 from launcher.gate.evidence import evidence_of, step_ends_of
-from launcher.model import Cause, Evidence, StepEnd
 from launcher.shipped import onstart_dir
-from launcher.verdict import CAUSE_OF_STEP, judge
 from tests.fakes import command_job, train_job
-from trainer.outcome import Attempt, Check, CheckpointEnd, Outcome, RankEnd, Reason
+from trainer.contract.outcome import Attempt, Check, CheckpointEnd, Outcome, RankEnd, Reason
 
 GOOD = Outcome(
     kind="train",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import HeldError, StorageError, UsageError
-from launcher.model import Driver, Phase, Run
+from launcher.core import Driver, Phase, Run
+from launcher.core.errors import HeldError, StorageError, UsageError
 from launcher.wiring import Wiring, wire
 
 RUN = Run(
@@ -26,7 +26,7 @@ FAR = 1e12
 
 _DRIVER = """
 import os
-from launcher.model import Driver
+from launcher.core import Driver
 from launcher.wiring import wire
 
 wiring = wire(os.environ)

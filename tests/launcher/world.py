@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config import dump_job
+from launcher.core import Run
+from launcher.core.job import JobSpec
 from launcher.flow import begin, drive
-from launcher.flow.trip import Tools
-from launcher.job import JobSpec
-from launcher.ledger import SqliteLedger
-from launcher.model import Run
+from launcher.flow.context import Tools
+from launcher.ledger.sqlite import SqliteLedger
 from tests.fakebox import Training
 from tests.fakes import FakeClock, FakePacker, FakeProvider, FakeScreen, FakeShelf, FakeWishes, train_job
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan

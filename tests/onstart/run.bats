@@ -99,7 +99,7 @@ ENV
   job '{"ranks": 3, "gpus": 1, "train": {}, "setup": ["a"], "env": {"A": "b\nc", "PYTHONPATH": "/else"}}'
   stub_step 10-one 'printf "%s" "$A" >seen; echo "$VASTRUN_KIND $VASTRUN_RANKS $VASTRUN_GPUS $VASTRUN_SETUP"'
   stub_step 20-two '[[ $PYTHONPATH == "$VASTRUN_BOX/lib:/else" ]] && ! python3 -c "import trainer" 2>/dev/null'
-  stub_step 30-three 'cd / && bash "$VASTRUN_BOX/onstart/trainer.sh" layout'
+  stub_step 30-three 'cd / && bash "$VASTRUN_BOX/onstart/trainer.sh" contract.layout'
   run_to_end
   [[ $(<run/exit) == 0 && $(<seen) == $'b\nc' ]]
   grep -q '10-one train 3 1 1' run/run.log
@@ -113,7 +113,6 @@ ENV
 }
 
 @test "on this computer, set-up commands install into the box and see what is installed" {
-  cp "$repo/trainer/layer.py" pkg/trainer/
   job '{"ranks": 1, "gpus": 0, "train": null, "setup": ["x"]}'
   stub_step 10-one 'python -c "import sys; print(sys.prefix)" >prefix; pip --version >pip'
   VASTRUN_PROVIDER=local run_to_end
@@ -195,7 +194,7 @@ ENV
 
 @test "no manifest is told in the log, and the exit code is written all the same" {
   stub_step 10-one 'exit 3'
-  stub_module manifest 'raise OSError("disk full")'
+  stub_module transfer/manifest 'raise OSError("disk full")'
   run_to_end
   [[ $(<run/exit) == 3 ]]
   grep -q 'no manifest: OSError: disk full' run/run.log

@@ -42,14 +42,14 @@ stub_gpus() {
 }
 
 @test "20-check-comm: it lets all ranks talk" {
-  stub_module preflight 'import sys; print("talked", *sys.argv[1:])'
+  stub_module boot/preflight 'import sys; print("talked", *sys.argv[1:])'
   step 20-check-comm
   ((status == 0))
   [[ $output == "talked comm" ]]
 }
 
 @test "20-check-comm: ranks that cannot talk are a failure" {
-  stub_module preflight 'raise SystemExit(1)'
+  stub_module boot/preflight 'raise SystemExit(1)'
   step 20-check-comm
   ((status == 1))
 }
@@ -61,7 +61,7 @@ stub_gpus() {
 }
 
 @test "25-packages: it installs what the trainer lacks, and its failure is the step's" {
-  stub_module packages 'raise SystemExit(1)'
+  stub_module boot/packages 'raise SystemExit(1)'
   step 25-packages
   ((status == 1))
 }
@@ -135,13 +135,13 @@ stub_gpus() {
 }
 
 @test "45-fetch: a job that names no URL has nothing to fetch" {
-  stub_module fetch 'raise SystemExit(1)'
+  stub_module transfer/fetch 'raise SystemExit(1)'
   step 45-fetch
   ((status == 0))
 }
 
 @test "45-fetch: without the checkpoint that it needs a job does not train" {
-  stub_module fetch 'raise SystemExit(1)'
+  stub_module transfer/fetch 'raise SystemExit(1)'
   VASTRUN_FETCH=1 step 45-fetch
   ((status == 1))
 }

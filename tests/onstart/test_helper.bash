@@ -7,8 +7,8 @@ make_box() {
   export PATH=$BATS_TEST_TMPDIR/bin:$PATH
   mkdir -p "$VASTRUN_BOX/pkg/trainer" "$VASTRUN_BOX/inbox" "$BATS_TEST_TMPDIR/bin"
   cp -r "$repo/onstart" "$VASTRUN_BOX/"
-  cp -r "$repo"/trainer/{__init__,layout,jobfile}.py "$repo/trainer/preflight" "$VASTRUN_BOX/pkg/trainer/"
-  stub_module manifest 'open("run/manifest.json", "w").write("{}")'
+  cp -r "$repo"/trainer/{__init__.py,boot,contract} "$VASTRUN_BOX/pkg/trainer/"
+  stub_module transfer/manifest 'open("run/manifest.json", "w").write("{}")'
   job '{"ranks": 2, "gpus": 0, "train": null, "command": ["x"]}'
   cd "$VASTRUN_BOX" || return
 }
@@ -22,9 +22,12 @@ end_box() { bash "$repo/onstart/lease.sh" end "$box_id" "$VASTRUN_BOX" 2>/dev/nu
 
 job() { echo "$1" >"$VASTRUN_BOX/job.json"; }
 
-# stub NAME BODY: a program on PATH. stub_module NAME BODY: trainer.NAME on the box. stub_step NAME BODY: an onstart step.
+# stub NAME BODY: a program on PATH. stub_module PATH BODY: trainer/PATH.py on the box. stub_step NAME BODY: an onstart step.
 stub() { printf '#!/usr/bin/env bash\n%s\n' "$2" >"$BATS_TEST_TMPDIR/bin/$1" && chmod +x "$BATS_TEST_TMPDIR/bin/$1"; }
-stub_module() { rm -rf "$VASTRUN_BOX/pkg/trainer/$1"; echo "$2" >"$VASTRUN_BOX/pkg/trainer/$1.py"; }
+stub_module() {
+  local module=$VASTRUN_BOX/pkg/trainer/$1
+  rm -rf "$module"; mkdir -p "${module%/*}"; echo "$2" >"$module.py"
+}
 stub_step() { printf '#!/usr/bin/env bash\nset -euo pipefail\n%s\n' "$2" >"$VASTRUN_BOX/onstart/steps.d/$1.sh"; }
 
 only_steps() { rm "$VASTRUN_BOX"/onstart/steps.d/*; }

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer import layout
-from trainer.rank import Rank
+from trainer.contract import layout
+from trainer.distributed.rank import Rank
 
 if TYPE_CHECKING:
-    from trainer.dist import Ranks
+    from trainer.distributed.group import Ranks
 
 SMALL: dict[str, Any] = {
     "steps": 20,
@@ -51,7 +51,7 @@ def together(
 ) -> list[Any]:
     """What `function(ranks, *arguments)` returns on each of several ranks, by rank.
 
-    The ranks have their gloo groups (`trainer.dist.Ranks`); the function is one of a module. A rank that
+    The ranks have their gloo groups (`distributed.group.Ranks`); the function is one of a module. A rank that
     fails fails the test with its traceback; at the deadline all are killed, and stderr says where they stood.
     """
     context = multiprocessing.get_context("forkserver")
@@ -97,7 +97,7 @@ def _take_part(
     import torch
     import torch.distributed as torch_dist
 
-    from trainer.dist import Ranks
+    from trainer.distributed.group import Ranks
 
     faulthandler.dump_traceback_later(max(1.0, within_s - 2))
     torch.set_num_threads(1)
@@ -250,7 +250,7 @@ def alone(tmp_path: Path) -> Iterator[Ranks]:
     import torch
     import torch.distributed as torch_dist
 
-    from trainer.dist import Ranks
+    from trainer.distributed.group import Ranks
 
     store = torch_dist.FileStore(str(tmp_path / "store"), 1)
     torch_dist.init_process_group("gloo", store=store, rank=0, world_size=1)

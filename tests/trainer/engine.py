@@ -11,14 +11,16 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from tests.trainer.conftest import SMALL, Box
-from trainer import data, layout
-from trainer.config import TrainConfig
-from trainer.dist import Ranks
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.records import read_as
+from trainer.distributed.group import Ranks
+from trainer.distributed.rank import read_job
+from trainer.engine.memory.retry import take_step_that_fits
+from trainer.engine.resume import resumed
+from trainer.engine.session import Session, set_up
 from trainer.heartbeat import Heartbeat
-from trainer.memory.retry import take_step_that_fits
-from trainer.rank import read_job
-from trainer.records import read_as
-from trainer.session import Session, set_up
 
 STEPS = 20
 
@@ -51,7 +53,9 @@ def config(**settings: Any) -> TrainConfig:
 
 def begin(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Session:
     """A session as the loop gets it."""
-    return set_up(replace(ranks, rank=replace(ranks.rank, box=box)), read_job(box), config(**settings))
+    return resumed(
+        set_up(replace(ranks, rank=replace(ranks.rank, box=box)), read_job(box), config(**settings))
+    )
 
 
 def learn(session: Session, first: int, last: int) -> list[tuple[float, float]]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trainer.preload import load
+from trainer.supervision.preload import load
 
 load()

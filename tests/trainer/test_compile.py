@@ -10,7 +10,7 @@ import pytest
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.test_several_tasks import TASKS
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 
 pytestmark = [
     pytest.mark.torch,

@@ -12,8 +12,9 @@ from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.engine import Curve
-from trainer import data, layout, models
-from trainer.session import domain_of
+from trainer import data, models
+from trainer.contract import layout
+from trainer.engine.session import domain_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

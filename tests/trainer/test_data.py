@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from tests.trainer.conftest import Box
-from trainer import data, layout
-from trainer.config import DataConfig
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import DataConfig
+from trainer.contract.errors import DataError
 from trainer.data import advection
-from trainer.data.faults import DataError
 from trainer.data.initial import draw
 from trainer.data.pdebench import Grid
 

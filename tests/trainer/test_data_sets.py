@@ -17,9 +17,9 @@ import pytest
 
 from tests.trainer.published import FILES
 from trainer import data
-from trainer.config import DataConfig, TrainConfig
-from trainer.config_checks import faults_of
-from trainer.data.faults import DataError
+from trainer.contract.config import DataConfig, TrainConfig
+from trainer.contract.config_checks import faults_of
+from trainer.contract.errors import DataError
 from trainer.data.inspection import check
 
 SMALL = DataConfig(train=17, test=3, points=16, frames=3)

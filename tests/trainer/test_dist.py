@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.devices import DeviceError
-from trainer.dist import Ranks, StopVote, join
-from trainer.rank import Rank, TrainJob
-from trainer.telemetry.clock import StepClock
+from trainer.distributed.clock import StepClock
+from trainer.distributed.devices import DeviceError
+from trainer.distributed.group import Ranks, StopVote, join
+from trainer.distributed.rank import Rank, TrainJob
 
 CLOCK = StepClock(torch.device("cpu"))
 

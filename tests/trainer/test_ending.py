@@ -12,9 +12,9 @@ import torch
 
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
-from trainer.data.faults import WorkerDiedError
-from trainer.devices import DeviceError
-from trainer.ending import reason_of
+from trainer.contract.errors import WorkerDiedError
+from trainer.distributed.devices import DeviceError
+from trainer.distributed.exit import reason_of
 from trainer.supervision.tracebacks import reason_of as reason_of_text
 
 GRACE_S = 3.0
@@ -22,12 +22,12 @@ GRACE_S = 3.0
 
 RANK = """
 import sys, time
-from trainer.data.faults import DataError
-from trainer.ending import Ending
-from trainer.errors import ConfigError
+from trainer.contract.errors import DataError
+from trainer.distributed.exit import Ending
+from trainer.contract.errors import ConfigError
 from trainer.heartbeat import Heartbeat
-from trainer.rank import Rank
-from trainer.signals import StopWish
+from trainer.distributed.rank import Rank
+from trainer.distributed.signals import StopWish
 
 heart = Heartbeat.of_this_rank()
 with Ending(Rank.of_environment(), heart) as ending:

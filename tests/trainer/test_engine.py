@@ -14,11 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer import engine
 from tests.trainer.conftest import SMALL, together
-from trainer.dist import Ranks
-from trainer.errors import ConfigError
+from trainer.contract.errors import ConfigError
+from trainer.distributed.group import Ranks
+from trainer.engine.step import micro_batches, take_step
 from trainer.evaluation import evaluate
 from trainer.heartbeat import Heartbeat
-from trainer.step import micro_batches, take_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

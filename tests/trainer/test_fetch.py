@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer import layout
 from trainer.checkpoints.folder import newest_first
+from trainer.contract import layout
 
 
 def save(folder: Path, step: int, *, run: str | None = None) -> Path:
@@ -48,7 +48,7 @@ class FetchingBox:
     def fetch(self) -> tuple[int, str]:
         """Exit code, and what it printed."""
         done = subprocess.run(
-            [sys.executable, "-m", "trainer.fetch"],
+            [sys.executable, "-m", "trainer.transfer.fetch"],
             env={**os.environ, "VASTRUN_BOX": str(self.folder)},
             capture_output=True,
             text=True,

@@ -12,7 +12,7 @@ import pytest
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("box") / "python"
-    subprocess.run([sys.executable, "-m", "trainer.layer", str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "trainer.boot.overlay_venv", str(folder)], check=True)
     return folder
 
 

@@ -10,8 +10,9 @@ import pytest
 from launcher.config import load_job
 from launcher.shipped import configs_dir
 from tests.trainer.conftest import Box, RunningRanks
-from trainer import data, layout
-from trainer.scores import lowest_floor
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.scores import lowest_floor
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 

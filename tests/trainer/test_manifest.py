@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer import layout, manifest
+from trainer.contract import layout
+from trainer.transfer import manifest
 
 
 @pytest.fixture

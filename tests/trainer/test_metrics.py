@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import Box
-from trainer import layout
-from trainer.config import TrainConfig, WandbConfig
-from trainer.metrics import Metrics, Point
-from trainer.rank import TrainJob
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig, WandbConfig
+from trainer.distributed.rank import TrainJob
 from trainer.telemetry.figures import Figures
 from trainer.telemetry.memory import Memory
-from trainer.tracking import mode_of
+from trainer.telemetry.metrics import Metrics, Point
+from trainer.telemetry.tracking import mode_of
 
 JOB = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=0, stall_s=60, start_s=60)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.config import DataConfig, ModelConfig, OptimConfig
+from trainer.contract.config import DataConfig, ModelConfig, OptimConfig
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask, Windows
+from trainer.engine.optimiser import adamw
+from trainer.engine.session import domain_of, space_of
 from trainer.models.latent_operator import LatentOperator
-from trainer.objective import UnrollLoss
-from trainer.optim import adamw
 from trainer.sampling.windows import picks
-from trainer.session import domain_of, space_of
+from trainer.stages.objective import UnrollLoss
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
 DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)

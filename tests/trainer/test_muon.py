@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.muon import Muon
+from trainer.engine.muon import Muon
 
 
 def two_parameters() -> list[nn.Parameter]:

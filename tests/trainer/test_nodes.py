@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from trainer.job import Job
-from trainer.nodes import Place, network_environment, place_of, torchrun_line
+from trainer.contract.job import Job
+from trainer.distributed.nodes import Place, network_environment, place_of, torchrun_line
 
 JOB = Job(run_id="calm-heron", ranks=2, command=("python", "train.py"), stall_s=60, start_s=60)
 
@@ -50,7 +50,7 @@ def test_a_wrong_variable_is_named(node: str | None, rendezvous: str | None, fau
 def test_the_torchrun_line_starts_what_the_supervisor_starts(place: Place) -> None:
     from torch.distributed.run import config_from_args, parse_args
 
-    from trainer.ranks import launch_config
+    from trainer.supervision.launch_agent import launch_config
 
     _, *words = shlex.split(torchrun_line(JOB, place))
     typed, program, arguments = config_from_args(parse_args(words))

@@ -12,15 +12,16 @@ from torch import Tensor
 
 from tests.trainer import engine
 from tests.trainer.conftest import together
-from trainer import layout
-from trainer.config import DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
-from trainer.config_checks import faults_of
+from trainer.contract import layout
+from trainer.contract.config import DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
+from trainer.contract.config_checks import faults_of
 from trainer.data.trajectories import Windows
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
+from trainer.engine.step import micro_batches, take_step
 from trainer.heartbeat import Heartbeat
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Domain, grid_points
-from trainer.objective import (
+from trainer.stages.objective import (
     TERMS,
     WITH_TIME,
     UnrollLoss,
@@ -29,7 +30,6 @@ from trainer.objective import (
     spectral_error,
     terms_of,
 )
-from trainer.step import micro_batches, take_step
 from trainer.telemetry.flops import training_flops
 
 ALL = ObjectiveConfig(spectral=0.5, conservation=2.0)

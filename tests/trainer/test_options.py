@@ -15,14 +15,15 @@ from torch import nn
 
 from tests.trainer import engine
 from tests.trainer.conftest import Box, RunningRanks
-from trainer import data, layout
-from trainer.config import TrainConfig
-from trainer.config_checks import faults_of
-from trainer.config_effects import noted
-from trainer.dist import Ranks
-from trainer.job import Job
-from trainer.records import read_as
-from trainer.session import Session
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.config_checks import faults_of
+from trainer.contract.config_effects import noted
+from trainer.contract.job import Job
+from trainer.contract.records import read_as
+from trainer.distributed.group import Ranks
+from trainer.engine.session import Session
 from trainer.supervision.stall import Limits
 
 pytestmark = pytest.mark.torch

@@ -11,13 +11,13 @@ import pytest
 
 from tests.waiting import LONGEST_S
 from tests.wheels import wheel
-from trainer.packages import PINS, entries, missing
+from trainer.boot.packages import PINS, entries, missing
 
 BOX = {"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "vast"}
 
 
 def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """`python -m trainer.packages` of a copy with the pins of `folder`; pip knows the wheels there only."""
+    """`trainer.boot.packages` of a copy with the pins of `folder`; pip knows the wheels there only."""
     package = folder / "trainer"
     package.mkdir(exist_ok=True)
     (package / "__init__.py").touch()
@@ -30,7 +30,7 @@ def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
         "PIP_CONFIG_FILE": os.devnull,
     }
     return subprocess.run(
-        [sys.executable, "-m", "trainer.packages"],
+        [sys.executable, "-m", "trainer.boot.packages"],
         cwd=folder,
         env=os.environ | settings | environ,
         capture_output=True,

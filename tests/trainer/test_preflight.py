@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer import layout
-from trainer.preflight.forked import Forked, run_forked
-from trainer.preflight.kernel_log import Xid, parse_xids
-from trainer.preflight.machine import Machine, Needs, refusals, warnings
-from trainer.preflight.nvidia_smi import Gpu
+from trainer.boot.preflight.forked import Forked, run_forked
+from trainer.boot.preflight.kernel_log import Xid, parse_xids
+from trainer.boot.preflight.machine import Machine, Needs, refusals, warnings
+from trainer.boot.preflight.nvidia_smi import Gpu
+from trainer.contract import layout
 
 GPU = Gpu(
     index=0, name="NVIDIA H200", memory_mib=143771, driver="570.86.15", bus_id="0000:3b:00", ecc_errors=0
@@ -62,7 +62,7 @@ def preflight(
         "VASTRUN_RANKS": "2",
         **variables,
     }
-    command = [sys.executable, *python, "-m", "trainer.preflight", *arguments]
+    command = [sys.executable, *python, "-m", "trainer.boot.preflight", *arguments]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
@@ -158,7 +158,7 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
 
 
 def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
-    from trainer.preflight.comm import Trial, Way, judge, try_ways
+    from trainer.boot.preflight.comm import Trial, Way, judge, try_ways
 
     def work(rank: int, ranks: int, folder: Path) -> float | None:
         if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
@@ -176,7 +176,7 @@ def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Pa
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:
-    from trainer.preflight.comm import Way, judge
+    from trainer.boot.preflight.comm import Way, judge
 
     way = Way(limit_s=1)
     assert judge(way, Forked(faults={}, figure=0.01), least_gb_per_s=0.5).fault == (

@@ -13,11 +13,11 @@ import torch
 
 from tests.trainer.published import FILES
 from trainer import data
-from trainer.config import PARAMETERS, DataConfig, Keep
-from trainer.data.faults import DataError
+from trainer.contract.config import PARAMETERS, DataConfig, Keep
+from trainer.contract.errors import DataError
 from trainer.data.inspection import check, info
+from trainer.engine.session import space_of
 from trainer.sampling.windows import picks
-from trainer.session import space_of
 
 PUBLISHED = {
     "advection": DataConfig(task="advection", betas=(1.0,), points=1024, frames=201, dt=0.01),

@@ -16,9 +16,9 @@ import pytest
 
 from tests.trainer import engine
 from tests.trainer.conftest import together
-from trainer import layout
-from trainer.config_checks import faults_of
-from trainer.dist import Ranks
+from trainer.contract import layout
+from trainer.contract.config_checks import faults_of
+from trainer.distributed.group import Ranks
 from trainer.evaluation.validation import Validation
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.config import OptimConfig
-from trainer.schedule import Schedule
+from trainer.contract.config import OptimConfig
+from trainer.engine.schedule import Schedule
 
 
 def rates(steps: int, **options: object) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.scores import Floor, beside, lines_of
+from trainer.contract.scores import Floor, beside, lines_of
 
 FLOORS = {"persistence_nrmse": 0.93, "spatial_mean_nrmse": 0.7, "training_mean_nrmse": 1.0}
 

@@ -17,9 +17,10 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from tests.trainer.networks import Machine, two_machines
 from tests.waiting import LONGEST_S, eventually
-from trainer import data, layout
-from trainer.outcome import Outcome
-from trainer.rank import read_job
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
+from trainer.distributed.rank import read_job
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("networks")]
 

@@ -12,7 +12,7 @@ from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.engine import Curve
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer import stop_budget
+from trainer.contract import stop_budget
 from trainer.supervision.pushing import LAST_PUSH_S, last_push_s
 from trainer.supervision.stop import StopRequest
 

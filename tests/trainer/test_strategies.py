@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args, get_type_hints
 
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 from trainer.strategies import STRATEGIES
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.trainer.conftest import together
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

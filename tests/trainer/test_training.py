@@ -15,11 +15,12 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from tests.waiting import eventually
-from trainer import data, layout
+from trainer import data
 from trainer.checkpoints import verify
+from trainer.contract import layout
+from trainer.contract.outcome import FileSum
+from trainer.distributed.rank import read_job
 from trainer.heartbeat import read_beat
-from trainer.outcome import FileSum
-from trainer.rank import read_job
 
 pytestmark = pytest.mark.torch
 

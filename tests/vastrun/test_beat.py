@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer import layout
+from trainer.contract import layout
 from trainer.heartbeat import read_beat
 from vastrun import beat
 

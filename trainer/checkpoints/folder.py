@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from trainer.outcome import FileSum
-from trainer.records import AtMost, Like, read_json, write_json
+from trainer.contract.outcome import FileSum
+from trainer.contract.records import AtMost, Like, read_json, write_json
 
 MANIFEST = "manifest.json"
 LATEST = "latest.json"

@@ -19,8 +19,8 @@ from trainer.checkpoints.contents import EMA, MODEL, STATE, Record
 from trainer.checkpoints.disk import Disk
 from trainer.checkpoints.folder import DamagedError, newest_first, step_of, verify
 from trainer.checkpoints.metadata import read_metadata
-from trainer.errors import ConfigError
-from trainer.records import read_json
+from trainer.contract.errors import ConfigError
+from trainer.contract.records import read_json
 
 _MOST_STATE_BYTES = 16 << 20
 

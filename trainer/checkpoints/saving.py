@@ -17,8 +17,8 @@ from trainer.checkpoints.disk import find_disk
 from trainer.checkpoints.folder import Folder
 from trainer.checkpoints.reading import Found, load_tensors, newest_intact
 from trainer.checkpoints.writing import Planner, Staging, Writer, share_of
-from trainer.dist import Ranks
-from trainer.errors import ConfigError, SaveError
+from trainer.contract.errors import ConfigError, SaveError
+from trainer.distributed.group import Ranks
 
 # A disk may be slow, and nobody waits for it; a peer that died is noticed at once, by its connection.
 _SLOWEST_WRITE = timedelta(hours=1)

@@ -28,8 +28,8 @@ from torch.futures import Future
 
 from trainer.checkpoints.contents import METADATA, STATE, Record
 from trainer.checkpoints.folder import Folder, sum_of
-from trainer.outcome import FileSum
-from trainer.records import write_json
+from trainer.contract.outcome import FileSum
+from trainer.contract.records import write_json
 
 
 @dataclass(frozen=True, kw_only=True)

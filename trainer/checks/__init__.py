@@ -11,7 +11,7 @@ import torch
 
 from trainer.checks.agreement import check_facts, check_replicas, digest, layout_of
 from trainer.checks.shares import check_shares, share_of, windows_of
-from trainer.session import Session
+from trainer.engine.session import Session
 
 
 def check_start(session: Session) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from trainer.data.faults import DataError
+from trainer.contract.errors import DataError
 from trainer.data.trajectories import Windows
 from trainer.sampling.windows import Picks
 

@@ -37,16 +37,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from trainer.config import PARAMETERS, DataConfig, Keep
-from trainer.data.faults import DataError
+from trainer.contract.config import PARAMETERS, DataConfig, Keep
+from trainer.contract.errors import DataError
 
 if TYPE_CHECKING:
     import torch
 
     from trainer.data.making import Watch
     from trainer.data.samples import Splits
-    from trainer.data.symmetry import Symmetry
     from trainer.data.trajectories import Trajectories, Windows
+    from trainer.sampling.symmetry import Symmetry
     from trainer.sampling.windows import Picks
 
 TASKS = {name: f"trainer.data.{name}:make" for name in PARAMETERS}

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainer import data, layout
-from trainer.config import PARAMETERS, DataConfig
-from trainer.data.faults import DataError
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import PARAMETERS, DataConfig
+from trainer.contract.errors import DataError
 from trainer.data.inspection import check, info
 from trainer.data.progress import Bar
-from trainer.rank import read_job
+from trainer.distributed.rank import read_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

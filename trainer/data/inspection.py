@@ -8,9 +8,9 @@ from pathlib import Path
 import h5py
 
 from trainer import data
-from trainer.config import PARAMETERS, DataConfig
+from trainer.contract.config import PARAMETERS, DataConfig
+from trainer.contract.errors import DataError
 from trainer.data import manifest
-from trainer.data.faults import DataError
 from trainer.data.pdebench import attributes, opened
 from trainer.data.samples import Samples, Splits
 from trainer.data.stride import Stride

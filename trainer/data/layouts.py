@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import h5py
 import numpy as np
 
-from trainer.data.faults import DataError
+from trainer.contract.errors import DataError
 from trainer.data.pdebench import Fields, Grid, Mapped
 from trainer.data.stride import Stride, of_frames, of_points
 

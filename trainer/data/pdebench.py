@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.faults import DataError
+from trainer.contract.errors import DataError
 
 Fields: TypeAlias = NDArray[np.float32]
 Attribute = str | int | float

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer.config import DataConfig
+from trainer.contract.config import DataConfig
+from trainer.contract.errors import DataError
 from trainer.data import making, manifest, pdebench
-from trainer.data.faults import DataError
 from trainer.data.layouts import Layout
 from trainer.data.making import Piece, Watch
 from trainer.data.pdebench import Attribute, Grid
 from trainer.data.samples import Part, Samples, Splits
-from trainer.data.symmetry import Symmetry
+from trainer.sampling.symmetry import Symmetry
 
 if TYPE_CHECKING:
     from trainer.data.stored import StoredTask, StoredTrajectories

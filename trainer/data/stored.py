@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.config import Keep
+from trainer.contract.config import Keep
 from trainer.data.pdebench import Fields
 from trainer.data.recycling import Recycled
 from trainer.data.samples import Samples
-from trainer.data.symmetry import sources
 from trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
+from trainer.sampling.symmetry import sources
 from trainer.sampling.windows import Picks
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trainer.data.faults import DataError
+from trainer.contract.errors import DataError
 from trainer.data.pdebench import Grid
 
 

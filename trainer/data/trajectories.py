@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.config import Keep
+from trainer.contract.config import Keep
 from trainer.data.samples import Samples
-from trainer.data.symmetry import Symmetry, sources
+from trainer.sampling.symmetry import Symmetry, sources
 from trainer.sampling.windows import Picks
 
 MOMENTS_CHUNK = 256

@@ -17,15 +17,14 @@ from typing import NoReturn
 
 import torch
 
-from trainer import layout
 from trainer.checkpoints.folder import which
-from trainer.data.faults import DataError
-from trainer.dist import join
-from trainer.ending import exit_code_of, reason_of
-from trainer.errors import ConfigError
+from trainer.contract import layout
+from trainer.contract.errors import ConfigError, DataError
+from trainer.distributed.exit import exit_code_of, reason_of
+from trainer.distributed.group import join
+from trainer.distributed.rank import Rank, TrainJob, read_job
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.loading import load
-from trainer.rank import Rank, TrainJob, read_job
 
 _LONGEST_STAGE_S = 600.0
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

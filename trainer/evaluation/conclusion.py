@@ -3,44 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from trainer.config import TrainConfig
-from trainer.data import Task
-from trainer.dist import Ranks
-from trainer.evaluation import report
-from trainer.evaluation.evaluation import Evaluation, evaluate, flat
-from trainer.models.operator import Operator
-from trainer.scores import lines_of
-from trainer.stages import comparison
-from trainer.stages.comparison import Comparison
-
-
-class Trained(Protocol):
-    """A model with all that it takes to evaluate it."""
-
-    @property
-    def config(self) -> TrainConfig: ...
-
-    @property
-    def ranks(self) -> Ranks: ...
-
-    @property
-    def tasks(self) -> Sequence[Task]: ...
-
-    @property
-    def operator(self) -> Operator: ...
-
-    def autocast(self) -> AbstractContextManager:
-        """Around every forward pass."""
-        ...
-
-    def averaged(self) -> AbstractContextManager:
-        """Around what is done with the best weights there are."""
-        ...
+from trainer.contract.scores import lines_of
+from trainer.evaluation import comparison, report
+from trainer.evaluation.comparison import Comparison
+from trainer.evaluation.evaluation import Evaluation, TrainedModel, evaluate, flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +38,7 @@ class Conclusion:
         return report.write(folder, self.evaluations, title, self.lines, plots=plots, beat=beat)
 
 
-def conclude(trained: Trained, beat: Callable[[], None]) -> Conclusion:
+def conclude(trained: TrainedModel, beat: Callable[[], None]) -> Conclusion:
     """What the model is worth on the test sets. All ranks take part, and all know when all are done."""
     with trained.averaged(), trained.autocast():
         evaluations = [

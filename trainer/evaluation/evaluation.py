@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from trainer.config import PARAMETERS, DataConfig
+from trainer.contract.config import PARAMETERS, DataConfig, TrainConfig
+from trainer.contract.scores import named
 from trainer.data import Task
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 from trainer.evaluation.predictors import predictors_of
 from trainer.evaluation.prior import MOST_PARAMETERS, prior_of
 from trainer.evaluation.rollouts import roll_out
 from trainer.evaluation.scores import Scores, scores_of
 from trainer.models.operator import Operator
-from trainer.scores import named
 
 WHOLE = "all"
 _MOST_EXAMPLES = 3
@@ -32,6 +34,30 @@ class Example:
     """(T + 1, K, *X): what is given, and what follows."""
     rollout: Tensor
     """(T, K, *X)"""
+
+
+class TrainedModel(Protocol):
+    """A model with all that it takes to evaluate it."""
+
+    @property
+    def config(self) -> TrainConfig: ...
+
+    @property
+    def ranks(self) -> Ranks: ...
+
+    @property
+    def tasks(self) -> Sequence[Task]: ...
+
+    @property
+    def operator(self) -> Operator: ...
+
+    def autocast(self) -> AbstractContextManager:
+        """Around every forward pass."""
+        ...
+
+    def averaged(self) -> AbstractContextManager:
+        """Around what is done with the best weights there are."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,21 +15,21 @@ from trainer.checkpoints.contents import EMA, MODEL
 from trainer.checkpoints.disk import Disk, find_disk
 from trainer.checkpoints.folder import Folder, name_of
 from trainer.checkpoints.reading import Found, found_at, load_tensors, newest_intact
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
+from trainer.contract.errors import ConfigError
+from trainer.contract.records import read_as
 from trainer.data import Task
-from trainer.dist import Ranks
-from trainer.ema import Ema
-from trainer.errors import ConfigError
+from trainer.distributed.group import Ranks
+from trainer.engine.ema import Ema
+from trainer.engine.session import domain_of
 from trainer.models.operator import Operator
-from trainer.precision import autocast
-from trainer.records import read_as
-from trainer.session import domain_of
+from trainer.models.precision import autocast
 from trainer.strategies import STRATEGIES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """As `conclusion.Trained`."""
+    """As `evaluation.TrainedModel`."""
 
     config: TrainConfig
     ranks: Ranks

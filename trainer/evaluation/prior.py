@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainer.data import Task
 from trainer.data.trajectories import Windows
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 from trainer.models.operator import Scale
 from trainer.sampling.windows import Space, picks
 

@@ -10,9 +10,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from trainer.contract.records import write_atomically, write_json
 from trainer.evaluation.evaluation import WHOLE, Evaluation
 from trainer.evaluation.scores import Scores
-from trainer.records import write_atomically, write_json
 
 SCORES, REPORT = "scores.json", "report.md"
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from trainer.data.trajectories import Trajectories
-from trainer.dist import Ranks
-from trainer.evaluation.errors import MEASURES, Gauge
+from trainer.distributed.group import Ranks
+from trainer.evaluation.metrics import MEASURES, Gauge
 from trainer.evaluation.predictors import PREDICTORS, Case
 from trainer.evaluation.prior import Prior
 from trainer.models.operator import Operator

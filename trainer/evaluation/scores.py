@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from trainer.evaluation.errors import MEASURES
+from trainer.evaluation.metrics import MEASURES
 from trainer.evaluation.rollouts import Rollouts
 
 

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer import data, layout
-from trainer.config import DataConfig
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import DataConfig
+from trainer.contract.errors import ConfigError
+from trainer.contract.scores import FLOORS, named
 from trainer.data.trajectories import Trajectories
-from trainer.errors import ConfigError
+from trainer.engine.session import Session
 from trainer.evaluation.predictors import predictors_of
 from trainer.evaluation.prior import Prior, prior_of
 from trainer.evaluation.rollouts import roll_out, until_asked_to_stop
 from trainer.evaluation.scores import scores_of
-from trainer.scores import FLOORS, named
-from trainer.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)

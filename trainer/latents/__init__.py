@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainer import layout
+from trainer.contract import layout
+from trainer.engine.session import Session
 from trainer.heartbeat import Heartbeat
 from trainer.latents.making import Making, check_room
 from trainer.latents.task import CachedTask
 from trainer.loading import make_loader
-from trainer.session import Session
 
 _MB = 1e6
 

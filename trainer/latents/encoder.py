@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.codec import PatchEncoder
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Scale

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.faults import DataError
-from trainer.records import write_json
+from trainer.contract.errors import DataError
+from trainer.contract.records import write_json
 from trainer.sampling.windows import Picks
 
 Tokens: TypeAlias = NDArray[np.float32]

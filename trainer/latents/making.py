@@ -13,16 +13,15 @@ import numpy as np
 from torch import Tensor
 
 from trainer.checks.agreement import digest
-from trainer.config import DataConfig
+from trainer.contract.config import DataConfig
+from trainer.contract.errors import ConfigError, DataError
 from trainer.data import Task
-from trainer.data.faults import DataError
-from trainer.dist import Ranks
-from trainer.errors import ConfigError
+from trainer.distributed.group import Ranks
+from trainer.engine.session import Session
 from trainer.latents.encoder import FrozenEncoder
 from trainer.latents.files import LatentFiles, Shape, Tokens
 from trainer.models.latent_operator import LatentOperator
 from trainer.sampling.windows import Space, whole
-from trainer.session import Session
 
 _GIB = 1 << 30
 _SPARED_BYTES = _GIB

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from trainer.config import Keep, LoaderConfig, TrainConfig
+from trainer.contract.config import Keep, LoaderConfig, TrainConfig
 from trainer.data import Task
 from trainer.loading.ahead import Ahead
 from trainer.loading.delivery import deliver_to

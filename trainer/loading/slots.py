@@ -17,7 +17,7 @@ from weakref import finalize
 import numpy as np
 import torch
 
-from trainer.data.faults import DataError
+from trainer.contract.errors import DataError
 from trainer.data.trajectories import Windows
 
 _ALIGNMENT = 64

@@ -10,8 +10,8 @@ from multiprocessing.context import BaseContext
 
 import torch
 
+from trainer.contract.errors import DataError, WorkerDiedError
 from trainer.data import Task
-from trainer.data.faults import DataError, WorkerDiedError
 from trainer.data.trajectories import Windows
 from trainer.loading.slots import Slots
 from trainer.loading.turn import Turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 
-from trainer.config import LoaderConfig
+from trainer.contract.config import LoaderConfig
 from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.loading.turn import Turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.fno import FNO
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Domain, NetworkOperator

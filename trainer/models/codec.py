@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.attention import CrossAttention, blocked, joined
 from trainer.models.operator import Domain, grid_points, interpolated
 

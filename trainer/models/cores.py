@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.attention import Attention, Block, WindowAttention, blocked, joined
 
 

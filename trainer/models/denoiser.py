@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.latent_operator import Latent
 from trainer.models.operator import Domain
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.operator import Domain, NetworkOperator, grid_points
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.codec import DECODERS, PatchEncoder
 from trainer.models.cores import CORES
 from trainer.models.operator import Domain, Network, NetworkOperator, interpolated

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.symmetry import Symmetry, order_of
+from trainer.sampling.symmetry import Symmetry, order_of
 from vastrun.epochs import Remainder, batch_of
 
 _WINDOW_STREAM = 1

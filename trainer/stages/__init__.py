@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer import models
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 from trainer.models.operator import Domain
-from trainer.objective import Objective, UnrollLoss
 from trainer.stages.losses import ConsistencyLoss, DenoisingLoss, RefiningLoss
+from trainer.stages.objective import Objective, UnrollLoss
 from trainer.stages.sampled import Distilled, Refined, SteadyPrior
 
 

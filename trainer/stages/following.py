@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from trainer.distributed.shards import local
 from trainer.models.latent_operator import Latent
 from trainer.models.operator import Network
-from trainer.shards import local
 
 
 @torch.no_grad()

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from trainer.data.trajectories import Windows
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 from trainer.models.operator import Network
-from trainer.objective import Objective
 from trainer.stages.diffusion import heun_step, ladder, level_of, weight_of
 from trainer.stages.following import adopt, pull
+from trainer.stages.objective import Objective
 from trainer.stages.sampled import Distilled, Refined, Sampled
 
 _LEVELS = 18

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer import models
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 from trainer.models.denoiser import Denoiser
 from trainer.models.operator import Domain, Operator, Scale
 from trainer.stages.diffusion import LOWEST, Denoise, consistent, euler

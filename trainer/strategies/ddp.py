@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 from trainer.models.weights import materialise
-from trainer.objective import Objective
+from trainer.stages.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
 

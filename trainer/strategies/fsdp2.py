@@ -19,10 +19,10 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
+from trainer.models.precision import DTYPES
 from trainer.models.weights import materialise
-from trainer.objective import Objective
-from trainer.precision import DTYPES
+from trainer.stages.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
 _EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 from trainer.models.weights import materialise
-from trainer.objective import Objective
+from trainer.stages.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
 

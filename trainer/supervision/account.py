@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer import layout
-from trainer.nodes import Place
-from trainer.outcome import Hang, RankEnd, Reason
-from trainer.ranks import AgentRecord
+from trainer.contract import layout
+from trainer.contract.outcome import Hang, RankEnd, Reason
+from trainer.distributed.nodes import Place
+from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stop import stopped_by

@@ -1,6 +1,7 @@
 """Agents: the processes that start the ranks, one an attempt. Standard library only.
 
-Each leaves a copy of itself behind for the next attempt (`trainer/ranks.py`): only the first imports torch.
+Each leaves a copy of itself behind for the next attempt (`launch_agent.py`): only the first imports
+torch.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trainer import layout
-from trainer.ranks import Order
+from trainer.contract import layout
 from trainer.supervision.launch import Agent, Launch, make_folders, spare_of
+from trainer.supervision.launch_agent import Order
 from trainer.supervision.processes import send
 
 _ROOM = 1 << 20
@@ -51,7 +52,7 @@ class Agents:
     def _start(self, box: Path, env: Mapping[str, str]) -> Agent:
         with (box / layout.AGENT_LOG).open("ab") as log:
             self._first = subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainer.ranks", str(os.getpid())],
+                [sys.executable, "-P", "-m", "trainer.supervision.launch_agent", str(os.getpid())],
                 cwd=box,
                 env=dict(env),
                 stdin=subprocess.PIPE,

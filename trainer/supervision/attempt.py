@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainer import layout
-from trainer.job import Job
-from trainer.nodes import network_environment
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.distributed.nodes import network_environment
 from trainer.supervision.account import Watched
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.joint import joint

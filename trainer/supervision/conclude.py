@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from trainer import layout
-from trainer.job import Job
-from trainer.outcome import Attempt, Outcome
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.outcome import Attempt, Outcome
 from trainer.supervision.account import Account, Watched, account_of
 from trainer.supervision.evidence import (
     NOTHING,

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer import layout
-from trainer.job import Job
+from trainer.contract import layout
+from trainer.contract.job import Job
 from trainer.supervision.restarts import Start
 
 _AFTER_US_S = 60

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainer import layout
-from trainer.job import Success, working_folder
-from trainer.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
-from trainer.records import read_as
+from trainer.contract import layout
+from trainer.contract.job import Success, working_folder
+from trainer.contract.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
+from trainer.contract.records import read_as
 from trainer.supervision.progress import Loss, last_loss
 
 _LONGEST_LINE = 8192

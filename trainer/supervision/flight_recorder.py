@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainer import layout
+from trainer.contract import layout
 
 _POLL_S = 0.05
 

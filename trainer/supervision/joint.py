@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainer.outcome import Hang
+from trainer.contract.outcome import Hang
 from trainer.supervision.account import Watched, ends_here
 from trainer.supervision.link import Link, Word
 from trainer.supervision.stall import stuck

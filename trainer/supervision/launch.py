@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
-from trainer import layout
-from trainer.ranks import AgentRecord
-from trainer.records import read_json
+from trainer.contract import layout
+from trainer.contract.records import read_json
 from trainer.supervision.flight_recorder import dump_recorders
+from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.processes import hear_of_a_stop, kill_descendants, send
 from trainer.supervision.progress import pid_of
 from trainer.supervision.rank_process import RankProcess, read_processes

@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self, cast
 
-from trainer.nodes import Place
-from trainer.outcome import Hang
-from trainer.records import read_json
+from trainer.contract.outcome import Hang
+from trainer.contract.records import read_json
+from trainer.distributed.nodes import Place
 from trainer.supervision.rank_ends import DatedEnd
 from trainer.supervision.stall import Standing
 

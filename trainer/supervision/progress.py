@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer import layout
+from trainer.contract import layout
+from trainer.contract.records import write_json
 from trainer.heartbeat import Beat, read_beat
-from trainer.records import write_json
 from trainer.supervision.processes import program_below
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stall import Standing

@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from trainer import layout, stop_budget
-from trainer.job import Job
+from trainer.contract import layout, stop_budget
+from trainer.contract.job import Job
 from trainer.supervision.processes import kill_descendants
 from trainer.supervision.stop import StopRequest
 
@@ -17,7 +17,7 @@ PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
 LAST_PUSH_S = 60.0
 """How long the last checkpoint may take once the ranks have ended: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = (sys.executable, "-P", "-m", "trainer.push")
+_COMMAND = (sys.executable, "-P", "-m", "trainer.transfer.push")
 
 
 def begin_pushing(box: Path, job: Job) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, get_args
 
-from trainer import layout
-from trainer.outcome import Line, Lines, RankEnd, Reason, Step
-from trainer.ranks import AgentRecord
-from trainer.records import read_json
+from trainer.contract import layout
+from trainer.contract.outcome import Line, Lines, RankEnd, Reason, Step
+from trainer.contract.records import read_json
+from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.tracebacks import Raised, last_raised, reason_of

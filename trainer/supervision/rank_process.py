@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from trainer import layout
-from trainer.job import Job, working_folder
-from trainer.records import read_json, write_atomically
+from trainer.contract import layout
+from trainer.contract.job import Job, working_folder
+from trainer.contract.records import read_json, write_atomically
 from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
 from trainer.supervision.processes import die_with_parent, send

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.job import Job
-from trainer.outcome import Attempt, Reason
+from trainer.contract.job import Job
+from trainer.contract.outcome import Attempt, Reason
 
 CAUSE_OF: Mapping[Reason, str] = {
     "oom": "out_of_memory",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer import layout
+from trainer.contract import layout
 from trainer.supervision.processes import descendants, send
 
 _POLL_S = 0.02

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from trainer.job import Job
+from trainer.contract.job import Job
 from trainer.supervision.stacks import Frame
 
 STARTING = ("", "start")

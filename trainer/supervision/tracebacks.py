@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.devices import FAILED_DEVICE, NO_MEMORY
-from trainer.outcome import Reason
+from trainer.contract.outcome import Reason
+from trainer.distributed.devices import FAILED_DEVICE, NO_MEMORY
 
 _TAIL = 1 << 16
 _HEADER = "Traceback (most recent call last):"

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from trainer import layout
-from trainer.job import Job
-from trainer.outcome import Outcome
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.outcome import Outcome
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.evidence import read_wandb
 from trainer.supervision.processes import kill_descendants
@@ -25,7 +25,7 @@ from trainer.supervision.restarts import Start
 _END_S = 40.0
 """W&B's own limits are within it: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = (sys.executable, "-P", "-m", "trainer.tracking")
+_COMMAND = (sys.executable, "-P", "-m", "trainer.telemetry.tracking")
 
 
 def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:

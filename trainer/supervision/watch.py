@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainer import layout
-from trainer.job import Job
-from trainer.outcome import Hang
-from trainer.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.outcome import Hang
+from trainer.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from trainer.supervision.launch import Launch
 from trainer.supervision.link import Link
 from trainer.supervision.processes import reap_orphans

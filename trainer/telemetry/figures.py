@@ -9,8 +9,8 @@ import torch
 
 from trainer import stages
 from trainer.data.trajectories import Windows
-from trainer.session import Session
-from trainer.telemetry.clock import StepTimes
+from trainer.distributed.clock import StepTimes
+from trainer.engine.session import Session
 from trainer.telemetry.flops import peak_of, training_flops
 from trainer.telemetry.gpus import GpuFigures, GpuWatch
 from trainer.telemetry.memory import Memory, MemoryWatch

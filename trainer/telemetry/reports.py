@@ -10,11 +10,11 @@ import math
 
 from torch import Tensor
 
-from trainer.errors import DivergedError
-from trainer.metrics import Metrics, Point
-from trainer.objective import terms_of
-from trainer.session import Session
+from trainer.contract.errors import DivergedError
+from trainer.engine.session import Session
+from trainer.stages.objective import terms_of
 from trainer.telemetry.figures import Figures, Instruments
+from trainer.telemetry.metrics import Metrics, Point
 from trainer.telemetry.readings import Reading, Readings
 
 

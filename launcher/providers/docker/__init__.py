@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from launcher.core import LABEL_PREFIX, Instance, Offer, Order
+from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from launcher.core.job import JobSpec
 from launcher.image.lock import Lock, shipped_lock
-from launcher.job import JobSpec
-from launcher.model import LABEL_PREFIX, Instance, Offer, Order
 from launcher.ports import Clock, Remote
 from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, Box, config_of, limits_of
 from launcher.providers.docker.ends import ENDED, end_error

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from launcher.errors import GoneError, ProviderError, UncertainError, UnreachableError
-from launcher.extras import install_command
-from launcher.model import Cause
+from launcher.core import Cause
+from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from docker.errors import APIError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.model import Order
+from launcher.core import Order
 from launcher.providers.docker.rows import SSH_PORT
 from launcher.providers.onstart import onstart_text
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from launcher.errors import GoneError, ProviderError
+from launcher.core.errors import GoneError, ProviderError
 from launcher.providers.docker.answers import asking, ordering, sdk
 from launcher.providers.docker.rows import Container, Station
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from launcher.errors import NoOfferError
+from launcher.core.errors import NoOfferError
+from launcher.core.job import JobSpec
 from launcher.image.here import built_here, images_here
 from launcher.image.lock import Lock
-from launcher.job import JobSpec
 from launcher.providers.docker.engine import Engine
 from launcher.providers.hardware import Hardware
 

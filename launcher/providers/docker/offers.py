@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from launcher.errors import NoOfferError
-from launcher.job import JobSpec, Resources
-from launcher.model import Offer
+from launcher.core import Offer
+from launcher.core.errors import NoOfferError
+from launcher.core.job import JobSpec, Resources
 from launcher.providers.docker.boxes import CPU_ONLY
 from launcher.providers.docker.rows import Station
 from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, gpus_here, remedy, shortfall

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from launcher.errors import StorageError
+from launcher.core.errors import StorageError
 
 _NAME = "docker-owner"
 

@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, UnreachableError
-from launcher.job import JobSpec
-from launcher.model import LABEL_PREFIX, Instance, Offer, Order
+from launcher.core import LABEL_PREFIX, Instance, Offer, Order
+from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, UnreachableError
+from launcher.core.job import JobSpec
+from launcher.ledger.presence import is_locked
 from launcher.ports import Clock, Remote
-from launcher.presence import is_locked
 from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, look_around, remedy, shortfall
 from launcher.providers.local.needs import lack
 from launcher.providers.local.remote import LocalRemote, box_error
 from launcher.shipped import onstart_dir
-from trainer import layout
-from trainer.records import write_json
+from trainer.contract import layout
+from trainer.contract.records import write_json
 
 _RECORD = "instance.json"
 _LEASE_START_S = 30.0

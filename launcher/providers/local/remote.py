@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
 
-from launcher.errors import BoxError, GoneError, ProviderError, UnreachableError
+from launcher.core import Completed
+from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.gate import caps
-from launcher.model import Completed
 
 
 class LocalRemote:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from launcher.errors import GoneError, ProviderError, UnreachableError
-from launcher.experience import Experience
+from launcher.core import LABEL_PREFIX, Identity, Instance, Offer, Order, Standing, run_id_in
+from launcher.core.errors import GoneError, ProviderError, UnreachableError
+from launcher.core.job import JobSpec
+from launcher.decisions.market_report import Survey
+from launcher.decisions.speed_history import Experience
 from launcher.image.lock import Lock, shipped_lock
-from launcher.job import JobSpec
-from launcher.model import LABEL_PREFIX, Identity, Instance, Offer, Order, Standing, run_id_in
 from launcher.ports import Clock, Remote
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
@@ -28,7 +29,6 @@ from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
 from launcher.ssh.noise import Noise
 from launcher.ssh.remote import SshRemote
-from launcher.survey import Survey
 
 Recall = Callable[[JobSpec], Experience]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from launcher.errors import AuthError, ProviderError
-from launcher.model import Identity, Standing
+from launcher.core import Identity, Standing
+from launcher.core.errors import AuthError, ProviderError
 from launcher.providers.vast.api import VastApi, credit_of
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launcher.errors import GoneError, ProviderError, UncertainError, UsageError
-from launcher.extras import install_command
+from launcher.core.errors import GoneError, ProviderError, UncertainError, UsageError
 from launcher.ports import Clock
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, silent
+from launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from vastai import VastAI

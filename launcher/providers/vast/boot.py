@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from launcher.errors import ProviderError
-from launcher.model import Cause
+from launcher.core import Cause
+from launcher.core.errors import ProviderError
 from launcher.providers.vast.rows import InstanceRow
 
 _IMAGE = re.compile(

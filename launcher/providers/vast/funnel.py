@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import policy
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
 from launcher.image.lock import Lock
-from launcher.job import JobSpec
 from launcher.providers.vast.images import image_for
 from launcher.providers.vast.offers import START_S, offer_of
 from launcher.providers.vast.rows import OfferRow

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from launcher.core.job import JobSpec
 from launcher.image.lock import Capability, Lock, LockedImage
-from launcher.job import JobSpec
 from launcher.providers.vast.rows import OfferRow
 
 

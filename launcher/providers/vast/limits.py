@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from launcher.errors import StorageError
+from launcher.core.errors import StorageError
 
 
 @dataclass(frozen=True)

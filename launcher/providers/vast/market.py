@@ -7,18 +7,18 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from launcher.errors import NoOfferError
-from launcher.estimates import over_the_price
-from launcher.experience import Experience
+from launcher.core import Offer
+from launcher.core.errors import NoOfferError
+from launcher.core.job import JobSpec
+from launcher.decisions.estimates import over_the_price
+from launcher.decisions.market_report import Hurdle, Quote, Relaxation, Survey
+from launcher.decisions.speed_history import Experience
 from launcher.image.lock import Lock
-from launcher.job import JobSpec
-from launcher.model import Offer
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import query, verified_and_free
 from launcher.providers.vast.ranking import ranked, shuffled
 from launcher.providers.vast.rows import OfferRow
-from launcher.survey import Hurdle, Quote, Relaxation, Survey
 
 _MOST_WORK_PER_DOLLAR = "dlperf_per_dphtotal-"
 _CHEAPEST = "dph_total"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from launcher.core import Offer
+from launcher.core.job import JobSpec
 from launcher.image.lock import Lock
-from launcher.job import JobSpec
-from launcher.model import Offer
 from launcher.providers.vast.images import image_for
 from launcher.providers.vast.rows import OfferRow
 

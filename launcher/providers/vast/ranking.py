@@ -6,16 +6,16 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher import policy
-from launcher.experience import Experience
+from launcher.core import Offer
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+from launcher.decisions.market_report import Term
+from launcher.decisions.speed_history import Experience
 from launcher.image.lock import Lock
-from launcher.job import JobSpec
-from launcher.model import Offer
 from launcher.providers.vast.images import fetched_gb
 from launcher.providers.vast.offers import offer_of
 from launcher.providers.vast.rows import OfferRow
 from launcher.providers.vast.speeds import Speeds, speeds_of
-from launcher.survey import Term
 
 _NET_SHARE = 0.25
 """Of the bandwidth that a host lists, what a download was seen to get: a fifth to a half."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from launcher.errors import (
+from launcher.core import Cause
+from launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,
@@ -16,7 +17,6 @@ from launcher.errors import (
     UnreachableError,
     VastrunError,
 )
-from launcher.model import Cause
 
 _BILLING = "https://cloud.vast.ai/billing/"
 

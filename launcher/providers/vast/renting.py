@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
-from launcher.model import Instance, Order
+from launcher.core import Instance, Order
+from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.refusals import Answer, error_of

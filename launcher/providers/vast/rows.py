@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.errors import UnreachableError
-from launcher.model import Extras
+from launcher.core import Extras
+from launcher.core.errors import UnreachableError
 from launcher.providers.vast.refusals import silent
 
 _WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from launcher.experience import Experience, Kind, Speed
-from launcher.job import JobSpec
+from launcher.core.job import JobSpec
+from launcher.decisions.speed_history import Experience, Kind, Speed
 from launcher.providers.vast.rows import OfferRow
 
 

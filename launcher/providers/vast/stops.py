@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.errors import ProviderError
-from launcher.model import Cause
+from launcher.core import Cause
+from launcher.core.errors import ProviderError
 from launcher.providers.vast.rows import InstanceRow
 
 OFFLINE_S = 300.0

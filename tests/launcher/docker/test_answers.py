@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from launcher.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
-from launcher.job import JobSpec, Resources
-from launcher.model import Cause, Instance, Offer, Order
+from launcher.core import Cause, Instance, Offer, Order
+from launcher.core.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
+from launcher.core.job import JobSpec, Resources
 from launcher.providers.docker import DockerProvider
 from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE, small_job

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import GoneError, ProviderError, UnreachableError
-from launcher.model import Cause, Instance
+from launcher.core import Cause, Instance
+from launcher.core.errors import GoneError, ProviderError, UnreachableError
 from launcher.ports import Remote
 from launcher.providers.docker import DockerProvider
 from tests.contract.markets import LEASE, Market, RealClock, real_docker

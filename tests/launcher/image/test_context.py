@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("docker")
 
-from launcher.errors import ImageError, UsageError
+from launcher.core.errors import ImageError, UsageError
 from launcher.image.context import files_of, fingerprint
 from launcher.image.pins import CHECKOUT, pins_of
-from trainer.packages import entries
+from trainer.boot.packages import entries
 
 REQUIREMENTS = [CHECKOUT / "trainer/requirements.txt", *sorted((CHECKOUT / "requirements").glob("*.txt"))]
 ARGUMENTS = {"TORCH": "2.13.0"}
@@ -25,7 +25,13 @@ def checkout(tmp_path: Path) -> Path:
     """A few files, and much that has no place in an image."""
     shutil.copy(CHECKOUT / ".dockerignore", tmp_path)
     for name in (
-        *("Dockerfile", "README.md", "launcher/job.py", "launcher/image/lock.py", "configs/quickstart.yaml"),
+        *(
+            "Dockerfile",
+            "README.md",
+            "launcher/core/job.py",
+            "launcher/image/lock.py",
+            "configs/quickstart.yaml",
+        ),
         *(".git/config", ".venv/bin/python", "runs/a/log", "secrets.env", "launcher/__pycache__/job.pyc"),
         *("configs/image.lock", "trainer/data/__pycache__/x.pyc", "tests/conftest.py"),
     ):
@@ -40,13 +46,19 @@ def of(checkout: Path, arguments: dict[str, str] = ARGUMENTS) -> str:
 
 def test_the_context_has_what_is_allowed_and_nothing_else(checkout: Path) -> None:
     assert [path for path in files_of(checkout) if path != ".dockerignore"] == [
-        *("Dockerfile", "README.md", "configs/quickstart.yaml", "launcher/image/lock.py", "launcher/job.py")
+        *(
+            "Dockerfile",
+            "README.md",
+            "configs/quickstart.yaml",
+            "launcher/image/lock.py",
+            "launcher/core/job.py",
+        )
     ]
 
 
 def test_the_same_files_have_the_same_fingerprint_wherever_and_whenever_they_lie(checkout: Path) -> None:
     first = of(checkout)
-    (checkout / "launcher/job.py").write_text("launcher/job.py")
+    (checkout / "launcher/core/job.py").write_text("launcher/core/job.py")
     (checkout / "configs/image.lock").write_text("another")
     (checkout / "runs/a/log").write_text("another")
     assert of(checkout) == first
@@ -55,11 +67,11 @@ def test_the_same_files_have_the_same_fingerprint_wherever_and_whenever_they_lie
 
 def test_another_content_name_mode_or_argument_is_another_fingerprint(checkout: Path) -> None:
     seen = [of(checkout), of(checkout, {"TORCH": "2.12.0"})]
-    (checkout / "launcher/job.py").write_text("x")
+    (checkout / "launcher/core/job.py").write_text("x")
     seen.append(of(checkout))
-    (checkout / "launcher/job.py").chmod(0o755)
+    (checkout / "launcher/core/job.py").chmod(0o755)
     seen.append(of(checkout))
-    (checkout / "launcher/job.py").rename(checkout / "launcher/work.py")
+    (checkout / "launcher/core/job.py").rename(checkout / "launcher/work.py")
     seen.append(of(checkout))
     assert len(set(seen)) == len(seen)
 

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("docker")
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
+from launcher.core.image_ref import Reference
 from launcher.image.daemon import connect, image_error
 from launcher.image.pulling import have
 from launcher.image.pushing import push
 from launcher.image.stream import follow
-from launcher.references import Reference
 from tests.launcher.docker.daemon import FakeDaemon, Stream
 from tests.launcher.image.shop import Watcher, digest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ImageError, UsageError
+from launcher.core.errors import ImageError, UsageError
 from launcher.image.lock import Capability, Lock, read_lock, shipped_lock, shipped_path, write_lock
 from launcher.image.locking import lock_anew, relock
 from launcher.image.pins import VARIANTS, pins_of

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
+from launcher.core.image_ref import Reference
 from launcher.image.registry import Registry
-from launcher.references import Reference
 from tests.launcher.image.shop import PASSWORD, USER, Shop
 
 ANYBODY = Registry(lambda _: None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ImageError
+from launcher.core.errors import ImageError
 from launcher.image.wheels import Interpreter, fetch
 from tests.wheels import wheel
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import egress
-from launcher.errors import UnreachableError
-from launcher.job import Resources
+from launcher.core.errors import UnreachableError
+from launcher.core.job import Resources
+from launcher.decisions import download_check
 from launcher.ssh.noise import Noise
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
@@ -80,8 +80,8 @@ def test_known_noise_is_counted_and_not_shown(machine: Machine) -> None:
 
 def test_a_machine_tells_over_ssh_that_it_reaches_nothing(shell: SshRemote) -> None:
     wanted = Resources(down_url="http://127.0.0.1:9/it's here")
-    done = shell.run(egress.command(wanted), timeout_s=egress.TIMEOUT_S)
-    assert egress.fault(done.stdout, wanted) == "it cannot download from 127.0.0.1"
+    done = shell.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S)
+    assert download_check.fault(done.stdout, wanted) == "it cannot download from 127.0.0.1"
 
 
 def test_a_command_reads_no_input(shell: SshRemote) -> None:

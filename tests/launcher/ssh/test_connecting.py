@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import GoneError, HostKeyError, ProviderError, UnreachableError
+from launcher.core.errors import GoneError, HostKeyError, ProviderError, UnreachableError
 from launcher.ssh.connection import KeyRefusedError
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.errors import ProviderError, UnreachableError
+from launcher.core.errors import ProviderError, UnreachableError
 from launcher.ssh.remote import SshRemote
 from tests import disks, parts
 from tests.emulators.cable import Cable

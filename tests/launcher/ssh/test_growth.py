@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 
-from launcher.errors import UnreachableError
-from launcher.growth import OVERLAP, Growth, growth
+from launcher.core.errors import UnreachableError
+from launcher.outputs.log_tail import OVERLAP, Growth, growth
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import StorageError
+from launcher.core.errors import StorageError
 from launcher.ssh.keys import KeyRing
 
 RUN = "calm-heron-3f1a"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher.errors import AuthError, ProviderError, VastrunError
+from launcher.core.errors import AuthError, ProviderError, VastrunError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import identity
 from launcher.providers.vast.api import Account
@@ -54,7 +54,7 @@ def test_an_account_that_is_printed_shows_no_key() -> None:
 def test_without_vast_s_own_package_the_error_says_what_to_install(environ: dict[str, str]) -> None:
     script = """
 import os, sys
-from launcher.errors import UsageError
+from launcher.core.errors import UsageError
 from launcher.wiring import wire
 
 sys.modules["vastai"] = sys.modules["requests"] = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.model import Cause
+from launcher.core import Cause
 from launcher.providers.vast import boot
 from tests.launcher.vast.rows import instance_row
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from launcher.config import dump_job
+from launcher.core import Cause, Phase, Run
+from launcher.core.job import JobSpec, Limits, Resources
+from launcher.decisions.host_history import avoided
+from launcher.decisions.policy import STILL_S
 from launcher.flow import begin, drive
+from launcher.flow.context import Tools
 from launcher.flow.renting import choose
-from launcher.flow.trip import Tools
-from launcher.hosts import avoided
-from launcher.job import JobSpec, Limits, Resources
-from launcher.ledger import SqliteLedger
-from launcher.model import Cause, Phase, Run
-from launcher.policy import STILL_S
+from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from tests.emulators.machines import Machine

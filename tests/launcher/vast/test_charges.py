@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import AuthError
+from launcher.core.errors import AuthError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
 from launcher.providers.vast.api import Account

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from launcher.config import dump_job, load_job
-from launcher.ledger import SqliteLedger
-from launcher.model import Phase, Run
+from launcher.core import Phase, Run
+from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import HostKeyError, UnreachableError
-from launcher.model import Instance
+from launcher.core import Instance
+from launcher.core.errors import HostKeyError, UnreachableError
 from launcher.ports import Identified, Noisy, Remote
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator

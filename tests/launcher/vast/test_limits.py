@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import NoOfferError, StorageError
-from launcher.model import Instance
-from launcher.policy import RENT_TRIES
+from launcher.core import Instance
+from launcher.core.errors import NoOfferError, StorageError
+from launcher.decisions.policy import RENT_TRIES
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from launcher.providers.vast.limits import LIMITS, Limiter

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import AuthError, GoneError, ProviderError, UnreachableError
-from launcher.model import Cause
+from launcher.core import Cause
+from launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.stops import OFFLINE_S
 from launcher.shipped import onstart_dir

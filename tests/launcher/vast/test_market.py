@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.errors import NoOfferError, ProviderError
+from launcher.core.errors import NoOfferError, ProviderError
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.launcher.vast.trying import job

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.job import JobSpec, Limits, Resources
+from launcher.core.job import JobSpec, Limits, Resources
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import offer_of, query
 from launcher.providers.vast.rows import OfferRow

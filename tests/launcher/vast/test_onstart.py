@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ProviderError
+from launcher.core.errors import ProviderError
 from launcher.providers.onstart import LIMIT_BYTES, onstart_text
 from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from launcher.experience import Experience, Speed
-from launcher.job import JobSpec, Resources
+from launcher.core.job import JobSpec, Resources
+from launcher.decisions.market_report import Term
+from launcher.decisions.speed_history import Experience, Speed
 from launcher.providers.vast.ranking import Estimate, ranked
-from launcher.survey import Term
 from tests.fakes import train_job
 from tests.launcher.vast.rows import LOCK, offer_row
-from trainer.config import TrainConfig
+from trainer.contract.config import TrainConfig
 
 NEW = Experience()
 """Of somebody who never trained anything."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.actions.orphans import orphans
-from launcher.actions.reaping import reap
-from launcher.bills import cost_usd
+from launcher.commands.orphans import orphans
+from launcher.commands.reaping import reap
 from launcher.config import dump_job
-from launcher.errors import ProviderError
+from launcher.core import Driver, Phase, Run
+from launcher.core.bills import cost_usd
+from launcher.core.errors import ProviderError
 from launcher.flow import begin
-from launcher.flow.trip import Tools
-from launcher.ledger import SqliteLedger
-from launcher.model import Driver, Phase, Run
+from launcher.flow.context import Tools
+from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from tests.emulators.clock import Clock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.errors import (
+from launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,

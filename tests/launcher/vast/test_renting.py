@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import NoOfferError, ProviderError, UncertainError, VastrunError
-from launcher.inspection import rented_otherwise
+from launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
+from launcher.decisions.offer_check import rented_otherwise
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.launcher.vast.trying import LABEL, job, open_market, order, rent

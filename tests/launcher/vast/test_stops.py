@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.model import Cause
+from launcher.core import Cause
 from launcher.providers.vast.stops import stop_error
 from tests.launcher.vast.rows import DAY_S, NOW, instance_row
 

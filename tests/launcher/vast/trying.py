@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import ProviderError, UnreachableError
-from launcher.job import JobSpec, Limits, Resources
-from launcher.model import Instance, Order
-from launcher.policy import worst_case_usd
+from launcher.core import Instance, Order
+from launcher.core.errors import ProviderError, UnreachableError
+from launcher.core.job import JobSpec, Limits, Resources
+from launcher.decisions.policy import worst_case_usd
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from tests.contract.markets import LEASE

@@ -11,8 +11,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
-from trainer.dist import Ranks
-from trainer.ema import Ema
+from trainer.distributed.group import Ranks
+from trainer.engine.ema import Ema
 
 BATCH = 12
 

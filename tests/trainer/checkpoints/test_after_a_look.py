@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer import engine
 from tests.trainer.conftest import SMALL, together
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 from trainer.evaluation.validation import Validation
 
 pytestmark = pytest.mark.torch

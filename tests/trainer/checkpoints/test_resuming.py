@@ -24,8 +24,8 @@ from tests.trainer.conftest import together
 from trainer.checkpoints.disk import find_disk
 from trainer.checkpoints.folder import DamagedError, verify
 from trainer.checkpoints.reading import Reader, newest_intact
-from trainer.dist import Ranks
-from trainer.errors import ConfigError
+from trainer.contract.errors import ConfigError
+from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -20,9 +20,9 @@ from tests.trainer.conftest import together
 from trainer.checkpoints import verify
 from trainer.checkpoints.folder import newest_first
 from trainer.checkpoints.writing import share_of
-from trainer.dist import Ranks
-from trainer.ending import reason_of
-from trainer.errors import SaveError
+from trainer.contract.errors import SaveError
+from trainer.distributed.exit import reason_of
+from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

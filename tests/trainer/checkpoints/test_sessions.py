@@ -14,9 +14,9 @@ from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.checkpoints.forged import with_file
 from tests.trainer.conftest import together
-from trainer import layout
-from trainer.dist import Ranks
-from trainer.errors import ConfigError
+from trainer.contract import layout
+from trainer.contract.errors import ConfigError
+from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

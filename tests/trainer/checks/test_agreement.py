@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.trainer.conftest import together
 from trainer.checks.agreement import DisagreementError, check_facts, check_replicas, digest, layout_of
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainer.checks.shares import Share, check_shares, share_of, windows_of
-from trainer.data.faults import DataError
+from trainer.contract.errors import DataError
 from trainer.data.trajectories import Trajectories, TrajectoryTask
 from trainer.sampling.windows import Picks, Space, picks
 

@@ -9,11 +9,11 @@ import torch
 
 from tests.trainer import engine
 from tests.trainer.conftest import together
-from trainer import layout
 from trainer.checks import check_start, check_step
 from trainer.checks.agreement import DisagreementError
-from trainer.data.faults import DataError
-from trainer.dist import Ranks
+from trainer.contract import layout
+from trainer.contract.errors import DataError
+from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

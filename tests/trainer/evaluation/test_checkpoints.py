@@ -17,11 +17,12 @@ import pytest
 
 from tests.trainer import engine
 from tests.trainer.conftest import PRELOADED, Box, RunningRanks, ended, together
-from trainer import data, layout
-from trainer.config import DataConfig
-from trainer.config_checks import faults_of
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import DataConfig
+from trainer.contract.config_checks import faults_of
 from trainer.data import advection
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.loading import load
 from trainer.evaluation.rollouts import Abandoned

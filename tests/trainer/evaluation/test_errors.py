@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from trainer.evaluation.errors import MEASURES, Gauge
+from trainer.evaluation.metrics import MEASURES, Gauge
 
 POINTS = 32
 

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.conftest import together
-from trainer.config import DataConfig
+from trainer.contract.config import DataConfig
+from trainer.contract.scores import lines_of
 from trainer.data.trajectories import Trajectories, TrajectoryTask
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
+from trainer.engine.session import domain_of
 from trainer.evaluation import Evaluation, evaluate, flat, report
 from trainer.evaluation.evaluation import WHOLE
 from trainer.evaluation.scores import Scores
 from trainer.models.operator import Scale
-from trainer.scores import lines_of
-from trainer.session import domain_of
 
 pytestmark = pytest.mark.torch
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.config import DataConfig, ModelConfig, TrainConfig
-from trainer.config_checks import faults_of
-from trainer.data.faults import DataError
+from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
+from trainer.contract.config_checks import faults_of
+from trainer.contract.errors import DataError
 from trainer.latents.files import LatentFiles, Shape, Tokens
 from trainer.sampling.windows import Space, picks
 

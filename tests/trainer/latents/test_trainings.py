@@ -15,13 +15,13 @@ import torch
 
 from tests.trainer import engine
 from tests.trainer.conftest import together
-from trainer import layout
-from trainer.dist import Ranks
-from trainer.errors import ConfigError
+from trainer.contract import layout
+from trainer.contract.errors import ConfigError
+from trainer.distributed.group import Ranks
+from trainer.engine.session import Session
 from trainer.heartbeat import Heartbeat
 from trainer.latents import with_latents
 from trainer.latents.making import Making, check_room
-from trainer.session import Session
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from tests.waiting import LONGEST_S
-from trainer.config import DataConfig, LoaderConfig, TrainConfig
+from trainer.contract.config import DataConfig, LoaderConfig, TrainConfig
+from trainer.contract.errors import DataError, WorkerDiedError
 from trainer.data import Task, advection
-from trainer.data.faults import DataError, WorkerDiedError
 from trainer.data.stored import StoredTask
 from trainer.data.trajectories import Windows
 from trainer.loading import Loader, make_loader_of

@@ -13,7 +13,7 @@ import pytest
 from tests.trainer import engine
 from tests.trainer.conftest import SMALL, Box, together
 from tests.waiting import eventually
-from trainer import layout
+from trainer.contract import layout
 from trainer.heartbeat import read_beat
 from trainer.supervision.processes import descendants
 

@@ -17,12 +17,12 @@ from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.memory.shortage import Shortage
-from trainer.dist import Ranks
-from trainer.ending import reason_of
+from trainer.distributed.exit import reason_of
+from trainer.distributed.group import Ranks
+from trainer.engine.memory.probe import fitted
+from trainer.engine.session import Session
+from trainer.engine.step import learn, micro_batches
 from trainer.heartbeat import Heartbeat
-from trainer.memory.probe import fitted
-from trainer.session import Session
-from trainer.step import learn, micro_batches
 
 pytestmark = pytest.mark.torch
 

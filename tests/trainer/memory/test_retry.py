@@ -13,10 +13,10 @@ from tests.slow import slow
 from tests.trainer import engine
 from tests.trainer.conftest import together
 from tests.trainer.memory.shortage import Shortage
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
+from trainer.engine.memory.retry import take_step_that_fits
+from trainer.engine.session import Session
 from trainer.heartbeat import Heartbeat
-from trainer.memory.retry import take_step_that_fits
-from trainer.session import Session
 
 pytestmark = pytest.mark.torch
 

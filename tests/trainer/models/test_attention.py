@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.attention import Attention, CrossAttention, RelativeBias, WindowAttention, blocked, joined
 
 CONFIG = ModelConfig(dim=16, heads=2, window=4)

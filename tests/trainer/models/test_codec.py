@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.codec import PatchDecoder, PatchEncoder
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Domain, grid_points, interpolated

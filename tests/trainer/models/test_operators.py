@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from trainer import models
-from trainer.config import DataConfig, ModelConfig, TrainConfig
-from trainer.config_checks import faults_of
+from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
+from trainer.contract.config_checks import faults_of
 from trainer.models.codec import DECODERS
 from trainer.models.cores import CORES
 from trainer.models.operator import Domain, Operator

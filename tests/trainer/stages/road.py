@@ -10,8 +10,9 @@ from torch import Tensor
 
 from tests.trainer import engine
 from tests.trainer.conftest import Box
-from trainer import data, layout
-from trainer.dist import Ranks
+from trainer import data
+from trainer.contract import layout
+from trainer.distributed.group import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.models.denoiser import Denoiser
 from trainer.models.operator import Domain
 from trainer.models.weights import materialise

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer import stages
-from trainer.config import DataConfig, ModelConfig, SamplerConfig, TrainConfig
-from trainer.config_checks import faults_of
+from trainer.contract.config import DataConfig, ModelConfig, SamplerConfig, TrainConfig
+from trainer.contract.config_checks import faults_of
 from trainer.data.trajectories import Windows
-from trainer.dist import Ranks
+from trainer.distributed.group import Ranks
 from trainer.models.operator import Domain, Network
-from trainer.objective import Objective
 from trainer.stages.diffusion import HIGHEST
 from trainer.stages.losses import examples
+from trainer.stages.objective import Objective
 
 CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2))
 LINE = Domain(grid=(32,), channels=2, conditions=1)

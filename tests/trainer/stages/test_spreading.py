@@ -13,9 +13,9 @@ import torch
 from tests.trainer import engine
 from tests.trainer.conftest import Box, RunningRanks, together
 from tests.trainer.stages.road import Learned, Leg, prepare, walk
-from trainer import layout
-from trainer.dist import Ranks
-from trainer.errors import ConfigError
+from trainer.contract import layout
+from trainer.contract.errors import ConfigError
+from trainer.distributed.group import Ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

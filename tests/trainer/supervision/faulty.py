@@ -23,8 +23,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.waiting import eventually
-from trainer import layout
-from trainer.config import DataConfig
+from trainer.contract import layout
+from trainer.contract.config import DataConfig
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask, Windows
 from trainer.sampling.windows import Picks

@@ -20,9 +20,10 @@ from typing import Any, NoReturn
 
 from tests.trainer.conftest import PRELOADED, SMALL
 from tests.waiting import LONGEST_S
-from trainer import data, layout
-from trainer.outcome import Outcome
-from trainer.rank import read_job
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
+from trainer.distributed.rank import read_job
 from trainer.supervision import rank_process
 from trainer.supervision.launch import Launch, make_folders
 from trainer.supervision.processes import die_with_parent

@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.e2e.terminal import LEAN
 from tests.waiting import LONGEST_S, eventually
-from trainer import layout
-from trainer.outcome import Outcome
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
 
 _BEATING = """
     import os, signal, sys, time
@@ -72,7 +72,7 @@ class Launched:
 
     def agent(self) -> int:
         """Pid of the launch agent that has started ranks; the kernel may have given its copy a lower one."""
-        agents = {pid for pid in self.processes() if b"trainer.ranks" in _words(pid)}
+        agents = {pid for pid in self.processes() if b"trainer.supervision.launch_agent" in _words(pid)}
         (agent,) = agents - {int((self.box / layout.SPARE_AGENT).read_text())}
         return agent
 

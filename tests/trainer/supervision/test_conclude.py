@@ -11,9 +11,9 @@ from typing import Any, get_args
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer import layout
-from trainer.job import Job
-from trainer.outcome import Hang, Outcome, Reason
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.outcome import Hang, Outcome, Reason
 from trainer.supervise import EXIT_CODE_OF
 from trainer.supervision.account import Watched
 from trainer.supervision.conclude import conclude

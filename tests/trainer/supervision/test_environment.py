@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer.job import Job
-from trainer.records import read_as
+from trainer.contract.job import Job
+from trainer.contract.records import read_as
 from trainer.supervision.environment import rank_environment, without_ours
 from trainer.supervision.restarts import Start
 

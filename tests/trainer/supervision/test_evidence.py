@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer import layout
-from trainer.job import Job, Success
-from trainer.outcome import Outcome, RankEnd
+from trainer.contract import layout
+from trainer.contract.job import Job, Success
+from trainer.contract.outcome import Outcome, RankEnd
 from trainer.supervision.account import Watched
 from trainer.supervision.conclude import conclude
 from trainer.supervision.evidence import run_checks, stamps

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.waiting import LONGEST_S, eventually
-from trainer import layout
+from trainer.contract import layout
 from trainer.supervision.flight_recorder import dump_recorders
 from trainer.supervision.launch import make_folders
 

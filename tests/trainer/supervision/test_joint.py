@@ -13,10 +13,10 @@ import pytest
 
 from tests.trainer.supervision.launches import job_of
 from tests.waiting import LONGEST_S
-from trainer.job import Job
-from trainer.nodes import Place
-from trainer.outcome import Attempt, Hang
-from trainer.records import read_as
+from trainer.contract.job import Job
+from trainer.contract.outcome import Attempt, Hang
+from trainer.contract.records import read_as
+from trainer.distributed.nodes import Place
 from trainer.supervision.account import Watched, account_of
 from trainer.supervision.joint import joint
 from trainer.supervision.link import Link

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.waiting import eventually
-from trainer.nodes import Place
-from trainer.outcome import RankEnd
+from trainer.contract.outcome import RankEnd
+from trainer.distributed.nodes import Place
 from trainer.supervision.link import Link, LinkError
 from trainer.supervision.rank_ends import DatedEnd
 

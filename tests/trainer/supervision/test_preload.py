@@ -12,14 +12,14 @@ import pytest
 
 from tests.trainer import engine
 from tests.waiting import LONGEST_S
-from trainer import layout
-from trainer.outcome import Outcome
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
 
 pytestmark = pytest.mark.torch
 
 OF_AN_IMAGE_THAT_STARTS_THREADS = """
 import sys, threading
-if "trainer.ranks" in sys.orig_argv:
+if "trainer.supervision.launch_agent" in sys.orig_argv:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer import layout
+from trainer.contract import layout
 from trainer.supervision.progress import write_status
 from trainer.supervision.rank_process import RankProcess
 

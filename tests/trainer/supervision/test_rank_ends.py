@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer.outcome import RankEnd
+from trainer.contract.outcome import RankEnd
 from trainer.supervision.rank_ends import DatedEnd, first_failure, reason_of_end, signal_name, told
 
 NOBODY: frozenset[int] = frozenset()

@@ -12,7 +12,7 @@ import pytest
 from tests.slow import slow
 from tests.trainer.supervision.forked import Supervised, Train, starting
 from tests.waiting import eventually
-from trainer import layout
+from trainer.contract import layout
 from trainer.supervision.gpus import healthy_gpus
 
 pytestmark = pytest.mark.torch

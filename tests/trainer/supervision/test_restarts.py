@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer.job import USUAL_RESTARTS, Job
-from trainer.outcome import Attempt, Reason
-from trainer.records import read_as
+from trainer.contract.job import USUAL_RESTARTS, Job
+from trainer.contract.outcome import Attempt, Reason
+from trainer.contract.records import read_as
 from trainer.supervision.restarts import CAUSE_OF, End, Restart, Start, next_start
 
 FIRST = Start(world_size=2)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.waiting import LONGEST_S, eventually
-from trainer import layout
+from trainer.contract import layout
 from trainer.supervision.stacks import dump_stacks, main_thread, top_frame
 
 SITE = "/venv/lib/python3.11/site-packages"

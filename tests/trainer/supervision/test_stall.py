@@ -8,8 +8,8 @@ import pytest
 
 import trainer
 from tests.trainer.supervision.launches import job_of
-from trainer.job import Job
-from trainer.records import read_as
+from trainer.contract.job import Job
+from trainer.contract.records import read_as
 from trainer.supervision.stacks import Frame
 from trainer.supervision.stall import Limits, Standing, collective_of, comparable, stalled, stuck
 

@@ -14,7 +14,7 @@ import pytest
 from tests.slow import slow
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import LONGEST_S, eventually
-from trainer import layout
+from trainer.contract import layout
 
 Launcher = Callable[..., Launched]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer.supervision.forked import Train, starting
 from tests.trainer.wandb_server import WandbServer
-from trainer import layout
+from trainer.contract import layout
 
 pytestmark = pytest.mark.torch
 

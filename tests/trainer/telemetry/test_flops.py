@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
+from trainer.contract.config import ModelConfig
 from trainer.data.trajectories import Windows
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Domain
-from trainer.objective import UnrollLoss
+from trainer.stages.objective import UnrollLoss
 from trainer.telemetry.flops import peak_of, training_flops
 
 META = torch.device("meta")

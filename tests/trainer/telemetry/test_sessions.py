@@ -13,11 +13,11 @@ from torch import Tensor
 
 from tests.trainer.conftest import together
 from tests.trainer.engine import begin, prepare
-from trainer import layout
-from trainer.dist import Ranks
-from trainer.errors import DivergedError
-from trainer.metrics import Metrics
+from trainer.contract import layout
+from trainer.contract.errors import DivergedError
+from trainer.distributed.group import Ranks
 from trainer.telemetry.figures import Instruments, most_samples_per_s
+from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.readings import Reading, Readings
 from trainer.telemetry.reports import Reports
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.trainer.conftest import together
-from trainer.dist import Ranks, StopVote
-from trainer.telemetry.clock import StepClock
+from trainer.distributed.clock import StepClock
+from trainer.distributed.group import Ranks, StopVote
 
 pytestmark = pytest.mark.torch
 

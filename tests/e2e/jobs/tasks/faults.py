@@ -4,7 +4,7 @@ import os
 import threading
 from pathlib import Path
 
-from trainer import layout
+from trainer.contract import layout
 from trainer.data.trajectories import TrajectoryTask
 
 HANGS_AT = 12

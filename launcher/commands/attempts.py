@@ -1,0 +1,272 @@
+"""Attempts: a run driven to its end, and again on a new machine as often as the job's `retry:` allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.commands.following import follow
+from launcher.config import dump_job, read_job
+from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, Wish
+from launcher.core.bills import cost_usd
+from launcher.core.errors import HeldError, StorageError, UsageError
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+from launcher.decisions.estimates import usd
+from launcher.decisions.policy import HOLD_S, with_limit
+from launcher.flow import begin, drive
+from launcher.flow.context import Tools
+from launcher.outputs.folder import Outputs
+from launcher.ports import Ledger, Shelf
+
+OTHER_MACHINES = 3
+"""How many more machines a launch takes when one after the other fails before the training began."""
+_LEAST_USD = 0.01
+_MOST_FOLDERS = 100
+_AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"
+
+ToolsFor = Callable[[str, Origin], Tools]
+"""Tools for the provider of that name, with which a run continues from there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempts:
+    """Starts and drives runs. `new_id` names the next one."""
+
+    tools_for: ToolsFor
+    new_id: Callable[[], str]
+
+    def start(
+        self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None = None
+    ) -> Run:
+        """A new run in phase `plan`. Raises UsageError when `parent` or the job asks for a checkpoint, and
+        there is none."""
+        if parent is not None and Outputs(parent).checkpoints is None:
+            url = pushed_url(parent)
+            if url is None:
+                raise _no_checkpoint(parent)
+            spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
+        key = spec.train.builds_on if spec.train else None
+        if key and parent is None and spec.checkpoints.start_from is None:
+            raise UsageError(
+                f"train.{key} needs a checkpoint to start from", hint="vastrun launch JOB.yaml --from RUN"
+            )
+        return self._begin(spec, provider=provider, run_id=run_id, out_dir=out_dir, parent=parent)
+
+    def resume(self, run: Run, out_dir: str | None) -> Run:
+        """As `pursue`; of a run that has ended, the attempt that its launcher did not live to begin.
+
+        `out_dir`: where the outputs are to come instead. Raises UsageError when there is nothing left to do.
+        """
+        ledger = self.tools_for(run.provider, NOTHING).ledger
+        run = ledger.get(run.id)
+        if run.phase is not Phase.ENDED:
+            return self.pursue(run if out_dir is None else self._move(run, out_dir))
+        owed = self._try_again(run, out_dir)
+        if owed is None:
+            raise _nothing_to_resume(run)
+        return self.pursue(owed)
+
+    def _move(self, run: Run, out_dir: str) -> Run:
+        """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
+        tools = self.tools_for(run.provider, NOTHING)
+        moved = replace(run, out_dir=out_dir)
+        tools.shelf.check(moved)
+        tools.ledger.hold(run.id, Driver(who=tools.who, until=tools.clock.now() + HOLD_S))
+        moved = replace(tools.ledger.get(run.id), out_dir=out_dir)
+        tools.ledger.save(moved, who=tools.who)
+        return moved
+
+    def attend(self, run: Run) -> Run:
+        """As `pursue`; while another launcher drives the run, follows what that one does."""
+        while True:
+            try:
+                return self.pursue(run)
+            except HeldError as held:
+                tools = self.tools_for(run.provider, NOTHING)
+                _tell(tools, run, str(held))
+                run = follow(run, tools)
+                if run.phase is Phase.ENDED or tools.wishes.current() is Wish.DETACH:
+                    return run
+
+    def pursue(self, run: Run) -> Run:
+        """The last run of the chain, driven as far as it goes. Raises HeldError when another drives it.
+
+        A run that had ended before is left as it is: only who saw it end, or `resume`, tries again.
+        """
+        tools = self.tools_for(run.provider, NOTHING)
+        run = tools.ledger.get(run.id)
+        if run.phase is Phase.ENDED:
+            return run
+        while True:
+            run = self._drive(run)
+            following = self._try_again(run, None)
+            if following is None:
+                return run
+            run = following
+
+    def _try_again(self, former: Run, out_dir: str | None) -> Run | None:
+        """The next attempt, begun; None when the run should not be tried again, or was already.
+
+        Raises HeldError when another launcher is at it.
+        """
+        tools = self.tools_for(former.provider, NOTHING)
+        ledger, now = tools.ledger, tools.clock.now()
+        wish = max(tools.wishes.current(), ledger.wish(former.id), key=lambda wish: wish.strength)
+        ledger.hold(former.id, Driver(who=tools.who, until=now + HOLD_S))
+        try:
+            chain = chain_of(ledger, former)
+            begun_before = any(run.parent == former.id for run in ledger.runs())
+            if begun_before or wish in (Wish.STOP, Wish.DESTROY):
+                return None
+            spec = next_attempt(read_job(former.spec_json), chain, now)
+            if spec is None:
+                if shortage := short_of_money(read_job(former.spec_json), chain, now):
+                    _tell(tools, former, shortage)
+                return None
+            run_id = self.new_id()
+            folder = out_dir or _folder_after(chain, run_id, tools.shelf)
+            run = self._begin(spec, provider=former.provider, run_id=run_id, out_dir=folder, parent=former)
+        finally:
+            ledger.release(former.id, tools.who)
+        number = len(chain) + 1
+        _tell(tools, run, f"attempt {number}: {_story(former, now)}; this is {run.id}, outputs in {folder}")
+        return run
+
+    def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
+        tools = self.tools_for(provider, NOTHING)
+        parent_id = None if parent is None else parent.id
+        return begin(spec, dump_job(spec), tools, run_id=run_id, out_dir=out_dir, parent=parent_id)
+
+    def _drive(self, run: Run) -> Run:
+        ledger = self.tools_for(run.provider, NOTHING).ledger
+        tools = self.tools_for(run.provider, origin_of(ledger, run))
+        run = drive(run, read_job(run.spec_json), tools)
+        try:
+            tools.shelf.describe(run, tools.clock.now())
+        except StorageError as error:  # no reason to lose sight of how the run stands
+            _tell(tools, run, f"README.md of its outputs is not up to date: {error}")
+        return run
+
+
+def _nothing_to_resume(run: Run) -> UsageError:
+    if Outputs(run).checkpoints is None and pushed_url(run) is None:
+        return UsageError(f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_AFRESH)
+    return UsageError(
+        f"{run.id} has ended; a new run can continue from its checkpoint",
+        hint=f"vastrun launch JOB.yaml --from {run.id}",
+    )
+
+
+def _no_checkpoint(parent: Run) -> UsageError:
+    """Those of an open run come home while somebody attends it; of one that has ended, none will."""
+    hint = _AFRESH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
+    return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
+
+
+def chain_of(ledger: Ledger, run: Run) -> list[Run]:
+    """The run and those before it that it tries again, oldest first."""
+    chain, retry = [run], read_job(run.spec_json).retry
+    while chain[0].parent is not None:
+        former = ledger.get(chain[0].parent)
+        if not never_ready(former) and (former.cause is None or former.cause not in retry):
+            break
+        chain.insert(0, former)
+    return chain
+
+
+def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | None:
+    """The job of another attempt, with what is left of its money; None when it should not be tried again."""
+    if not _is_due(spec, chain) or short_of_money(spec, chain, now):
+        return None
+    return with_limit(spec, cost_usd(chain[-1], now))
+
+
+def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
+    """Why another attempt that is due cannot be paid for; empty when none is due, or it can."""
+    last = chain[-1]
+    if spec.limits.usd is None or not _is_due(spec, chain):
+        return ""
+    left_usd = max(0.0, spec.limits.usd - cost_usd(last, now))
+    least_usd = _LEAST_USD if last.offer is None else max(_LEAST_USD, policy.least_usd(last.offer))
+    if left_usd >= least_usd:
+        return ""
+    return (
+        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading a machine and one minute of "
+        f"training cost {usd(least_usd)}"
+    )
+
+
+def _is_due(spec: JobSpec, chain: Sequence[Run]) -> bool:
+    """Whether the job wants another attempt, if there is money for it."""
+    last = chain[-1]
+    if last.phase is not Phase.ENDED or last.cause is None:
+        return False
+    return _failures_like(last, chain) <= _tries(spec, last)
+
+
+def never_ready(run: Run) -> bool:
+    """True when the machine failed before the training began: another one costs little and may well do."""
+    return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
+
+
+def _folder_after(chain: Sequence[Run], run_id: str, shelf: Shelf) -> str:
+    """For the outputs of another attempt: `runs/RUN`, or beside the folder that the user named.
+
+    They come to that one itself as long as no machine before was ever ready: nothing lies there.
+    """
+    first = chain[0]
+    out = Path(first.out_dir)
+    if out.name == first.id:
+        return str(out.with_name(run_id))
+    if never_ready(chain[-1]):
+        return chain[-1].out_dir
+    for number in range(len(chain) + 1, len(chain) + _MOST_FOLDERS):
+        folder = f"{out}-{number}"
+        with suppress(UsageError):
+            shelf.must_be_free(replace(first, id=run_id, out_dir=folder))
+            return folder
+    return str(out.with_name(f"{out.name}-{run_id}"))
+
+
+def _failures_like(last: Run, chain: Sequence[Run]) -> int:
+    if never_ready(last):
+        return sum(never_ready(run) for run in chain)
+    return sum(run.cause is last.cause and not never_ready(run) for run in chain)
+
+
+def _tries(spec: JobSpec, last: Run) -> int:
+    if never_ready(last):
+        return OTHER_MACHINES
+    return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
+
+
+def origin_of(ledger: Ledger, run: Run) -> Origin:
+    """What the runs before this one left to continue from: at home the nearest's, at URLs its own and those
+    of the runs since. What is older is of no use, and may be of another stage, which counts other steps."""
+    folder, urls, continues = None, [], []
+    while run.parent is not None:
+        run = ledger.get(run.parent)
+        continues.append(run.id)
+        if folder is None:
+            folder = Outputs(run).checkpoints
+            urls.append(pushed_url(run))
+    pushed = tuple(url for url in urls if url is not None)
+    return Origin(folder=folder, pushed=pushed, continues=tuple(continues))
+
+
+def pushed_url(run: Run) -> str | None:
+    """Where the run's box pushes its checkpoints; None when the job does not say."""
+    push = read_job(run.spec_json).checkpoints.push
+    return None if push is None else f"{push.rstrip('/')}/{run.id}"
+
+
+def _story(run: Run, now: float) -> str:
+    return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}"
+
+
+def _tell(tools: Tools, run: Run, text: str) -> None:
+    now = tools.clock.now()
+    tools.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))

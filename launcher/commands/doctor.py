@@ -1,0 +1,217 @@
+"""The doctor: is this computer, and each provider, ready for a launch? Changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from launcher.commands import computer
+from launcher.commands.orphans import Owner, by_owner, orphans
+from launcher.core import Standing
+from launcher.core.errors import AuthError, VastrunError
+from launcher.ports import Described, HasAccount, Ledger, Provider
+from launcher.providers import PROVIDERS
+from launcher.providers.local import needs
+from launcher.shipped import install_command
+
+LOW_CREDIT_USD = 1.0
+_SKEW_S = 60.0
+
+
+class Health(StrEnum):
+    """What a finding means for a launch."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line of the doctor's."""
+
+    name: str
+    health: Health
+    text: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patient:
+    """What is examined. `chosen` names the provider that must work; the others may be left out."""
+
+    state: Path
+    python: str
+    ledger: Callable[[], Ledger]
+    provider: Callable[[str], Provider]
+    chosen: str
+    now: Callable[[], float]
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """The findings, as they are made."""
+    yield _folder(patient.state)
+    ledger, finding = _ledger(patient)
+    yield finding
+    yield _disk(patient.state)
+    yield _tools(patient)
+    if not needs.other_system():
+        yield _python(patient)
+    for name in PROVIDERS:
+        yield from _provider(patient, name, ledger)
+    yield Finding(
+        name="high ports",
+        health=Health.SKIP,
+        text="only a rented machine can tell; where they are blocked, Vast's SSH proxy is used",
+    )
+
+
+def _folder(state: Path) -> Finding:
+    fault = computer.write_fault(state)
+    if fault is None:
+        return Finding(name="state folder", health=Health.OK, text=str(state))
+    fix = "export XDG_STATE_HOME=/somewhere/writable"
+    return Finding(name="state folder", health=Health.FAIL, text=f"{state}: {fault}", fix=fix)
+
+
+def _ledger(patient: Patient) -> tuple[Ledger | None, Finding]:
+    try:
+        ledger = patient.ledger()
+        runs = ledger.runs()
+    except VastrunError as error:
+        return None, _failure("ledger", error)
+    open_runs = len(ledger.runs(open_only=True))
+    return ledger, Finding(
+        name="ledger", health=Health.OK, text=f"{ledger.id}: {len(runs)} runs, {open_runs} open"
+    )
+
+
+def _disk(state: Path) -> Finding:
+    free_gb = computer.free_gb(state)
+    if free_gb is None:
+        return Finding(name="disk", health=Health.SKIP, text=f"{state} cannot be read")
+    text = f"{free_gb:.1f} GB free"
+    health = Health.OK if free_gb >= 10 else Health.WARN if free_gb >= 1 else Health.FAIL
+    fix = (
+        ""
+        if health is Health.OK
+        else "free some space: logs, checkpoints and outputs are downloaded to this computer"
+    )
+    return Finding(name="disk", health=health, text=text, fix=fix)
+
+
+def _tools(patient: Patient) -> Finding:
+    wants, fix = needs.lack()
+    if wants:
+        return Finding(name="tools", health=_of(patient, "local"), text=f"local {wants}", fix=fix)
+    return Finding(name="tools", health=Health.OK, text=", ".join(needs.TOOLS))
+
+
+def _python(patient: Patient) -> Finding:
+    fault = computer.python_fault(patient.python)
+    if fault is None:
+        return Finding(name="python", health=Health.OK, text=f"{patient.python} can run the trainer")
+    fix = f"{install_command('trainer')}, or export VASTRUN_PYTHON=/path/to/python"
+    return Finding(name="python", health=_of(patient, "local"), text=f"{patient.python}: {fault}", fix=fix)
+
+
+def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Finding]:
+    try:
+        provider = patient.provider(name)
+    except VastrunError as error:
+        yield _failure(f"{name} key" if isinstance(error, AuthError) else name, error, _of(patient, name))
+        return
+    if isinstance(provider, HasAccount):
+        try:
+            yield from _account(name, provider.standing())
+        except AuthError as error:
+            yield _failure(f"{name} key", error)
+            return
+        except VastrunError as error:
+            yield _failure(name, error)
+            return
+    if isinstance(provider, Described):
+        try:
+            yield Finding(name=name, health=Health.OK, text=provider.describe())
+        except VastrunError as error:
+            yield _failure(name, error, _of(patient, name))
+            return
+    if ledger is not None:
+        yield from _orphans(ledger, provider, name, patient.now())
+
+
+def _account(name: str, standing: Standing) -> Iterator[Finding]:
+    low = standing.credit_usd < LOW_CREDIT_USD
+    yield Finding(
+        name=f"{name} key",
+        health=Health.WARN if low else Health.OK,
+        text=f"accepted; ${standing.credit_usd:.2f} of credit",
+        fix="add credit at https://cloud.vast.ai/billing/" if low else "",
+    )
+    yield _permissions(name, standing)
+    yield _clock(name, standing.clock_ahead_s)
+
+
+def _permissions(name: str, standing: Standing) -> Finding:
+    needed = permissions_json(standing.needed)
+    scoped = (
+        f"echo '{needed}' >permissions.json && "
+        "vastai create api-key --name vastrun --permission_file permissions.json"
+    )
+    if standing.refused:
+        text = f"the key lacks {', '.join(standing.refused)}"
+        return Finding(name=f"{name} permissions", health=Health.FAIL, text=text, fix=scoped)
+    if standing.wider:
+        text = "the key may do more than a launch needs"
+        return Finding(name=f"{name} permissions", health=Health.WARN, text=text, fix=scoped)
+    text = f"as far as can be told without renting, all of {needed}"
+    return Finding(name=f"{name} permissions", health=Health.OK, text=text)
+
+
+def permissions_json(categories: Sequence[str]) -> str:
+    """The `permissions` of a key that may do just this."""
+    return json.dumps({"api": {category: {} for category in categories}}, separators=(",", ":"))
+
+
+def _clock(name: str, ahead_s: float | None) -> Finding:
+    label = f"{name} clock"
+    if ahead_s is None:
+        return Finding(name=label, health=Health.SKIP, text="the server does not say what time it is")
+    text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
+    if abs(ahead_s) <= _SKEW_S:
+        return Finding(name=label, health=Health.OK, text=text)
+    fix = "set the clock, best by NTP: costs and deadlines depend on it"
+    return Finding(name=label, health=Health.WARN, text=text, fix=fix)
+
+
+def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Iterator[Finding]:
+    label = f"{name} orphans"
+    try:
+        found = orphans(ledger, provider, now)
+    except VastrunError as error:
+        yield _failure(label, error)
+        return
+    ids = ", ".join(orphan.instance.id for orphan in found if orphan.owner is Owner.THIS)
+    if ids:
+        text, fix = f"no open run claims {ids}", f"vastrun reap --provider {name}"
+        yield Finding(name=label, health=Health.WARN, text=text, fix=fix)
+    else:
+        yield Finding(
+            name=label, health=Health.OK, text="every machine that vastrun rented belongs to an open run"
+        )
+    for owner, theirs in by_owner(found):
+        ids = ", ".join(orphan.instance.id for orphan in theirs)
+        yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")
+
+
+def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:
+    return Finding(name=name, health=health, text=str(error), fix=error.hint)
+
+
+def _of(patient: Patient, provider: str) -> Health:
+    """What it means that a provider cannot be used."""
+    return Health.FAIL if patient.chosen == provider else Health.WARN

@@ -1,0 +1,89 @@
+"""Exporting: the weights of a checkpoint that came home, in one file. Done by a Python that has torch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.core import Phase, Run
+from launcher.core.errors import StorageError, UsageError
+from launcher.outputs.folder import Outputs
+from launcher.shipped import trainer_dir
+from trainer.contract.records import read_json
+
+FORMATS = (".pt", ".safetensors")
+_MISSING = re.compile(r"No module named '([\w.]+)'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written, as `trainer.checkpoints.export` says it."""
+
+    checkpoint: str
+    step: int
+    tensors: int
+    bytes: int
+    averaged: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exporter:
+    """Exports with the trainer's own reader, in a process of `python`, which has torch."""
+
+    python: str
+    environment: Mapping[str, str]
+
+    def export(self, run: Run, to: Path, *, which: str, everything: bool, force: bool) -> Exported:
+        """Write the checkpoint of the run to `to`: the `latest` intact, the `best`, or that of a step.
+
+        Raises UsageError when there is nothing to export or `to` is no place for it, StorageError when it
+        fails.
+        """
+        checkpoints = Outputs(run).checkpoints
+        if checkpoints is None:
+            raise UsageError(
+                f"{run.id} left no checkpoint in {run.out_dir}",
+                hint=f"vastrun {'why' if run.phase is Phase.ENDED else 'attach'} {run.id}",
+            )
+        _must_be_a_place(to, force=force)
+        options = ["--checkpoint", which, *(["--all"] if everything else [])]
+        words = [str(checkpoints.absolute()), str(to.absolute()), *options]
+        # Python looks for modules where it is started: that must be no folder which a box has filled.
+        with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
+            (Path(folder) / "trainer").symlink_to(trainer_dir())
+            done = subprocess.run(
+                [self.python, "-m", "trainer.checkpoints.export", *words],
+                cwd=folder,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+            )
+        if done.returncode != 0:
+            raise self._failure(done.stderr)
+        exported: Exported = read_json(Exported, done.stdout)
+        return exported
+
+    def _failure(self, said: str) -> StorageError:
+        missing = _MISSING.search(said)
+        if missing:
+            return StorageError(
+                f"{self.python} has no {missing[1]}, which an export needs",
+                hint=f"{self.python} -m pip install 'vastrun[trainer,export]'",
+            )
+        last = (said.strip().splitlines() or ["no message"])[-1]
+        return StorageError(f"cannot export: {last.removeprefix('export: ')}")
+
+
+def _must_be_a_place(to: Path, *, force: bool) -> None:
+    if to.suffix not in FORMATS:
+        raise UsageError(f"--to: expected a file that ends in {' or '.join(FORMATS)}, got {to}")
+    if not to.absolute().parent.is_dir():
+        raise UsageError(f"--to: there is no folder {to.absolute().parent}", hint=f"mkdir -p {to.parent}")
+    if to.is_dir() or (to.exists() and not force):
+        raise UsageError(f"--to: {to} exists", hint="another name, or --force to replace that file")

@@ -1,0 +1,115 @@
+"""Orphans: machines that vastrun made and no open run claims, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from launcher.core import Instance, Phase, Run, ledger_in
+from launcher.core.errors import UsageError
+from launcher.decisions.policy import ours
+from launcher.ports import Ledger, Provider
+
+UNKNOWN_LEDGER = "unknown"
+"""Names, on the command line, the machines whose label tells no ledger."""
+_LATELY_S = 600.0
+
+
+class Owner(StrEnum):
+    """Whose a machine is, as far as its label and this ledger tell."""
+
+    THIS = "this ledger"
+    COPY = "a copy of this ledger"
+    """The label has this ledger's id, but the run is not in it: it began in a copy, or after a backup."""
+    OTHER = "another ledger"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """A machine that no open run of this ledger claims. Another computer's may train."""
+
+    instance: Instance
+    run: Run | None
+    """Its run, when this ledger knows it."""
+    owner: Owner
+
+    @property
+    def ledger(self) -> str | None:
+        """The ledger that its label names."""
+        return ledger_in(self.instance.label)
+
+
+def orphans(ledger: Ledger, provider: Provider, now: float) -> list[Orphan]:
+    """Return the machines that no open run claims. Raises ProviderError when the provider cannot tell.
+
+    Those of runs that ended lately are asked for by their ids, too: the list may be late, and the user may
+    have given a machine another label.
+    """
+    runs = [run for run in ledger.runs() if run.provider == provider.name]
+    machines = list(provider.instances())
+    listed = {machine.id for machine in machines}
+    for run in runs:
+        if run.ended_at is not None and now - run.ended_at < _LATELY_S and not provider.free:
+            seen = (provider.machine(one) for one in _ids(run) if one not in listed)
+            machines += [machine for machine in seen if machine is not None]
+    found = []
+    for machine in machines:
+        claims = [run for run in runs if ours(run, [machine]) or machine.id in _ids(run)]
+        if not any(run.phase is not Phase.ENDED for run in claims):
+            owner = Owner.THIS if claims or not provider.shared else _stranger(machine, ledger)
+            found.append(Orphan(instance=machine, run=claims[0] if claims else None, owner=owner))
+    return found
+
+
+def of_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]:
+    """Return those to end: this ledger's, or those of the one that the user names, and no others.
+
+    Raises UsageError when the one that is named has none.
+    """
+    if named is None:
+        return [orphan for orphan in found if orphan.owner is Owner.THIS]
+    wanted = None if named == UNKNOWN_LEDGER else named
+    chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == wanted]
+    if not chosen:
+        raise UsageError(
+            f"--from-ledger: expected a ledger that has machines there besides this one, got {named!r}",
+            hint="vastrun reap --dry-run lists the machines by ledger",
+        )
+    return chosen
+
+
+def by_owner(orphans: Sequence[Orphan]) -> Iterator[tuple[str, Sequence[Orphan]]]:
+    """Yield the machines that are not, or perhaps not, this ledger's, together by owner, in words."""
+    groups: dict[str, list[Orphan]] = {}
+    for orphan in orphans:
+        if orphan.owner is not Owner.THIS:
+            groups.setdefault(owner_text(orphan), []).append(orphan)
+    yield from groups.items()
+
+
+def owner_text(orphan: Orphan) -> str:
+    """Say whose the machine is."""
+    match orphan.owner:
+        case Owner.THIS:
+            return "this computer's"
+        case Owner.COPY:
+            return f"of a copy of this ledger ({orphan.ledger})"
+        case Owner.OTHER:
+            return f"another computer's (ledger {orphan.ledger})"
+        case Owner.UNKNOWN:
+            return "owner unknown, may be another computer's"
+
+
+def _ids(run: Run) -> set[str]:
+    noted = {run.instance_id, *(rental.instance_id for rental in run.rentals)}
+    return {one for one in noted if one is not None}
+
+
+def _stranger(machine: Instance, ledger: Ledger) -> Owner:
+    """Whose a machine is that this ledger does not know."""
+    named = ledger_in(machine.label)
+    if named is None:
+        return Owner.UNKNOWN
+    return Owner.COPY if named == ledger.id else Owner.OTHER

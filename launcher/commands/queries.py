@@ -1,0 +1,226 @@
+"""Read models: what the reading commands show, taken from the ledger, the outputs and the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from launcher.config import read_job
+from launcher.core import Cost, Driver, Event, Lease, Offer, Phase, Proof, Run, Sighting, StepEnd, Verdict
+from launcher.core.bills import cost_of
+from launcher.core.errors import ProviderError, UsageError
+from launcher.core.exits import verdict_of
+from launcher.core.job import JobSpec
+from launcher.decisions.estimates import enough_for
+from launcher.decisions.host_history import avoided
+from launcher.decisions.market_report import Survey
+from launcher.decisions.policy import lease_ends_at, lease_of, worst_case_usd
+from launcher.flow.context import Tools
+from launcher.flow.machines import machines_of
+from launcher.flow.rearming import is_disarmed, rearm
+from launcher.flow.renting import choose
+from launcher.gate.reading import look
+from launcher.outputs.folder import Outputs
+from launcher.ports import Biller, Ledger, Provider, Surveyor
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """A run in a table."""
+
+    run: Run
+    cost: Cost
+    """So far, or in all."""
+    driver: Driver | None = None
+    billed_usd: float | None = None
+    """What its provider charged; None: it was not asked, or does not say."""
+
+    @property
+    def usd(self) -> float:
+        return self.cost.usd
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return verdict_of(self.run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDetail:
+    """One run from near."""
+
+    row: RunRow
+    events: Sequence[Event]
+    sighting: Sighting | None = None
+    """None when its box was not seen; `note` says why."""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Why a run ended as it did: all evidence there is."""
+
+    row: RunRow
+    outcome: Outcome | None
+    checkpoint: bool
+    """One came home."""
+    stacks: tuple[str, ...] = ()
+    """Files on this computer with the stacks of a hang."""
+    last_event: Event | None = None
+    steps: tuple[StepEnd, ...] = ()
+    """Of its box, as far as they came home."""
+
+    @property
+    def says_success(self) -> tuple[Proof, ...]:
+        return tuple(proof for proof in self.row.run.proofs if proof.holds)
+
+    @property
+    def says_otherwise(self) -> tuple[Proof, ...]:
+        return tuple(proof for proof in self.row.run.proofs if proof.holds is False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What `launch` hands over at the end: the run, its scores and what the attempts cost together."""
+
+    row: RunRow
+    attempts: Sequence[RunRow]
+    lease_ends_at: float | None
+    """When the box ends itself at the latest; None when it has no machine."""
+    checkpoint: bool
+    """One came home."""
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a job could run on, best first, and what it may cost."""
+
+    spec: JobSpec
+    provider: str
+    offers: Sequence[Offer]
+    worst_case_usd: float
+    """On the first offer."""
+    lease: Lease
+
+
+def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
+    """The run with its cost and its driver."""
+    driver = None if run.phase is Phase.ENDED else ledger.driver(run.id)
+    return RunRow(run=run, cost=cost_of(run, now), driver=driver)
+
+
+def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
+    """Every run: open ones first, then the newest."""
+    rows = [row_of(ledger, run, now) for run in ledger.runs()]
+    return sorted(rows, key=lambda row: row.run.phase is Phase.ENDED)
+
+
+def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:
+    """The rows with what their providers charged, where those say it. Raises AuthError, ProviderError."""
+    rented: dict[str, float] = {}
+    for row in rows:
+        if row.run.rented_at is not None:
+            name = row.run.provider
+            rented[name] = min(rented.get(name, now), row.run.rented_at)
+    billed: dict[str, float] = {}
+    for name, since in rented.items():
+        provider = provider_of(name)
+        if isinstance(provider, Biller):
+            billed |= provider.charged(since, now)
+    return [replace(row, billed_usd=billed.get(row.run.label)) for row in rows]
+
+
+def detail_of(tools: Tools, run: Run, now: float) -> RunDetail:
+    """The run with its diary and, while it has a machine that answers, a look at it.
+
+    A lease that was killed while nobody drove the run is armed again, and the diary says so.
+    """
+    row, events = row_of(tools.ledger, run, now), tools.ledger.events(run.id)
+    if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
+        return RunDetail(row=row, events=events)
+    try:
+        sighting, news = _seen(tools, run, keep_armed=row.driver is None)
+    except ProviderError as error:
+        return RunDetail(row=row, events=events, note=str(error))
+    if news and not (events and events[-1].text == news):
+        event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=row.usd)
+        tools.ledger.tell(event)
+        events = [*events, event]
+    return RunDetail(row=row, events=events, sighting=sighting, note=news)
+
+
+def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
+    """The evidence on a run."""
+    outputs = Outputs(run)
+    events = [event for event in ledger.events(run.id) if not event.told]
+    stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
+    return Explanation(
+        row=row_of(ledger, run, now),
+        outcome=outputs.outcome(),
+        checkpoint=outputs.checkpoints is not None,
+        stacks=tuple(stacks),
+        last_event=events[-1] if events else None,
+        steps=outputs.steps(),
+    )
+
+
+def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Ending:
+    """How a run ended, and the attempts before it."""
+    outputs = Outputs(run)
+    outcome = outputs.outcome()
+    return Ending(
+        checkpoint=outputs.checkpoints is not None,
+        lease_ends_at=_lease_end(run),
+        row=row_of(ledger, run, now),
+        attempts=[row_of(ledger, attempt, now) for attempt in chain],
+        scores=(outcome.scores if outcome else None) or {},
+    )
+
+
+def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Plan:
+    """What `launch` would rent. Costs nothing. Raises as `choose`."""
+    offers = choose(spec, provider, avoided(ledger.runs(), provider.name, now))
+    return Plan(
+        spec=spec,
+        provider=provider.name,
+        offers=offers,
+        worst_case_usd=worst_case_usd(spec, offers[0]),
+        lease=lease_of(spec, offers[0]),
+    )
+
+
+def survey_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Survey:
+    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
+    or where the job's limits leave no time to train on any offer."""
+    if not isinstance(provider, Surveyor):
+        raise UsageError(
+            f"{provider.name} has no market to explain",
+            hint="vastrun plan JOB.yaml --explain --provider vast",
+        )
+    survey = provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
+    enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in survey.quotes])}
+    return survey.limited_to(enough, "limits.usd", "loading and one minute of training")
+
+
+def _lease_end(run: Run) -> float | None:
+    if run.offer is None:
+        return None
+    return lease_ends_at(run, lease_of(read_job(run.spec_json), run.offer))
+
+
+def _seen(tools: Tools, run: Run, *, keep_armed: bool) -> tuple[Sighting | None, str]:
+    """What the box shows, and how its lease was armed again, if it had to be."""
+    machines = machines_of(run, tools.provider)
+    if not machines:
+        return None, ""
+    remote = tools.provider.connect(machines[0])
+    try:
+        sighting = look(remote)
+        if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(sighting):
+            return sighting, ""
+        news = rearm(run, read_job(run.spec_json), machines[0], remote, tools)
+        return look(remote), news
+    finally:
+        remote.close()

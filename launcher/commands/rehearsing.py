@@ -1,0 +1,148 @@
+"""A rehearsal: the steps of a run, one by one, on this computer, in a folder that stays."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.core import Judgement, Parcel, StepEnd
+from launcher.core.errors import NoOfferError, StorageError, UsageError
+from launcher.core.job import JobSpec
+from launcher.decisions.judge import judge
+from launcher.gate.evidence import evidence_of, outcome_of, step_ends_of
+from launcher.outputs.folder import GrowingFile
+from launcher.providers.local.needs import lack
+from launcher.shipped import onstart_dir
+from trainer.contract import layout
+
+CONFIG, TRAIN, EVALUATE, REPORT = "config", "train", "evaluate", "report"
+_STEPS = "steps.d"
+_LOOK_S = 0.1
+_REPLACED = (layout.ONSTART, layout.PACKAGES, layout.LIBRARY, layout.CODE, layout.RESUME)
+"""Folders of the box that a rehearsal brings anew; the data stay."""
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Those steps, in their order; all of them when none is named. Raises UsageError."""
+    steps = [CONFIG, *_files(), REPORT]
+    for name in names:
+        if name not in steps:
+            raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
+    return [step for step in steps if step in names] if names else steps
+
+
+def _files() -> dict[str, str]:
+    """The steps that run on a box, in their order: where each lies below its scripts."""
+    found = sorted((onstart_dir() / _STEPS).glob("[0-9][0-9]-*.sh"))
+    return {path.stem.partition("-")[2]: f"{_STEPS}/{path.name}" for path in found} | {
+        EVALUATE: f"{EVALUATE}.sh"
+    }
+
+
+class Rehearsal:
+    """A box without a lease, whose folder is `box`. `environment` is what its processes inherit."""
+
+    def __init__(self, box: Path, python: str, environment: Mapping[str, str]) -> None:
+        self._box = box
+        self._environment = {
+            **environment,
+            "VASTRUN_BOX": str(box),
+            "VASTRUN_INSTANCE": f"rehearsal-{box.name}",
+            "VASTRUN_PROVIDER": "local",
+            "VASTRUN_PYTHON": python,
+        }
+
+    def lay_out(self, parcel: Parcel, *, afresh: bool) -> None:
+        """The box holds what a run would be shipped; `afresh`: and nothing that was trained there before.
+
+        Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
+        cannot be written.
+        """
+        wants, _ = lack()
+        if wants:
+            raise NoOfferError(f"a rehearsal {wants}", hint="vastrun launch JOB.yaml --provider docker")
+        try:
+            self._expect_box()
+            for name in (*_REPLACED, *((layout.RUN,) if afresh else ())):
+                shutil.rmtree(self._box / name, ignore_errors=True)
+            (self._box / layout.STOP).unlink(missing_ok=True)
+            self._box.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tarfile.open(parcel.path) as archive:
+                # Debian 12's Python, 3.11.2, knows no filters, and passes this over.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(self._box)
+        except OSError as error:
+            raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
+
+    def perform(self, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
+        """The step's exit code. `show` gets new lines of the log; Ctrl-C stops the step, and is raised."""
+        self._hand_over(secrets)
+        log = GrowingFile(self._box / layout.LOG, last_lines=0)
+        process = self._bash("only.sh", _files()[step])
+        try:
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_S)
+                show(log.more())
+        except KeyboardInterrupt:
+            self._bash("run.sh", "stop", "stopped").wait()
+            process.wait()
+            raise
+        finally:
+            show(log.more())
+        return process.returncode
+
+    def judgement(self, spec: JobSpec) -> Judgement:
+        """What the box's own evidence says of its last training."""
+        ends = self._ends()
+        code = next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None)
+        evidence = evidence_of(self._content(layout.OUTCOME), b"", code)
+        return judge(replace(evidence, steps=tuple(ends.values())), spec)
+
+    def scores(self) -> dict[str, float]:
+        """Of its last training; none when it left none."""
+        try:
+            outcome = outcome_of(self._content(layout.OUTCOME))
+        except ValueError:
+            return {}
+        return dict(outcome.scores or {}) if outcome else {}
+
+    def _expect_box(self) -> None:
+        """What a rehearsal replaces has names that a user's own folders have, too."""
+        if (self._box / layout.JOB).is_file() or not self._box.is_dir():
+            return
+        if any(self._box.iterdir()):
+            raise UsageError(
+                f"{self._box} contains files that are not from a rehearsal", hint="--box with a new folder"
+            )
+
+    def _ends(self) -> dict[str, StepEnd]:
+        """How each step ended when it was done last."""
+        return {end.step: end for end in step_ends_of(self._content(layout.STEPS))}
+
+    def _hand_over(self, secrets: bytes) -> None:
+        """The step finds the secrets where a box does, and deletes them."""
+        place = self._box / layout.INBOX_SECRETS
+        place.parent.mkdir(exist_ok=True, mode=0o700)
+        place.touch(mode=0o600)
+        place.write_bytes(secrets)
+
+    def _bash(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
+        # In a session of its own: a Ctrl-C is told to it as a stop, so that a training saves.
+        return subprocess.Popen(
+            ["bash", f"{layout.ONSTART}/{script}", *arguments],
+            cwd=self._box,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _content(self, name: str) -> bytes:
+        with suppress(OSError):
+            return (self._box / name).read_bytes()
+        return b""

@@ -1,0 +1,227 @@
+"""Bills: what a run's machines cost, by what was seen of them. Pure functions that get `now` as an argument.
+
+What is not known to be free is charged: a ledger may not be below the bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from launcher.core import Cost, Instance, Meter, Rental, Run
+
+WATCHED_S = 60.0
+"""What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
+LATE_ROW_S = 60.0
+"""What a provider says of a machine may be as old as this."""
+_WHOLE_S = 1.0
+"""A provider tells its time in whole seconds. What is not known to be free is charged."""
+CLOCK_S = 5.0
+"""A clock that was set by less is not told from an answer that took its time."""
+
+
+def cost_usd(run: Run, now: float) -> float:
+    """Dollars spent on the run's machine so far."""
+    return cost_of(run, now).usd
+
+
+def cost_of(run: Run, now: float) -> Cost:
+    """What the run's machines cost so far: never less than is billed, as far as it was seen."""
+    costs = [_cost_of_one(part, now) for part in (run, *(with_machine(run, one) for one in run.rentals))]
+    return Cost(
+        gpu_usd=sum(cost.gpu_usd for cost in costs),
+        storage_usd=sum(cost.storage_usd for cost in costs),
+        traffic_usd=sum(cost.traffic_usd for cost in costs),
+    )
+
+
+def _cost_of_one(run: Run, now: float) -> Cost:
+    meter = run.meter
+    storage_usd_per_hour = meter.extras.storage_usd_per_hour
+    gpu_usd_per_hour = max(0.0, run.usd_per_hour - storage_usd_per_hour)
+    gpu_s = max(0.0, gpu_seconds(run, now) - meter.former_gpu_s)
+    rented_s = max(0.0, rented_seconds(run, now) - meter.former_rented_s)
+    return Cost(
+        gpu_usd=meter.former_gpu_usd + gpu_s / 3600 * gpu_usd_per_hour,
+        storage_usd=meter.former_storage_usd + rented_s / 3600 * storage_usd_per_hour,
+        traffic_usd=traffic_usd(meter),
+    )
+
+
+def traffic_usd(meter: Meter) -> float:
+    """What the bytes into the machine and out of it cost."""
+    return meter.down_gb * meter.extras.down_usd_per_gb + meter.up_gb * meter.extras.up_usd_per_gb
+
+
+def rented_seconds(run: Run, now: float) -> float:
+    """From rent until the machine was given back."""
+    return 0.0 if run.rented_at is None else max(0.0, (run.released_at or now) - run.rented_at)
+
+
+def gpu_seconds(run: Run, now: float) -> float:
+    """Of the time rented, what was not seen to be free of charge."""
+    meter = run.meter
+    free_s = meter.idle_s
+    if meter.idle_at is not None:
+        free_s += _lately(meter.idle_at, run.released_at or now)
+    return max(0.0, rented_seconds(run, now) - free_s)
+
+
+def metered(run: Run, machine: Instance, now: float) -> Meter:
+    """The run's meter after this look at its machine."""
+    meter = _metered_idle(run, machine, now) if machine.idle else _metered_running(run, machine, now)
+    down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
+    return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None, absent_at=None)
+
+
+def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
+    """The run after this look at its machine, which tells of a moment between the two."""
+    first = run.meter.began_at is None and run.meter.idle_at is None
+    # Nobody knows when a price changed: a higher one counts from the last look at the machine, or from the
+    # rent where there was none; a lower one from when it was heard.
+    higher_since = 0.0 if first else asked_at - WATCHED_S
+    # Whether its GPUs ran comes first: until now they did at the former price.
+    return repriced(replace(run, meter=metered(run, machine, asked_at)), machine, higher_since, heard_at)
+
+
+def repriced(run: Run, machine: Instance, higher_since: float, lower_since: float) -> Run:
+    """The run at the price that its machine has now, from the one moment or the other. What it cost until
+    then stays."""
+    former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
+    price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
+    if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
+        return run
+    since = max(run.rented_at, higher_since) if price > former else lower_since
+    cost = _cost_of_one(run, since)
+    meter = replace(
+        run.meter,
+        extras=machine.extras,
+        former_gpu_usd=cost.gpu_usd,
+        former_storage_usd=cost.storage_usd,
+        former_gpu_s=gpu_seconds(run, since),
+        former_rented_s=rented_seconds(run, since),
+    )
+    return replace(run, usd_per_hour=machine.usd_per_hour, meter=meter)
+
+
+def rented_at(run: Run, machine: Instance, now: float) -> float:
+    """When the machine began to cost: as the provider says, between our asking for it and now."""
+    return min(max(run.rented_at or now, _here(run, machine.rented_at)), now)
+
+
+def with_machine(run: Run, rental: Rental) -> Run:
+    """The run as if that further machine were its own, and the only one."""
+    return replace(
+        run,
+        instance_id=rental.instance_id,
+        usd_per_hour=rental.usd_per_hour,
+        rented_at=rental.rented_at,
+        released_at=rental.released_at,
+        meter=rental.meter,
+        rentals=(),
+    )
+
+
+def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Rental:
+    """The further machine after this look at it, with what was known of it before."""
+    known = next((one for one in run.rentals if one.instance_id == machine.id), None)
+    if known is None:
+        rented_at = min(max(run.created_at, _here(run, machine.rented_at)), asked_at)
+        meter = Meter(extras=machine.extras)
+        known = Rental(
+            instance_id=machine.id, usd_per_hour=machine.usd_per_hour, rented_at=rented_at, meter=meter
+        )
+    own = seen(replace(with_machine(run, known), released_at=None), machine, asked_at, heard_at)
+    return replace(known, usd_per_hour=own.usd_per_hour, released_at=None, meter=own.meter)
+
+
+def with_rental(run: Run, rental: Rental) -> tuple[Rental, ...]:
+    """The run's further machines, with what is known of that one now."""
+    return (*(one for one in run.rentals if one.instance_id != rental.instance_id), rental)
+
+
+def by_clock(run: Run, ahead_s: float | None) -> Run:
+    """The run with its machine's times as this computer's clock counts now; it may have been set meanwhile.
+
+    `ahead_s`: how far it is ahead of the provider's clock, which counts. None: nobody knows.
+    """
+    if ahead_s is None or run.clock_ahead_s is None:
+        return run if ahead_s is None else replace(run, clock_ahead_s=ahead_s)
+    by_s = ahead_s - run.clock_ahead_s
+    if abs(by_s) < CLOCK_S:
+        return run
+    meter = _meter_moved(run.meter, by_s)
+    return replace(
+        run,
+        clock_ahead_s=ahead_s,
+        phase_at=run.phase_at + by_s,
+        rented_at=_moved(run.rented_at, by_s - _WHOLE_S),
+        released_at=_moved(run.released_at, by_s),
+        meter=meter,
+        rentals=tuple(
+            replace(
+                one,
+                rented_at=one.rented_at + by_s,
+                released_at=_moved(one.released_at, by_s),
+                meter=_meter_moved(one.meter, by_s),
+            )
+            for one in run.rentals
+        ),
+    )
+
+
+def _here(run: Run, moment: float) -> float:
+    """A moment of the provider's, by this computer's clock."""
+    ahead_s = run.clock_ahead_s or 0.0
+    return moment if abs(ahead_s) < CLOCK_S else moment + ahead_s - _WHOLE_S
+
+
+def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
+    meter = run.meter
+    if meter.began_at is None and machine.state == "loading":
+        # It loads before it runs: all of its life was free so far.
+        return replace(meter, idle_s=max(0.0, now - (run.rented_at or now)), idle_at=now)
+    if meter.began_at is None:
+        # It ran and ended between two looks.
+        return replace(meter, began_at=meter.idle_at or run.rented_at, idle_at=now)
+    free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
+    return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
+
+
+def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
+    meter = run.meter
+    if meter.began_at is not None and meter.idle_at is None:
+        return meter
+    since = meter.idle_at or run.rented_at or now
+    free_s = 0.0
+    if machine.up_s is not None:
+        # The provider's word counts only within what was seen: it is not always the time that it bills.
+        free_s = max(0.0, _lately(since, now) - machine.up_s)
+        late_s = machine.up_s - (now - since)
+        if 0 < late_s <= LATE_ROW_S:  # it ran already when a row that was late showed it idle
+            free_s = -min(late_s, meter.idle_s)
+    began_at = meter.began_at or since + free_s
+    return replace(meter, began_at=began_at, idle_s=meter.idle_s + free_s, idle_at=None)
+
+
+def _meter_moved(meter: Meter, by_s: float) -> Meter:
+    return replace(
+        meter,
+        began_at=_moved(meter.began_at, by_s),
+        idle_at=_moved(meter.idle_at, by_s),
+        given_back_at=_moved(meter.given_back_at, by_s),
+        absent_at=_moved(meter.absent_at, by_s),
+    )
+
+
+def _moved(moment: float | None, by_s: float) -> float | None:
+    return None if moment is None else moment + by_s
+
+
+def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
+    return all(abs(one - other) <= 1e-6 * max(one, other) for one, other in zip(prices, others, strict=True))
+
+
+def _lately(since: float, now: float) -> float:
+    """The seconds since then; 0 when nobody looked for too long to tell."""
+    return now - since if 0 <= now - since <= WATCHED_S else 0.0

@@ -1,0 +1,106 @@
+"""What is done on a box, what is seen of it, and what comes home."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from launcher.core.steps import StepEnd
+from trainer.contract.outcome import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A finished command on an instance."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parcel:
+    """What is shipped to a box: one archive."""
+
+    path: str
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSighting:
+    """One rank as last seen by the supervisor."""
+
+    rank: int
+    pid: int | None
+    step: int
+    phase: str
+    age_s: float
+    """Seconds since this rank last moved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """What one look at a box saw."""
+
+    at: float
+    """Epoch seconds on the box."""
+    box: str
+    """`idle` (nothing started), `running`, `ended` (has an exit code) or `dead` (gone without one)."""
+    exit_code: int | None = None
+    lease: str = "none"
+    """`armed`, `proving`, `ending`, `dead` or `none`."""
+    lease_ends_at: float | None = None
+    onstart_step: str = ""
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    log_bytes: int = 0
+    free_mb: int | None = None
+    ranks: tuple[RankSighting, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointCopy:
+    """How far a checkpoint has come home while the training goes on."""
+
+    name: str
+    """`step-000500`."""
+    size: int
+    """Bytes of all its files."""
+    held: int
+    """Of these, so many are here."""
+    damaged: bool = False
+    """It is not what its manifest says, and is left on the box."""
+
+    @property
+    def is_whole(self) -> bool:
+        """It is here, checked, and the one to continue from."""
+        return self.held == self.size and not self.damaged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known when a training is over."""
+
+    outcome: Outcome | None
+    """None when the box wrote none, or `nonsense`."""
+    steps: tuple[StepEnd, ...] = ()
+    exit_code: int | None = None
+    """Of the whole run on the box."""
+    damaged: tuple[str, ...] | None = None
+    """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
+    nonsense: str = ""
+    """What of it is invalid; empty: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What was brought home from a box."""
+
+    evidence: Evidence
+    files: int
+    bytes: int
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Where files lie that this computer's disk does not tell from others, by their paths on the box."""

@@ -1,0 +1,136 @@
+"""One tree of errors, each with the cause it stands for and what to type next.
+
+VastrunError
+├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
+│   ├── JobFileError    all faults of a job file at once
+│   └── JobValueError   one of its values does not work here
+├── StorageError        this computer cannot write: the run waits where it is             exit 1
+│   └── NoRoomError     its disk is too small for what comes: waited for, within the limits
+├── HeldError           another launcher drives this run                                  exit 1
+├── NoSuchRunError      no run by that name                                               exit 2
+├── ImageError          an image cannot be built, found or trusted                        exit 1
+├── AuthError           the provider does not accept the key                              exit 4
+│   └── OutOfReachError a run's machine is on another account, or its key is refused      exit 4
+├── NoOfferError        nothing fits the job                                              exit 8
+└── ProviderError       the provider answered with an error
+    ├── UncertainError  no clear answer: it may or may not have happened
+    ├── UnreachableError  the box cannot be reached now: silent, not lost
+    │   ├── BusyError     the provider wants fewer calls: waited for, no run fails of it
+    │   └── HostKeyError  something else answers in its place
+    ├── BoxError        the box says what no honest box says, or too much of it
+    └── GoneError       the provider says that there is no such machine
+"""
+
+from __future__ import annotations
+
+from launcher.core import Cause
+
+
+class VastrunError(Exception):
+    """Anything vastrun can explain. `hint` is one command or one change to try."""
+
+    cause: Cause = Cause.INTERNAL
+    exit_code: int = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(VastrunError):
+    """The request is wrong. Nothing was done."""
+
+    exit_code = 2
+    cause = Cause.USER_ERROR
+
+
+class JobFileError(UsageError):
+    """A job file's faults, all of them, one a line: `file:line: key: fault`."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        super().__init__("\n".join(faults), hint="")
+        self.faults = faults
+
+
+class JobValueError(UsageError):
+    """A well-formed value of a job file does not work here: `key: fault`. The command line adds the file."""
+
+
+class StorageError(VastrunError):
+    """This computer cannot write where it must. The run stays as it is, to be resumed."""
+
+
+class NoRoomError(StorageError):
+    """The disk has no room for what a box sends. What the ledger needs is still free."""
+
+
+class HeldError(VastrunError):
+    """Another launcher drives this run."""
+
+
+class NoSuchRunError(UsageError):
+    """No run, or more than one, goes by that name."""
+
+
+class ImageError(VastrunError):
+    """An image cannot be built, found or trusted."""
+
+
+class AuthError(VastrunError):
+    """The provider does not accept our key."""
+
+    exit_code = 4
+    cause = Cause.PROVIDER
+
+
+class OutOfReachError(AuthError):
+    """This key does not reach a run's machine. The run stays open, under its lease."""
+
+
+class NoOfferError(VastrunError):
+    """Nothing on offer fits the job."""
+
+    exit_code = 8
+    cause = Cause.NO_OFFER
+
+
+class ProviderError(VastrunError):
+    """The provider answered with an error."""
+
+    cause = Cause.PROVIDER
+
+
+class UncertainError(ProviderError):
+    """No clear answer: what was asked may or may not have happened. Look before asking again."""
+
+
+class UnreachableError(ProviderError):
+    """The box cannot be reached at present. Silent, not lost."""
+
+    cause = Cause.HOST
+
+
+class BusyError(UnreachableError):
+    """The provider was asked too often, by whomever, and did nothing. It will answer later."""
+
+    cause = Cause.PROVIDER
+
+
+class NoBoxError(UnreachableError):
+    """The machine answers, and has no box: its onstart script did not run, or has not yet."""
+
+
+class HostKeyError(UnreachableError):
+    """Who answers shows another SSH host key than the box's. Nothing was sent there."""
+
+
+class BoxError(ProviderError):
+    """The box says what no honest box says, or more than is taken from it: its host is to blame."""
+
+    cause = Cause.HOST
+
+
+class GoneError(ProviderError):
+    """The provider says that there is no such machine."""
+
+    cause = Cause.LOST

@@ -1,0 +1,156 @@
+"""The job file as a noun: every option, its default and its limits. `config.py` reads files into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, MaxLen, MinLen
+
+from trainer.contract.config import TrainConfig
+
+Positive = Annotated[float, Gt(0)]
+RetryCause = Literal[
+    "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
+]
+RestartCause = Literal["out_of_memory", "signal", "communication", "host", "hang"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """The machine. Every value is a hard limit."""
+
+    gpus: Annotated[int, Ge(0), Le(64)] = 1
+    """How many GPUs; 0 trains on the CPU."""
+    gpu_names: tuple[str, ...] = ()
+    """Names as Vast prints them ("RTX 4090", "A100 SXM4"); empty: any."""
+    gpu_memory_gb: Annotated[float, Ge(0)] = 0.0
+    """Per GPU."""
+    memory_gb: Annotated[float, Ge(0)] = 0.0
+    disk_gb: Annotated[float, Ge(8)] = 40.0
+    cuda: Annotated[float, Ge(0)] = 0.0
+    """The driver must support at least this CUDA version."""
+    reliability: Annotated[float, Ge(0), Le(1)] = 0.95
+    regions: tuple[Annotated[str, MinLen(2), MaxLen(2)], ...] = ()
+    """Two-letter country codes; empty: anywhere."""
+    interruptible: bool = False
+    """Bid for a machine that may be taken away."""
+    down_mbps: Annotated[float, Ge(0)] = 0.0
+    """Least download speed, as the host lists it; measured too, before anything is shipped."""
+    down_url: Annotated[str, MinLen(1)] | None = None
+    """What is downloaded to measure it; None: a file of PyPI's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a run may cost and how long it may take; held on the box too."""
+
+    usd_per_hour: Positive | None = None
+    usd: Positive | None = None
+    """For the whole run."""
+    hours: Positive = 12.0
+    """How long a machine may run; it loads before that."""
+    stall_s: Positive = 600.0
+    """A rank that makes no progress for this long is hung."""
+    start_s: Positive = 900.0
+    """The same limit before the first step: imports, compilation, loading."""
+    collect_s: Positive | None = None
+    """How long a finished box waits for its outputs to be collected; 30 min on a paid one, else a day."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """The user's code to ship. In a git checkout: what git tracks or would track."""
+
+    path: str = "."
+    """Relative to the job file."""
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret:
+    """A secret by name. Its value comes from the environment or from a file, and is never stored."""
+
+    name: Annotated[str, MinLen(1)]
+    file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifyUrl:
+    """Where to tell what a run has reached. The URL lets anybody write there: it is a secret."""
+
+    url: Annotated[str, MinLen(1)] | None = field(default=None, repr=False)
+    url_env: Annotated[str, MinLen(1)] | None = None
+    """The environment variable that holds it, so that it is stored nowhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success:
+    """What proves that a user's own command worked. All that is given must hold."""
+
+    files: tuple[str, ...] = ()
+    """Globs, relative to the code folder; each must match a file that is not empty."""
+    log: str | None = None
+    """A regular expression that rank 0's log must contain."""
+    steps: Annotated[int, Ge(1)] | None = None
+    """The step that every rank's heartbeat must reach."""
+    exit_code: Literal[0] | None = None
+    """Says that exit code 0 of every rank is proof enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """Where checkpoints go, besides coming home."""
+
+    push: str | None = None
+    """A URL that fsspec knows; the box pushes to it by itself."""
+    start_from: str | None = None
+    """The URL of a run's pushed checkpoints; the box continues from the newest whole one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """What the user asked for: one YAML file."""
+
+    name: Annotated[str, MinLen(1)]
+    resources: Resources = field(default_factory=Resources)
+    limits: Limits = field(default_factory=Limits)
+    image: str | None = None
+    image_unpinned: bool = False
+    """Rent with an image that has no digest."""
+    code: Code | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[Secret, ...] = ()
+    setup: tuple[str, ...] = ()
+    """Shell commands, run in the code folder before training."""
+    ranks: Annotated[int, Ge(1), Le(64)] | None = None
+    """Processes to train with on each machine; the number of its GPUs when not given."""
+    nodes: Annotated[int, Ge(1), Le(64)] = 1
+    """Machines that train together."""
+    train: TrainConfig | None = None
+    """The onboard trainer. Either this or `command`."""
+    command: Annotated[tuple[str, ...], MinLen(1)] | None = None
+    """The user's own program, started once a rank as torchrun would. A string is a shell script."""
+    success: Success | None = None
+    """Needed with `command`."""
+    outputs: tuple[str, ...] = ()
+    """Globs, relative to the code folder, of files to bring home."""
+    retry: Mapping[RetryCause, Annotated[int, Ge(0), Le(20)]] = field(default_factory=dict)
+    """How often to start again, on a new machine, by cause."""
+    restarts: Mapping[RestartCause, Annotated[int, Ge(0), Le(20)]] | None = None
+    """How often the box starts the ranks again by itself, by cause; None: `trainer/contract/job.py`."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    notify: tuple[NotifyUrl, ...] = ()
+    """Told of the end, of a failure, and when half, 80 % and all of `limits.usd` is spent."""
+    nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"
+
+    @property
+    def ranks_per_node(self) -> int:
+        """How many ranks train on one machine."""
+        return self.ranks or max(1, self.resources.gpus)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks train together."""
+        return self.nodes * self.ranks_per_node

@@ -1,0 +1,158 @@
+"""A run: one attempt at a job, its diary, its driver and the evidence of its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from launcher.core.endings import Cause, Phase, Wish
+from launcher.core.labels import label_of
+from launcher.core.market import Extras, Offer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """One piece of evidence for a success. `holds` is None when the evidence is missing."""
+
+    name: str
+    holds: bool | None
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What the evidence says: no cause means success."""
+
+    cause: Cause | None
+    detail: str
+    proofs: tuple[Proof, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meter:
+    """What is known of a machine's bill besides its price. What is not known to be free is charged."""
+
+    extras: Extras = field(default_factory=Extras)
+    began_at: float | None = None
+    """When it began to run; None: it was not seen to run."""
+    idle_s: float = 0.0
+    """So long its GPUs were not charged, as far as it was seen."""
+    idle_at: float | None = None
+    """When that was last seen; None: it ran when it was last seen."""
+    down_gb: float = 0.0
+    up_gb: float = 0.0
+    """Traffic, as the provider last counted it."""
+    former_gpu_usd: float = 0.0
+    former_storage_usd: float = 0.0
+    """Charged at prices that the machine had before."""
+    former_gpu_s: float = 0.0
+    former_rented_s: float = 0.0
+    """The seconds that these are for."""
+    given_back_at: float | None = None
+    """When the provider last agreed to end it; whether it did is for a later look to say."""
+    absent_at: float | None = None
+    """Since when the provider had it no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rental:
+    """A further machine that a run's label was on: made late, or twice. It is ended, and was charged."""
+
+    instance_id: str
+    usd_per_hour: float
+    rented_at: float
+    released_at: float | None = None
+    """When the provider last agreed to end it; None: it is there."""
+    meter: Meter = Meter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run cost, by what was charged."""
+
+    gpu_usd: float = 0.0
+    storage_usd: float = 0.0
+    traffic_usd: float = 0.0
+
+    @property
+    def usd(self) -> float:
+        """All of it."""
+        return self.gpu_usd + self.storage_usd + self.traffic_usd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One attempt at a job: a row of the ledger."""
+
+    id: str
+    job: str
+    """The job's name."""
+    spec_json: str
+    """The whole JobSpec as validated, so that a resume needs no file."""
+    provider: str
+    phase: Phase
+    out_dir: str
+    created_at: float
+    phase_at: float
+    """When the present phase began."""
+    parent: str | None = None
+    """The run this one retries or continues."""
+    offer: Offer | None = None
+    instance_id: str | None = None
+    host: str = ""
+    usd_per_hour: float = 0.0
+    rented_at: float | None = None
+    """Epoch seconds; set before the provider is asked, so that cost is never too low."""
+    released_at: float | None = None
+    """When its machine stopped costing; set once its absence is confirmed."""
+    meter: Meter = Meter()
+    rentals: tuple[Rental, ...] = ()
+    """Machines besides its own: each of them is part of what it cost."""
+    ledger: str = ""
+    """The id of the ledger that it began in; empty where only its own launchers see its machines."""
+    account: str = ""
+    """Whose key it was rented with; empty: the provider has no accounts, or was not asked."""
+    clock_ahead_s: float | None = None
+    """How far this computer's clock was ahead of the provider's when these times were written."""
+    ended_at: float | None = None
+    cause: Cause | None = None
+    detail: str = ""
+    failed_in: Phase | None = None
+    """The phase that the cause came from."""
+    proofs: tuple[Proof, ...] = ()
+    wish: Wish = Wish.NONE
+    destroy_tries: int = 0
+    step: int = 0
+    steps: int = 0
+    image: str = ""
+    """What its machine runs, by its digest where that is known."""
+    boot_s: float | None = None
+    """From rent to the armed lease; None: it was not seen."""
+    steps_per_s: float | None = None
+    """Of its training, as far as it was seen."""
+
+    @property
+    def label(self) -> str:
+        """The label its instance carries."""
+        return label_of(self.id, self.ledger)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something worth telling: a line of the run's diary."""
+
+    run_id: str
+    at: float
+    phase: Phase
+    text: str
+    usd: float = 0.0
+    """Spent so far."""
+    told: str = ""
+    """The milestone that the user was told of by then; empty in any other line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """Who drives a run, until when. Nobody else may change its row before that."""
+
+    who: str
+    until: float

@@ -1,0 +1,71 @@
+"""Egress: whether a machine reaches the internet, and how fast, by a short download that it makes itself."""
+
+from __future__ import annotations
+
+import shlex
+from urllib.parse import urlsplit
+
+from launcher.core.job import JobSpec, Resources
+
+PYPI_FILE = (
+    "https://files.pythonhosted.org/packages/65/fb/2b23769462b34398d9326081fad5655198fcf18966fcb1f1e49db44fbf31/"
+    "numpy-2.3.5-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
+)
+"""17 MB that never change, from where most set-up commands download."""
+TIMEOUT_S = 60.0
+"""More than `_DOWNLOAD` ever takes."""
+_DOWNLOAD = r"""
+read -r began _ </proc/uptime
+bytes=$(
+  if command -v curl >/dev/null; then timeout 20 curl -sL -r "0-$2" "$1"
+  elif command -v wget >/dev/null; then timeout 20 wget -qO- "$1"
+  else timeout 20 python3 -c 'import shutil, sys, urllib.request as u
+shutil.copyfileobj(u.urlopen(sys.argv[1], None, 15), sys.stdout.buffer)' "$1"
+  fi 2>/dev/null | head -c "$2" | wc -c
+)
+read -r ended _ </proc/uptime
+echo "down $((bytes)) $began $ended"
+"""
+_LEAST_BYTES, _MOST_BYTES = 1 << 16, 16_000_000
+_SECONDS = 3.0
+"""A download at the wanted speed takes about this long."""
+_SHARE = 0.5
+"""Of the wanted speed: a short download does not get up to speed."""
+
+
+def is_needed(spec: JobSpec) -> bool:
+    """True when the job asks for a speed, or does something that usually needs the internet."""
+    urls = (spec.checkpoints.push, spec.checkpoints.start_from)
+    return spec.resources.down_mbps > 0 or bool(spec.setup) or any(url and _is_remote(url) for url in urls)
+
+
+def command(wanted: Resources) -> str:
+    """Runs in any POSIX shell; `fault` understands what it prints."""
+    return f"set -- {shlex.quote(wanted.down_url or PYPI_FILE)} {_size(wanted)}\n{_DOWNLOAD}"
+
+
+def fault(printed: str, wanted: Resources) -> str:
+    """How the machine's line is worse than the job needs; empty when it is not, or that cannot be told."""
+    words = next((line.split() for line in printed.splitlines() if line.startswith("down ")), [])
+    try:
+        size, began, ended = (float(word) for word in words[1:])
+    except ValueError:
+        return ""
+    if size == 0:
+        return f"it cannot download from {urlsplit(wanted.down_url or PYPI_FILE).hostname}"
+    seconds = max(0.01, ended - began)
+    mbps = size * 8 / 1e6 / seconds
+    # A short answer is an error page: the line works, and its speed is not known.
+    judged = size >= _size(wanted) or seconds >= _SECONDS
+    if judged and mbps < wanted.down_mbps * _SHARE:
+        return f"{mbps:.0f} Mbit/s down instead of {wanted.down_mbps:g}"
+    return ""
+
+
+def _size(wanted: Resources) -> int:
+    fitting = int(wanted.down_mbps * 1e6 / 8 * _SECONDS)
+    return max(_LEAST_BYTES, min(fitting, _MOST_BYTES))
+
+
+def _is_remote(url: str) -> bool:
+    return not url.startswith(("file://", "memory://"))

@@ -1,0 +1,71 @@
+"""Estimates: the two sums that are told of an offer, and whether a job's limits are enough to train there.
+
+expected   what finishing the job there should cost, by `Offer.expected_usd`: offers are sorted by it
+at most    what the job's limits let it cost there, by `policy.worst_case_usd`
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from launcher.core import Offer
+from launcher.core.errors import JobValueError, NoOfferError
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+
+
+def usd(amount: float) -> str:
+    """Cents; below a dollar, tenths of a cent."""
+    return f"${amount:.3f}" if 0 < amount < 0.9995 else f"${amount:.2f}"
+
+
+def offer_text(spec: JobSpec, offer: Offer) -> str:
+    """Describe the offer, its price and both sums, in the same words wherever it is named."""
+    hours = policy.lease_of(spec, offer).life_s / 3600
+    at_most = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
+    expected = f"expected {usd(offer.expected_usd)}, " if offer.expected_usd else ""
+    return f"{offer.description} at {usd(offer.usd_per_hour)}/h; {expected}{at_most}"
+
+
+def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offers on which the job's limits leave time to train, in the order given.
+
+    Raises JobValueError, which says what to write, where there is none.
+    """
+    paid = [offer for offer in offers if offer.usd_per_hour > 0]
+    if paid and spec.limits.hours * 3600 < policy.START_S:
+        raise JobValueError(
+            f"limits.hours: {spec.limits.hours:g} h is {spec.limits.hours * 3600:.2g} s; a machine needs "
+            f"about {policy.START_S:.0f} s from its start until it trains",
+            hint="--set limits.hours=0.5, or limits.hours in the job file",
+        )
+    limit_usd = spec.limits.usd
+    kept = [
+        offer
+        for offer in offers
+        if limit_usd is None or offer.usd_per_hour == 0 or policy.least_usd(offer) <= limit_usd
+    ]
+    if offers and not kept and limit_usd is not None:
+        raise _too_little(limit_usd, min(paid, key=policy.least_usd))
+    return kept
+
+
+def over_the_price(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
+    """Say what the cheapest offer costs to a job whose hourly price is below it."""
+    cheapest = min(offer.usd_per_hour for offer in offers)
+    return NoOfferError(
+        f"limits.usd_per_hour: ${spec.limits.usd_per_hour:g} leaves no offer; the cheapest that fits the job "
+        f"costs {usd(cheapest)}/h",
+        hint=f"--set limits.usd_per_hour={math.ceil(cheapest * 100) / 100:.2f}, or relax resources:",
+    )
+
+
+def _too_little(limit_usd: float, offer: Offer) -> JobValueError:
+    least_usd = policy.least_usd(offer)
+    write = math.ceil(least_usd * 100) / 100
+    return JobValueError(
+        f"limits.usd: ${limit_usd:g} is too little: loading a machine and one minute of training cost "
+        f"{usd(least_usd)} on offer {offer.id}, the cheapest here",
+        hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(offer.expected_usd)}",
+    )

@@ -1,0 +1,100 @@
+"""Hosts: which machines failed us, and which of them to avoid until that is forgiven."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from launcher.config import read_job
+from launcher.core import Cause, Run
+from launcher.core.phases import BEFORE_TRAINING
+from launcher.decisions import policy
+
+HALF_LIFE_S = 7 * 86400.0
+"""After this long a failure weighs half as much."""
+AVOIDED_FROM = 1.0
+"""Two failures weigh this much a week later; a single one does only as it happens."""
+FRESH_S = 86400.0
+"""A failure of the last day is reason enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRecord:
+    """What became of the runs on one machine."""
+
+    provider: str
+    host: str
+    description: str
+    """As it was last offered."""
+    runs: int
+    failures: int
+    """Those that the host is to blame for."""
+    score: float
+    """The failures, each with the weight of its age."""
+    last_run_at: float
+    last_failure_at: float | None = None
+    last_cause: Cause | None = None
+    avoided: bool = False
+
+
+def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
+    """The provider's hosts that nothing should be rented on now."""
+    records = host_records((run for run in runs if run.provider == provider), now)
+    return frozenset(record.host for record in records if record.avoided)
+
+
+def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
+    """One record for each host that was rented for money, the worst first.
+
+    A machine that costs nothing is the user's own: there is no other to take instead.
+    """
+    by_host: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.host and run.usd_per_hour > 0 and run.rented_at is not None:
+            by_host[run.provider, run.host].append(run)
+    records = [_record(ours, now) for ours in by_host.values()]
+    return sorted(records, key=lambda record: (-record.score, -record.last_run_at))
+
+
+def blames_host(run: Run) -> bool:
+    """True when the run failed through its host, and not through the job, the user or the network here."""
+    if run.cause is Cause.COMMUNICATION:
+        return run.step == 0
+    return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))
+
+
+def _record(runs: Sequence[Run], now: float) -> HostRecord:
+    runs = sorted(runs, key=lambda run: run.created_at)
+    failures = [(_failed_at(run), run.cause) for run in runs if blames_host(run)]
+    last_failure_at, last_cause = max(failures, default=(None, None), key=lambda failure: failure[0] or 0.0)
+    score = sum(0.5 ** (max(0.0, now - at) / HALF_LIFE_S) for at, _ in failures)
+    fresh = last_failure_at is not None and now - last_failure_at < FRESH_S
+    last = runs[-1]
+    return HostRecord(
+        provider=last.provider,
+        host=last.host,
+        description=last.offer.description if last.offer else "",
+        runs=len(runs),
+        failures=len(failures),
+        score=score,
+        last_run_at=last.created_at,
+        last_failure_at=last_failure_at,
+        last_cause=last_cause,
+        avoided=fresh or score >= AVOIDED_FROM,
+    )
+
+
+def _failed_at(run: Run) -> float:
+    return run.released_at or run.ended_at or run.phase_at
+
+
+def _lease_may_have_ended(run: Run) -> bool:
+    """The machine is gone because nobody was there to collect, or its time was up: no fault of the host."""
+    if run.offer is None or run.rented_at is None:
+        return False
+    lease = policy.lease_of(read_job(run.spec_json), run.offer)
+    limits = [lease.life_s, lease.collect_s]
+    if run.failed_in in BEFORE_TRAINING:
+        limits.append(lease.ship_s)
+    return _failed_at(run) >= run.rented_at + min(limits)

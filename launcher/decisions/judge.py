@@ -1,0 +1,194 @@
+"""judge(evidence): what the evidence says happened. Pure; a success needs every proof at once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
+from launcher.core.job import JobSpec
+from trainer.contract.outcome import Attempt, Outcome, RankEnd
+
+STOP_CAUSES: Mapping[str, Cause] = {
+    "stopped": Cause.STOPPED,
+    "time_limit": Cause.TIME_LIMIT,
+    "money_limit": Cause.MONEY_LIMIT,
+}
+
+CAUSE_OF_REASON: Mapping[str, Cause] = {
+    "error": Cause.USER_ERROR,
+    "oom": Cause.OUT_OF_MEMORY,
+    "signal": Cause.SIGNAL,
+    "communication": Cause.COMMUNICATION,
+    "data": Cause.DATA,
+    "disk": Cause.DISK,
+    "device": Cause.HOST,
+    "diverged": Cause.DIVERGED,
+    "hang": Cause.HANG,
+    "stopped": Cause.STOPPED,
+}
+
+CAUSE_OF_STEP: Mapping[str, Cause] = {
+    "10-check-gpu": Cause.HOST,
+    "20-check-comm": Cause.HOST,
+    "25-packages": Cause.HOST,
+    "30-unpack": Cause.SETUP,
+    "40-data": Cause.DATA,
+    "42-check-data": Cause.DATA,
+    "45-fetch": Cause.DATA,
+}
+
+_SIGNALS = {128 + number: number.name for number in signal.Signals}
+"""What a shell makes of the end of a program that was killed."""
+_UNFIT_IMAGE = 78
+"""No other machine would do better with it."""
+_DIED = 137
+
+
+def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
+    """The cause and the proofs. No cause means that every proof that can be had by now holds."""
+    outcome = evidence.outcome
+    if outcome is None:
+        return _without_outcome(evidence)
+    proofs = tuple(_proofs(outcome, evidence, spec))
+    if outcome.reason != "finished":
+        cause = CAUSE_OF_REASON[outcome.reason]
+        if cause is Cause.STOPPED:
+            cause = STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
+        return Judgement(cause=cause, detail=outcome.detail, proofs=proofs)
+    return _of_proofs(proofs)
+
+
+def _without_outcome(evidence: Evidence) -> Judgement:
+    missing = (Proof(name="outcome", holds=None, text="the machine wrote no outcome.json"),)
+    if evidence.nonsense:
+        return Judgement(
+            cause=Cause.HOST, detail=f"the machine sent invalid evidence: {evidence.nonsense}", proofs=missing
+        )
+    failed = next((end for end in evidence.steps if end.exit_code != 0), None)
+    if failed is not None:
+        return replace(_of_step(failed), proofs=missing)
+    if evidence.exit_code == _DIED:
+        return Judgement(
+            cause=Cause.HOST, detail="the run on the machine was killed by something else", proofs=missing
+        )
+    return Judgement(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
+
+
+def _of_step(end: StepEnd) -> Judgement:
+    name, code = end.step, end.exit_code
+    if end.stop in STOP_CAUSES:
+        return Judgement(cause=STOP_CAUSES[end.stop], detail=f"stopped in {name}")
+    cause = Cause.SETUP if code == _UNFIT_IMAGE else CAUSE_OF_STEP.get(name)
+    killed_by = _SIGNALS.get(code)
+    if cause is None and killed_by:
+        return Judgement(cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence")
+    short = name.partition("-")[2] or name
+    detail = f"{short} failed: {end.last_line}" if end.last_line else f"{short} failed with exit code {code}"
+    return Judgement(cause=cause or Cause.INTERNAL, detail=detail)
+
+
+def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
+    """Of a training that says it finished."""
+    broken = [p for p in proofs if p.holds is False]
+    if any(p.name.startswith("success") for p in broken):
+        text = "; ".join(p.text for p in broken if p.name.startswith("success"))
+        return Judgement(
+            cause=Cause.USER_ERROR, detail=f"a success condition of the job is not met: {text}", proofs=proofs
+        )
+    if broken:
+        text = "; ".join(p.text for p in broken)
+        return Judgement(cause=Cause.CONTRADICTION, detail=f"it reports success, but {text}", proofs=proofs)
+    missing = [p.name for p in proofs if p.holds is None]
+    if missing:
+        return Judgement(cause=Cause.UNPROVEN, detail=f"missing proof: {', '.join(missing)}", proofs=proofs)
+    return Judgement(cause=None, detail="", proofs=proofs)
+
+
+def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
+    proofs = [_ranks(outcome, spec), _exit(evidence)]
+    if len(outcome.attempts) > 1:
+        proofs += [_restarts(outcome.attempts[:-1])]
+    if spec.train is not None:
+        proofs += [_final(outcome), _steps(outcome, spec.train.steps), _loss(outcome)]
+        proofs += [_checkpoint(outcome, spec.train.steps)]
+    proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
+    if spec.train is None and not outcome.checks:
+        proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
+    if evidence.damaged is not None:
+        proofs += [_outputs(evidence.damaged)]
+    return proofs
+
+
+def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
+    good = sum(rank.exit_code == 0 for rank in outcome.ranks)
+    text = f"{good} of {spec.world_size} ranks exited 0"
+    others = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
+    # Started again, it may have gone on with the GPUs that were left.
+    expected = outcome.world_size if len(outcome.attempts) > 1 else spec.world_size
+    holds = good == expected == len(outcome.ranks)
+    return Proof(name="ranks", holds=holds, text=f"{text}; ended: {others}" if others else text)
+
+
+def _how(rank: RankEnd) -> str:
+    if rank.exit_code is None:
+        return "an unknown cause"
+    return rank.signal or f"exit code {rank.exit_code}"
+
+
+def _restarts(survived: Sequence[Attempt]) -> Proof:
+    times = "once" if len(survived) == 1 else f"{len(survived)} times"
+    text = "; ".join(attempt.detail for attempt in survived)
+    return Proof(name="restarts", holds=True, text=f"the ranks were restarted {times}, after: {text}")
+
+
+def _exit(evidence: Evidence) -> Proof:
+    if evidence.exit_code is None:
+        return Proof(name="exit", holds=None, text="the run gave no exit code")
+    return Proof(
+        name="exit", holds=evidence.exit_code == 0, text=f"the exit code of the run is {evidence.exit_code}"
+    )
+
+
+def _final(outcome: Outcome) -> Proof:
+    text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
+    return Proof(name="record", holds=outcome.final_record, text=text)
+
+
+def _steps(outcome: Outcome, planned: int) -> Proof:
+    text = f"{outcome.steps_done} of {planned} steps were done"
+    return Proof(name="steps", holds=outcome.steps_done == planned, text=text)
+
+
+def _loss(outcome: Outcome) -> Proof:
+    if outcome.loss_finite is None:
+        return Proof(name="loss", holds=None, text="no loss was recorded")
+    text = (
+        f"the last loss is {outcome.last_loss:.4g}"
+        if outcome.last_loss is not None
+        else "the loss is not finite"
+    )
+    return Proof(name="loss", holds=outcome.loss_finite, text=text)
+
+
+def _checkpoint(outcome: Outcome, planned: int) -> Proof:
+    last = outcome.checkpoint
+    if last is None:
+        return Proof(name="checkpoint", holds=None, text="there is no checkpoint")
+    if not last.intact:
+        return Proof(name="checkpoint", holds=False, text=f"the checksum of {last.path} does not hold")
+    if last.step != planned:
+        text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
+        return Proof(name="checkpoint", holds=False, text=text)
+    return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
+
+
+def _outputs(damaged: tuple[str, ...]) -> Proof:
+    if damaged:
+        return Proof(
+            name="outputs",
+            holds=None,
+            text=f"missing or damaged after the download: {', '.join(damaged[:3])}",
+        )
+    return Proof(name="outputs", holds=True, text="all outputs downloaded, checksums match")

@@ -1,0 +1,131 @@
+"""Inspection: whether a machine is what was offered, by what its provider says and what it shows itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from launcher.core import Instance, Offer
+from launcher.core.job import Resources
+
+COMMAND = r"""
+df -Pk . | awk 'NR == 2 { print "disk_kb", $2 }'
+awk '/^MemTotal/ { print "memory_kb", $2 }' /proc/meminfo
+for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+  [ ! -r "$limit" ] || echo "memory_bytes $(cat "$limit")"
+done
+timeout 60 nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits 2>/dev/null |
+  sed "s/^/gpu /"
+timeout 60 nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Z ]* Version: *\([0-9.]*\).*/cuda \1/p'
+"""
+"""Runs in any POSIX shell; `read_box` understands what it prints."""
+
+_SLACK = 0.9
+"""Of what was offered: drivers and file systems keep some of the memory and of the disk."""
+_PRICE_SLACK = 1.02
+_VARIANTS = frozenset({"TI", "D", "NVL"})
+"""Words of a GPU's name that both Vast and its driver write, and that make it another GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """What a machine shows of itself. 0: it could not be read."""
+
+    disk_gb: float = 0.0
+    memory_gb: float = 0.0
+    """The container's limit, where that is lower than the machine's memory."""
+    gpus: tuple[tuple[str, float], ...] = ()
+    """Name and memory in GB of each."""
+    cuda: float = 0.0
+    """The newest that the driver supports."""
+
+
+def read_box(text: str) -> Box:
+    """What `COMMAND` printed."""
+    facts = [line.split(None, 1) for line in text.splitlines() if " " in line.strip()]
+    memory = [_number(value) * 1024 / 1e9 for name, value in facts if name == "memory_kb"]
+    memory += [_number(value) / 1e9 for name, value in facts if name == "memory_bytes"]
+    gpus = [value.partition(",") for name, value in facts if name == "gpu"]
+    return Box(
+        disk_gb=max((_number(value) * 1024 / 1e9 for name, value in facts if name == "disk_kb"), default=0.0),
+        memory_gb=min((gb for gb in memory if gb > 0), default=0.0),
+        gpus=tuple((name.strip(), _number(mib) / 1000) for mib, _, name in gpus),
+        cuda=max((_number(value) for name, value in facts if name == "cuda"), default=0.0),
+    )
+
+
+def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
+    """How the machine that the provider lists is worse than its offer; empty when it is not."""
+    name, gpus, price = machine.gpu_name, machine.gpus, machine.usd_per_hour
+    checks = (
+        (not name or not offer.gpu_name or name == offer.gpu_name, f"{name} instead of {offer.gpu_name}"),
+        (gpus == 0 or gpus >= offer.gpus, f"{gpus} of {offer.gpus} GPUs"),
+        *_room_checks(machine.disk_gb, machine.memory_gb, wanted),
+        (machine.cuda == 0 or machine.cuda >= offer.cuda, f"CUDA {machine.cuda:g} instead of {offer.cuda:g}"),
+        (
+            price <= offer.usd_per_hour * _PRICE_SLACK,
+            f"${price:.3f}/h instead of ${offer.usd_per_hour:.3f}/h",
+        ),
+    )
+    return _listed(checks)
+
+
+def shows_otherwise(box: Box, offer: Offer, wanted: Resources) -> str:
+    """How the box is worse than its offer, by its own tools; empty when it is not."""
+    checks = _room_checks(box.disk_gb, box.memory_gb, wanted)
+    if wanted.gpus > 0:
+        checks += _gpu_checks(box, offer, wanted)
+    return _listed(checks)
+
+
+def _room_checks(disk_gb: float, memory_gb: float, wanted: Resources) -> list[tuple[bool, str]]:
+    return [
+        (_holds(disk_gb, wanted.disk_gb), f"{disk_gb:.0f} GB disk instead of {wanted.disk_gb:.0f}"),
+        (_holds(memory_gb, wanted.memory_gb), f"{memory_gb:.0f} GB memory instead of {wanted.memory_gb:.0f}"),
+    ]
+
+
+def _gpu_checks(box: Box, offer: Offer, wanted: Resources) -> list[tuple[bool, str]]:
+    if not box.gpus:
+        return [(False, "nvidia-smi shows no GPU")]
+    cuda = max(offer.cuda, wanted.cuda)
+    other = next((name for name, _ in box.gpus if not _same_gpu(offer.gpu_name or "", name)), "")
+    least_gb = min(gb for _, gb in box.gpus)
+    return [
+        (len(box.gpus) >= offer.gpus, f"{len(box.gpus)} of {offer.gpus} GPUs"),
+        (not other, f"{other} instead of {offer.gpu_name}"),
+        (
+            _holds(least_gb, offer.gpu_memory_gb),
+            f"{least_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}",
+        ),
+        (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
+    ]
+
+
+def _same_gpu(offered: str, shown: str) -> bool:
+    """Whether a driver's name may be that of the offer: `NVIDIA A100-SXM4-80GB` is an `A100 SXM4`."""
+    number = re.search(r"[A-Z]?\d+", offered)
+    if number is None:
+        return True
+    words = set(re.split(r"[\s-]+", shown.upper()))
+    if not any(word.startswith(number[0]) for word in words):
+        return False
+    return set(offered.upper().split()) & _VARIANTS == words & _VARIANTS
+
+
+def _holds(shown: float, promised: float) -> bool:
+    """What could not be read is no fault."""
+    return shown == 0 or shown >= promised * _SLACK
+
+
+def _listed(checks: Iterable[tuple[bool, str]]) -> str:
+    return ", ".join(text for holds, text in checks if not holds)
+
+
+def _number(text: str) -> float:
+    """0 for what is no number, as `max` where a container has no limit."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,193 @@
+"""Decisions about money and time: pure functions that get `now` as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from launcher.core import Cause, Instance, Lease, Offer, Run, bills
+from launcher.core.job import JobSpec
+from trainer.contract import stop_budget
+
+SHIP_S = 900.0
+"""A box to which nothing was shipped by then ends itself."""
+BOOT_S = 2400.0
+"""Longest wait for a box to answer with its lease armed: a large image takes this long on a slow host."""
+STILL_S = 900.0
+"""Longest wait for a box whose start shows no progress: one layer of an image may take 10 minutes."""
+ANSWER_S = 300.0
+"""Longest wait for a box that runs, as its provider says, to answer."""
+MISTRUST_S = 40.0
+"""Longest wait for a box that shows another host key than its log names: it may make its keys late."""
+ONSTART_S = 120.0
+"""Longest wait for the box of a machine that answers: its onstart script was seen to begin 16 s late."""
+LEASE_PROOF_S = 60.0
+"""Longest wait for the lease of a box that answers already."""
+STOP_S = 150.0
+"""Longest wait for a training that was asked to stop: the supervisor's own limits are below this."""
+ROOM_S = 15.0
+"""Between two looks whether this computer's disk has room again."""
+NONSENSE_S = 60.0
+"""A box of which every look makes no sense for so long is given up."""
+REARM_S = 60.0
+"""Between two tries to arm a lease again that is dead, as the box says."""
+DEAD_S = 30.0
+"""A box whose run died gets this long for its lease to say so."""
+LIMIT_SLACK_S = 120.0
+"""How long after its lease's end a box may still be seen before the launcher acts itself."""
+LATE_S = 300.0
+"""A launcher that finds a run past its limits brings home for so long what is there."""
+HOLD_S = 600.0
+"""How long a driver may be silent before another may take its run."""
+ABSENT_S = 10.0
+"""A machine that nobody asked to end is gone when it was absent for so long."""
+BUSY_S = 1800.0
+"""Longest wait, in one step, for a provider that wants fewer calls."""
+REFUSED_S = 60.0
+"""Longest wait for a provider that does not accept the key of a run that has a machine."""
+DESTROY_TRIES = 10
+"""With the waits between them more than 5 minutes: a line that was cut is often back by then."""
+RENT_TRIES = 5
+START_S = 20.0
+"""A machine that runs needs about so long until it trains: it is inspected, and the job is shipped."""
+LEAST_S = 60.0
+"""A job whose money does not keep a machine for so long, once it has loaded, trains nothing worth having."""
+DOWN_GB = 6.0
+"""An image with torch, compressed, and what set-up and data usually add."""
+_SETUP_GB = 2.0
+"""That addition."""
+UP_GB = 2.0
+"""Checkpoints and outputs that come home."""
+_MOST_RESERVED = 0.2
+"""Of a job's money, kept back for what its machine costs besides its time. It has to get somewhere."""
+_PAID_COLLECT_S = 1800.0
+_FREE_COLLECT_S = 86400.0
+
+
+def down_gb(image_gb: float | None) -> float:
+    """What a machine fetches before it trains; `image_gb` is None where it is not known."""
+    return DOWN_GB if image_gb is None else image_gb + _SETUP_GB
+
+
+def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
+    """The most this job can cost on this offer, unless its program moves more than is usual."""
+    life_s = lease_of(spec, offer).life_s
+    return life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, spec.limits.usd)
+
+
+def least_usd(offer: Offer) -> float:
+    """The least limit on money with which a machine loads there, and is then kept for `LEAST_S`."""
+    kept_usd = LEAST_S / 3600 * offer.usd_per_hour
+    # What `lease_of` keeps back of such a limit is no longer there for its time.
+    leased_usd = min(kept_usd + _reserve_usd(offer, None), kept_usd / (1 - _MOST_RESERVED))
+    return max(offer.loading_usd + kept_usd, leased_usd)
+
+
+def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
+    """Whether a box whose lease ends it in `left_s` has to stop now, so that the job's money is enough.
+
+    Counts by the box's clock: this computer's may have been set.
+    """
+    if spec.limits.usd is None or run.offer is None:
+        return False
+    lease = lease_of(spec, run.offer)
+    spent_usd = (lease.life_s - left_s + lease.grace_s) / 3600 * run.usd_per_hour
+    return spent_usd + bills.traffic_usd(run.meter) >= spec.limits.usd
+
+
+def lease_of(spec: JobSpec, offer: Offer) -> Lease:
+    """The lease that holds the job's limits at this offer's price."""
+    life_s, life_cause = spec.limits.hours * 3600, Cause.TIME_LIMIT
+    if spec.limits.usd is not None and offer.usd_per_hour > 0:
+        money_s = (spec.limits.usd - _reserve_usd(offer, spec.limits.usd)) / offer.usd_per_hour * 3600
+        if money_s < life_s:
+            life_s, life_cause = money_s, Cause.MONEY_LIMIT
+    collect_s = spec.limits.collect_s
+    if collect_s is None:
+        collect_s = _PAID_COLLECT_S if offer.usd_per_hour > 0 else _FREE_COLLECT_S
+    return Lease(
+        ship_s=min(SHIP_S, life_s),
+        life_s=life_s,
+        life_cause=life_cause,
+        grace_s=min(stop_budget.LEASE_S, life_s / 5),
+        collect_s=collect_s,
+    )
+
+
+def lease_age_s(run: Run, now: float) -> float:
+    """Since when the lease of the run's box has counted, by our own count."""
+    return max(0.0, now - (run.meter.began_at or run.rented_at or now))
+
+
+def lease_env(lease: Lease) -> dict[str, str]:
+    """The lease as the variables that docs/box.md names."""
+    return {
+        "LEASE_SHIP_S": f"{lease.ship_s:.0f}",
+        "LEASE_LIFE_S": f"{lease.life_s:.0f}",
+        "LEASE_LIFE_CAUSE": lease.life_cause.value,
+        "LEASE_GRACE_S": f"{lease.grace_s:.0f}",
+        "LEASE_COLLECT_S": f"{lease.collect_s:.0f}",
+    }
+
+
+def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
+    """Which limit of the job the run has passed, with the slack, by our own clock and the provider's price.
+
+    None: neither. Nothing that the box says counts here.
+    """
+    if run.offer is None or run.rented_at is None or run.released_at is not None:
+        return None
+    lease = lease_of(spec, run.offer)
+    if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
+        return lease.life_cause
+    slack_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour
+    if spec.limits.usd is not None and bills.cost_usd(run, now) > spec.limits.usd + slack_usd:
+        return Cause.MONEY_LIMIT
+    return None
+
+
+def affordable(spec: JobSpec, offers: Iterable[Offer]) -> list[Offer]:
+    """The offers within the job's hourly price, in the order given."""
+    cap = spec.limits.usd_per_hour
+    return [offer for offer in offers if cap is None or offer.usd_per_hour <= cap]
+
+
+def unlimited(spec: JobSpec, offer: Offer) -> bool:
+    """True when money would be spent and the job sets no limit on it."""
+    return offer.usd_per_hour > 0 and spec.limits.usd is None and spec.limits.usd_per_hour is None
+
+
+def ours(run: Run, instances: Sequence[Instance]) -> list[Instance]:
+    """The machines of this run, by label or id; the one whose id was noted comes first."""
+    found = [i for i in instances if i.label == run.label or i.id == run.instance_id]
+    return sorted(found, key=lambda i: i.id != run.instance_id)
+
+
+def released_at(run: Run, lease_life_s: float, looked_at: float) -> float:
+    """When a machine that is gone stopped costing: as its end was agreed to, else by its lease."""
+    meter = run.meter
+    if meter.given_back_at is not None or run.rented_at is None:
+        return meter.given_back_at or looked_at
+    armed_at = meter.began_at or run.rented_at + BOOT_S
+    return min(meter.absent_at or looked_at, armed_at + lease_life_s + LIMIT_SLACK_S)
+
+
+def lease_ends_at(run: Run, lease: Lease) -> float | None:
+    """When the box ends itself at the latest: it arms its lease as it begins to run. None: it has no box."""
+    armed_at = run.meter.began_at or run.rented_at
+    return None if armed_at is None or run.released_at is not None else armed_at + lease.life_s
+
+
+def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
+    """The job with what is left of its money: a retry and the runs before it share one limit."""
+    if spec.limits.usd is None:
+        return spec
+    return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))
+
+
+def _reserve_usd(offer: Offer, limit_usd: float | None) -> float:
+    """Storage while it loads for as long as it may, and the usual traffic."""
+    extras = offer.extras
+    reserve = BOOT_S / 3600 * extras.storage_usd_per_hour
+    reserve += DOWN_GB * extras.down_usd_per_gb + UP_GB * extras.up_usd_per_gb
+    return reserve if limit_usd is None else min(reserve, limit_usd * _MOST_RESERVED)

@@ -1,0 +1,329 @@
+"""Trip: one drive of one run: its row, its driver lock, its diary, its machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from launcher.core import Cause, Driver, Event, Instance, Phase, Progress, Run, Wish, bills
+from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, VastrunError
+from launcher.core.job import JobSpec
+from launcher.core.phases import Result
+from launcher.decisions import policy
+from launcher.flow.guarded import Guarded
+from launcher.flow.machines import machines_of
+from launcher.flow.notifications import Notices
+from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf, Wishes
+
+_LOOK_AGAIN_S = 2.0
+_LOOK_AGAIN_AT_ONCE_S = 0.2
+"""Where the provider's list is never late."""
+_SHOWN_EACH_S = 1.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """What a launcher drives with."""
+
+    provider: Provider
+    ledger: Ledger
+    clock: Clock
+    packer: Packer
+    shelf: Shelf
+    screen: Screen
+    wishes: Wishes
+    who: str
+    """Names this launcher: `host:pid:started`."""
+    notifier: Notifier | None = None
+    """None: nobody is told but the screen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How a step ended."""
+
+    result: Result
+    cause: Cause | None = None
+    detail: str = ""
+
+
+def stopped(when: str) -> End:
+    return End(result=Result.FAILED, cause=Cause.STOPPED, detail=f"stopped {when}")
+
+
+def lost(when: str) -> End:
+    return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
+
+
+class OverError(Exception):
+    """Nothing more is done with the box: the user wants its machine ended, or a limit is passed."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end.detail)
+        self.end = end
+
+
+class Trip:
+    """The state of one drive. `run` always equals the row in the ledger."""
+
+    def __init__(self, run: Run, spec: JobSpec, tools: Tools) -> None:
+        self.run = run
+        self.spec = spec
+        self.tools = tools
+        self.machine: Instance | None = None
+        """As it was last listed for a connection."""
+        self.was_refused = False
+        """The last machine that was asked for was refused: none is waited for."""
+        self.is_identified = False
+        """The key was seen to be of the run's account."""
+        self._remote: Guarded | None = None
+        self._progress_in = (run.phase, Progress())
+        self._told_of_room_in: Phase | None = None
+        self._held_at = 0.0
+        self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
+        self.arrive()
+
+    def arrive(self) -> None:
+        """A launcher that comes to a run past its limits gets some time for what is there."""
+        late = policy.over_limit(self.spec, self.run, self.now()) is not None
+        self._limits_count_from = self.now() + (policy.LATE_S if late else 0.0)
+
+    def save(self, **changes: Any) -> None:
+        """The row carries the changes. Raises HeldError when another launcher took over."""
+        self.run = replace(self.run, **changes)
+        self.hold()
+        self.tools.ledger.save(self.run, who=self.tools.who)
+        self._notices.tell(self.run)
+
+    def hold(self) -> None:
+        """This launcher drives the run for a while longer."""
+        self._held_at = self.now()
+        until = self._held_at + policy.HOLD_S
+        self.tools.ledger.hold(self.run.id, Driver(who=self.tools.who, until=until))
+
+    def tell(self, text: str) -> None:
+        """A line in the diary and on the screen."""
+        now = self.tools.clock.now()
+        usd = bills.cost_usd(self.run, now)
+        event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
+        self.tools.screen.event(event)
+        self.tools.ledger.tell(event)
+
+    def show_log(self) -> None:
+        """What is new of the log is here and on the screen. Without room for it here, it stays on the box."""
+        try:
+            text = self.tools.shelf.pump(self.run, self.remote())
+        except NoRoomError as error:
+            self.tell_of_room(error, "the log stays on the machine until there is space here")
+        else:
+            self.tools.screen.log(text)
+
+    def tell_of_room(self, error: NoRoomError, what: str) -> None:
+        """The user is told, once a phase, that this computer's disk is too small, and what comes of it."""
+        if self._told_of_room_in is not self.run.phase:
+            self.tell(f"{error}; {what}")
+        self._told_of_room_in = self.run.phase
+
+    def wish(self) -> Wish:
+        """The strongest wish of the user here or elsewhere."""
+        here, elsewhere = self.tools.wishes.current(), self.tools.ledger.wish(self.run.id)
+        return max(here, elsewhere, key=lambda wish: wish.strength)
+
+    def is_stopping(self) -> bool:
+        """The user wants the run to end."""
+        return self.wish() in (Wish.STOP, Wish.DESTROY)
+
+    @property
+    def has_come_late(self) -> bool:
+        """By our own count a limit was passed before this launcher came: it brings home what is there."""
+        return self.now() < self._limits_count_from
+
+    def over_limit(self) -> Cause | None:
+        """Which limit was passed by our own count; None: neither, or this launcher has only just come."""
+        return None if self.has_come_late else policy.over_limit(self.spec, self.run, self.now())
+
+    def must_go_on(self) -> None:
+        """Raises OverError when the user wants the machine ended at once, or a limit is passed.
+
+        It is called before each request to the box, and while its answer is waited for.
+        """
+        if self.wish() is Wish.DESTROY:
+            raise OverError(
+                End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested")
+            )
+        cause = self.over_limit()
+        if cause is not None:
+            detail = "past its limit, and its lease did not destroy it"
+            raise OverError(End(result=Result.FAILED, cause=cause, detail=detail))
+
+    def _heed(self) -> None:
+        """What is done before each request to the box, and while its answer is waited for."""
+        self.show()
+        self.must_go_on()
+
+    def show(self, progress: Progress | None = None) -> None:
+        """Where the run stands is on the screen: time and dollars go on where nothing else does."""
+        if progress is not None:
+            self._progress_in = (self.run.phase, progress)
+        phase, progress = self._progress_in
+        known = progress if phase is self.run.phase else Progress()
+        self.tools.screen.progress(self.run, known, usd=bills.cost_usd(self.run, self.now()))
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, on the screen too; the lock is kept. Ends early when the user wants something."""
+        slices = max(1, math.ceil(seconds / _SHOWN_EACH_S))
+        slice_s = max(0.0, seconds) / slices
+        for _ in range(slices):
+            began = self.now()
+            self.tools.clock.sleep(slice_s)
+            self.show()
+            if self.now() - began < slice_s / 2:
+                break
+        if self.now() - self._held_at > policy.HOLD_S / 10:
+            self.hold()
+        self._notices.tell(self.run)
+
+    def now(self) -> float:
+        return self.tools.clock.now()
+
+    def machines(self) -> list[Instance]:
+        """This run's machines. Raises ProviderError when it cannot be told."""
+        asked_at = self.now()
+        found = machines_of(self.run, self.tools.provider)
+        own = self._own(found)
+        # A disk that is full must not keep a machine from its end: the next row has it.
+        for machine in own:
+            with suppress(StorageError):
+                self.meter(machine, asked_at)
+        for machine in found:
+            if machine not in own:
+                self._end_other(machine, asked_at)
+        return found
+
+    def own_machine(self) -> Instance | None:
+        """The run's machine, without others that its label is on. Raises ProviderError."""
+        return next(iter(self._own(self.machines())), None)
+
+    def _own(self, found: Sequence[Instance]) -> Sequence[Instance]:
+        """None or one of them: the one that was noted, else the first."""
+        if self.run.instance_id is None:
+            return found[:1]
+        return [machine for machine in found if machine.id == self.run.instance_id]
+
+    def _end_other(self, machine: Instance, asked_at: float) -> None:
+        """A machine that the provider made late, or twice, is ended, and what it costs is the run's."""
+        is_new = all(one.instance_id != machine.id for one in self.run.rentals)
+        rental = bills.rental_of(self.run, machine, machine.asked_at or asked_at, self.now())
+        with suppress(VastrunError):  # one that stays is seen again
+            self.tools.provider.destroy(machine.id)
+            rental = replace(rental, released_at=self.now())
+        with suppress(StorageError):
+            self.save(rentals=bills.with_rental(self.run, rental))
+            if is_new:
+                price = f"${machine.usd_per_hour:.3f}/h"
+                self.tell(f"found another machine of this run, {machine.id} at {price}: destroying it")
+
+    def meter(self, machine: Instance, asked_at: float) -> None:
+        """What was seen of the machine counts for the run's cost.
+
+        It counts from when the provider was asked: the answer tells of a moment after that, but of how long
+        before it arrived nobody knows. Counted from its arrival, GPUs that began to run meanwhile, or whose
+        up time it tells, would be charged too little.
+        """
+        meter = self.run.meter
+        if meter.given_back_at is not None and self._is_no_more(machine):
+            if meter.absent_at is None:  # it ended by now; from here on the list is late
+                self.save(meter=replace(meter, given_back_at=self.now(), absent_at=self.now()))
+            return
+        asked_at = machine.asked_at or asked_at
+        run = bills.seen(self.run, machine, asked_at, self.now())
+        if run.meter == self.run.meter:
+            return
+        former = self.run.usd_per_hour
+        self.save(meter=run.meter, usd_per_hour=run.usd_per_hour)
+        if run.usd_per_hour != former:
+            self.tell(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
+
+    def look_closely(self) -> None:
+        """What the machine's own row says counts for its cost: the list may be older."""
+        if self.run.instance_id is None or self.tools.provider.free:
+            return
+        asked_at = self.now()
+        with suppress(ProviderError, StorageError):
+            machine = self.tools.provider.machine(self.run.instance_id)
+            if machine is not None:
+                self.meter(machine, asked_at)
+
+    def _is_no_more(self, machine: Instance) -> bool:
+        """By its id, which is asked for besides where the list still has it. Unable to tell is not gone."""
+        try:
+            return self.tools.provider.machine(machine.id) is None
+        except ProviderError:
+            return False
+
+    def remote(self) -> Guarded:
+        """A shell on this run's machine. Raises UnreachableError, GoneError."""
+        if self._remote is None:
+            self.machine = self.own_machine()
+            if self.machine is None:
+                raise GoneError(f"the provider lists no machine labelled {self.run.label}")
+            self._remote = Guarded(self.tools.provider.connect(self.machine), self._heed)
+        return self._remote
+
+    def hang_up(self) -> None:
+        """The next `remote()` connects anew."""
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+
+    def is_gone(self) -> bool:
+        """True when the provider has no such machine, for as long as `policy` says. Unable to tell is not
+        gone."""
+        absent_s = 0.0 if self.tools.provider.free else policy.ABSENT_S
+        since = self.now()
+        try:
+            gone = self._looked_for(self.own_machine, absent_s) is None
+        except ProviderError:
+            return False
+        if gone:
+            with suppress(StorageError):
+                self.save(meter=replace(self.run.meter, absent_at=since))
+        return gone
+
+    def is_clear(self) -> bool:
+        """True when the provider says twice that the run has no machine. Unable to tell is not clear."""
+        try:
+            return not self._looked_for(self.machines, 0.0)
+        except ProviderError:
+            return False
+
+    def found_late(self) -> Instance | None:
+        """The run's machine; None when it was absent twice, and for as long as the market's list may lag.
+
+        Raises ProviderError when the provider cannot tell.
+        """
+        return self._looked_for(self.own_machine, 0.0)
+
+    def _looked_for(self, look: Callable[[], _T], absent_s: float) -> _T:
+        """What a look finds; nothing, when two of them and all within `absent_s` found nothing.
+
+        A machine that was asked for lately may stand in the list only later.
+        """
+        until = max(self.now() + absent_s, self._shown_by())
+        found = look()
+        while not found:
+            self.wait(_LOOK_AGAIN_S if self.tools.provider.list_lag_s else _LOOK_AGAIN_AT_ONCE_S)
+            found = look()
+            if self.now() >= until:
+                break
+        return found
+
+    def _shown_by(self) -> float:
+        """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""
+        if self.was_refused or self.run.instance_id is not None or self.run.rented_at is None:
+            return 0.0
+        return self.run.rented_at + self.tools.provider.list_lag_s

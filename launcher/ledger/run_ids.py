@@ -1,0 +1,55 @@
+"""Run ids: readable names such as `calm-heron-3f1a`, and how a user's shorter name finds one."""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections.abc import Sequence
+
+from launcher.core import Run
+from launcher.core.errors import NoSuchRunError
+from launcher.ports import Ledger
+
+LAST = "last"
+
+_ADJECTIVES = """
+    able amber apt bold brave brief bright brisk calm candid clear clever cool crisp deft eager early even
+    fair fast fine firm fleet fresh gentle glad golden grand green happy hardy honest ivory jolly keen kind
+    light lively loyal lucid mellow merry mild neat nimble noble plain proud quick quiet rapid ready royal
+    sharp silent silver sleek smart smooth snug solid spry steady still sunny swift tidy vivid warm wise witty
+"""
+
+_NOUNS = """
+    alder badger beaver birch bison brook canyon cedar comet coral crane creek dune eagle ember falcon fern
+    finch fjord fox gale glacier grove harbor hare hawk hazel heron ibis island jay kestrel lake lark lynx
+    maple marten meadow moose nebula oak ocean orca osprey otter owl panda pebble pine plover puffin quail
+    raven reef ridge river robin salmon sparrow spruce stork summit swan tern thrush tiger walnut whale willow
+"""
+
+
+def new_id(chance: random.Random) -> str:
+    """A fresh id, out of some hundred million."""
+    adjective, noun = chance.choice(_ADJECTIVES.split()), chance.choice(_NOUNS.split())
+    return f"{adjective}-{noun}-{chance.randrange(1 << 16):04x}"
+
+
+def find_run(ledger: Ledger, name: str) -> Run:
+    """The run that `name` means: an id, the start of only one id, or `last`. Raises NoSuchRunError."""
+    runs = ledger.runs()
+    if not runs:
+        raise NoSuchRunError("there are no runs yet", hint="vastrun launch JOB.yaml")
+    if name == LAST:
+        return runs[0]
+    matches = [run for run in runs if run.id == name] or [run for run in runs if run.id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    raise _not_one(name, matches, runs)
+
+
+def _not_one(name: str, matches: Sequence[Run], runs: Sequence[Run]) -> NoSuchRunError:
+    if matches:
+        several = ", ".join(run.id for run in matches[:5])
+        return NoSuchRunError(f"'{name}' could be any of: {several}", hint="use more letters of the id")
+    near = difflib.get_close_matches(name, [run.id for run in runs], n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return NoSuchRunError(f"no run is called '{name}'{meant}", hint="vastrun status")

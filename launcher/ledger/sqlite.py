@@ -1,0 +1,246 @@
+"""The ledger: runs, events, drivers and wishes in one SQLite file."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from launcher.core import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Rental, Run, Wish
+from launcher.core.errors import HeldError, NoSuchRunError, StorageError
+from launcher.ledger.migrations import MIGRATIONS, migrate, schema_of
+from trainer.contract.records import whole_unicode
+
+BUSY_S = 10.0
+MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
+
+_COLUMNS = tuple(field.name for field in fields(Run))
+_INSERT = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})"
+_UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in _COLUMNS)} WHERE id = :id"
+_EVENT = "run_id, at, phase, text, usd, told"
+_TELL = f"INSERT INTO events ({_EVENT}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
+_MOST_CHARACTERS = 4000
+"""Of a detail or an event: words, some of them from a box."""
+
+Alive = Callable[[str], bool]
+
+
+class SqliteLedger:
+    """The Ledger port. Several processes may use one file; each call is one transaction."""
+
+    def __init__(self, path: Path, *, now: Callable[[], float], alive: Alive) -> None:
+        """`alive(who)` is False only when that driver's process is known to be dead."""
+        self._path, self._now, self._alive = path, now, alive
+        with self._clear_errors():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._db = _connect(path)
+            self._prepare()
+            (self.id,) = self._db.execute("SELECT ledger FROM identity").fetchone()
+
+    def close(self) -> None:
+        """The file is let go."""
+        self._db.close()
+
+    def add(self, run: Run) -> None:
+        with self._transaction():
+            self._db.execute(_INSERT, _row_of(run))
+
+    def save(self, run: Run, *, who: str) -> None:
+        # The check and the write are one transaction: a launcher that was taken over cannot overwrite.
+        with self._transaction():
+            self._must_drive(run.id, who)
+            self._db.execute(_UPDATE, _row_of(run))
+
+    def get(self, run_id: str) -> Run:
+        with self._clear_errors():
+            row = self._db.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise NoSuchRunError(f"no run is called '{run_id}'", hint="vastrun status")
+        return _run_of(row)
+
+    def runs(self, *, open_only: bool = False) -> Sequence[Run]:
+        where = f"WHERE phase <> '{Phase.ENDED}'" if open_only else ""
+        with self._clear_errors():
+            rows = self._db.execute(
+                f"SELECT * FROM runs {where} ORDER BY created_at DESC, rowid DESC"
+            ).fetchall()
+        return [_run_of(row) for row in rows]
+
+    def tell(self, event: Event) -> None:
+        with self._transaction():
+            self._db.execute(_TELL, {**asdict(event), "text": _storable(event.text)})
+
+    def events(self, run_id: str) -> Sequence[Event]:
+        query = f"SELECT {_EVENT} FROM events WHERE run_id = ? ORDER BY number"
+        with self._clear_errors():
+            rows = self._db.execute(query, (run_id,)).fetchall()
+        return [Event(**{**dict(row), "phase": Phase(row["phase"])}) for row in rows]
+
+    def ask(self, run_id: str, wish: Wish) -> None:
+        with self._transaction():
+            if wish.strength > self._wish(run_id).strength:
+                self._db.execute("INSERT OR REPLACE INTO wishes (run_id, wish) VALUES (?, ?)", (run_id, wish))
+
+    def wish(self, run_id: str) -> Wish:
+        with self._clear_errors():
+            return self._wish(run_id)
+
+    def hold(self, run_id: str, driver: Driver) -> None:
+        with self._transaction():
+            holder = self._holder(run_id)
+            if holder is not None and holder["who"] != driver.who and self._is_driving(holder):
+                raise _held(run_id, holder)
+            mine = holder is not None and holder["who"] == driver.who
+            since = holder["since"] if holder is not None and mine else self._now()
+            self._db.execute(
+                "INSERT OR REPLACE INTO drivers (run_id, who, since, until) VALUES (?, ?, ?, ?)",
+                (run_id, driver.who, since, driver.until),
+            )
+
+    def release(self, run_id: str, who: str) -> None:
+        with self._transaction():
+            self._db.execute("DELETE FROM drivers WHERE run_id = ? AND who = ?", (run_id, who))
+
+    def driver(self, run_id: str) -> Driver | None:
+        with self._clear_errors():
+            holder = self._holder(run_id)
+        if holder is None or not self._is_driving(holder):
+            return None
+        return Driver(who=holder["who"], until=holder["until"])
+
+    def _must_drive(self, run_id: str, who: str) -> None:
+        holder = self._holder(run_id)
+        if holder is None:
+            raise HeldError(f"{run_id}: another launcher drives the run now", hint=f"vastrun status {run_id}")
+        if holder["who"] != who:
+            raise _held(run_id, holder)
+
+    def _holder(self, run_id: str) -> Mapping[str, Any] | None:
+        row = self._db.execute("SELECT who, since, until FROM drivers WHERE run_id = ?", (run_id,)).fetchone()
+        return None if row is None else dict(row)
+
+    def _is_driving(self, holder: Mapping[str, Any]) -> bool:
+        return bool(holder["until"] >= self._now()) and self._alive(holder["who"])
+
+    def _wish(self, run_id: str) -> Wish:
+        row = self._db.execute("SELECT wish FROM wishes WHERE run_id = ?", (run_id,)).fetchone()
+        return Wish.NONE if row is None else Wish(row["wish"])
+
+    def _prepare(self) -> None:
+        known = len(MIGRATIONS)
+        if schema_of(self._db) < known:
+            with self._transaction():
+                migrate(self._db)
+        if (found := schema_of(self._db)) > known:
+            raise StorageError(
+                f"{self._path} was written by a newer vastrun (schema {found}; this one knows {known})",
+                hint="pip install --upgrade vastrun",
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._clear_errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        """Storage troubles come out as one StorageError that says what to do."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot write {self._path}: {error.strerror}", hint=MOVE_HINT) from error
+        except sqlite3.IntegrityError as error:
+            raise StorageError(f"{self._path}: {error}") from error
+        except sqlite3.Error as error:
+            raise _storage_error(self._path, error) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Transactions are opened by hand (isolation_level None), so that reading and writing are one step.
+    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    db.row_factory = sqlite3.Row
+    _use_wal(db)
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA foreign_keys = ON")
+    return db
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Readers never wait for a writer. SQLite does not wait for the switch itself, so we do."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:
+    text = str(error)
+    if "locked" in text:
+        return StorageError(f"{path} is in use by another program for over {BUSY_S:.0f} s", hint="try again")
+    if "full" in text:
+        return StorageError(f"no space left for {path}", hint=MOVE_HINT)
+    if "not a database" in text or "malformed" in text:
+        return StorageError(f"{path} is damaged ({text})", hint=f"mv {path} {path}.damaged")
+    return StorageError(f"cannot write {path}: {text}", hint=MOVE_HINT)
+
+
+def _held(run_id: str, holder: Mapping[str, Any]) -> HeldError:
+    host, _, rest = str(holder["who"]).partition(":")
+    since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
+    return HeldError(
+        f"{run_id} is driven by another launcher: process {rest.partition(':')[0]} on {host}, since {since}",
+        hint=f"vastrun logs -f {run_id}",
+    )
+
+
+def _row_of(run: Run) -> dict[str, Any]:
+    row = {name: getattr(run, name) for name in _COLUMNS}
+    row["detail"] = _storable(run.detail)
+    row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
+    row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
+    row["meter"] = json.dumps(asdict(run.meter))
+    row["rentals"] = json.dumps([asdict(rental) for rental in run.rentals])
+    return row
+
+
+def _storable(text: str) -> str:
+    """To write down why a run failed must not fail, whatever is in the reason."""
+    return whole_unicode(text[:_MOST_CHARACTERS])
+
+
+def _run_of(row: sqlite3.Row) -> Run:
+    values = {name: row[name] for name in _COLUMNS}
+    values["phase"] = Phase(row["phase"])
+    values["wish"] = Wish(row["wish"])
+    values["cause"] = None if row["cause"] is None else Cause(row["cause"])
+    values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
+    values["offer"] = None if row["offer"] is None else Offer(**_with_extras(json.loads(row["offer"])))
+    values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
+    values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
+    values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
+    return Run(**values)
+
+
+def _rental_of(values: dict[str, Any]) -> Rental:
+    return Rental(**{**values, "meter": Meter(**_with_extras(values["meter"]))})
+
+
+def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a noun that has extras; rows of before have none."""
+    return {**values, "extras": Extras(**values.get("extras", {}))}

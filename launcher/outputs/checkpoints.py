@@ -1,0 +1,179 @@
+"""Checkpoints that come home while the training goes on: the newest, in slices, whole or not at all."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.core import CheckpointCopy
+from launcher.gate import caps
+from launcher.gate.manifest import INCOMING, latest_of, listed
+from launcher.gate.reading import small_file
+from launcher.outputs.folder import place_of
+from launcher.outputs.incoming import grow, held, part_of
+from launcher.outputs.storing import is_home, moved, need_space, stored
+from launcher.ports import Remote
+from trainer.contract import layout
+from trainer.contract.outcome import FileSum
+from trainer.contract.records import write_json
+
+LATEST = "latest.json"
+MANIFEST = "manifest.json"
+_KEPT = 2
+"""How many stay: the newest, and one more in case it cannot be used."""
+_HOLD_TIMEOUT_S = 60.0
+_NAME = re.compile(r"step-\d{6,18}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Copy:
+    """A checkpoint of the box that has begun to come home."""
+
+    out: Path
+    name: str
+    files: tuple[FileSum, ...]
+    """Paths relative to the checkpoint's folder."""
+
+    @property
+    def folder(self) -> Path:
+        """Holds the box's manifest from the beginning, and each file once it was checked."""
+        return self.out / INCOMING / self.name
+
+    @property
+    def mark(self) -> Path:
+        """There when this checkpoint is damaged on the box: it is not asked for again."""
+        return self.folder.with_suffix(".damaged")
+
+    def seen(self, *, damaged: bool = False) -> CheckpointCopy:
+        """How far it has come."""
+        came = [(self.folder / file.path).is_file() for file in self.files]
+        parts = zip(came, self.files, strict=True)
+        here = sum(file.size if whole else held(part_of(self.out, file)) for whole, file in parts)
+        size = sum(file.size for file in self.files)
+        return CheckpointCopy(name=self.name, size=size, held=here, damaged=damaged)
+
+
+def continue_copy(out: Path, remote: Remote, limit: int, disk_bytes: float) -> CheckpointCopy | None:
+    """Up to `limit` bytes more are here. None when there is nothing to bring."""
+    copy = _begun(out) or _begin(out, remote, disk_bytes)
+    if copy is None:
+        return None
+    for file in copy.files:
+        part, came = part_of(out, file), copy.folder / file.path
+        if came.is_file():
+            continue
+        limit -= _grown(copy, file, remote, limit)
+        if held(part) < file.size and limit <= 0:
+            return copy.seen()
+        if held(part) < file.size:  # the box keeps it no more: a newer one is there, or soon will be
+            _forget(out)
+            return None
+        if not (is_home(part, file) and moved(part, came, out)):
+            _let_go(remote)
+            return _refused(copy)
+    _let_go(remote)
+    return _finished(copy)
+
+
+def prune(out: Path, collected: Iterable[Path]) -> None:
+    """Of the checkpoints only those that were collected stay: the box itself kept no other."""
+    folder = place_of(out, layout.CHECKPOINTS)
+    named = {place.relative_to(folder).parts[0] for place in collected if place.is_relative_to(folder)}
+    found = _newest_first(folder)
+    if any(path.name in named for path in found):
+        _remove(path for path in found if path.name not in named)
+
+
+def _begun(out: Path) -> _Copy | None:
+    """The checkpoint whose manifest came before."""
+    for folder in _newest_first(out / INCOMING):
+        manifest = folder / MANIFEST
+        if manifest.is_file():
+            return _Copy(out=out, name=folder.name, files=listed(manifest.read_bytes()).files)
+    return None
+
+
+def _begin(out: Path, remote: Remote, disk_bytes: float) -> _Copy | None:
+    """The newest checkpoint of the box, unless it is here already."""
+    name = latest_of(small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}"))
+    if name is None or name == _latest_here(out):
+        return None
+    manifest = small_file(remote, f"{layout.CHECKPOINTS}/{name}/{MANIFEST}", caps.CHECKPOINT_MANIFEST)
+    listing = listed(manifest, disk_bytes)
+    copy = _Copy(out=out, name=name, files=listing.files)
+    if not listing.files or listing.refused or copy.mark.exists():
+        return None
+    need_space(out, sum(file.size for file in listing.files))
+    _hold(remote, name)
+    copy.folder.mkdir(parents=True, exist_ok=True)
+    stored(copy.folder / MANIFEST, manifest)
+    return copy
+
+
+def _hold(remote: Remote, name: str) -> None:
+    """The box keeps these files, by links that take no room, however many newer checkpoints it saves."""
+    box = layout.OUTBOX
+    command = f"rm -rf {box} && mkdir {box} && cp -rl {layout.CHECKPOINTS}/{name} {box}/"
+    remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
+
+
+def _let_go(remote: Remote) -> None:
+    remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
+
+
+def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int) -> int:
+    """How many bytes of the file came, in one request where the box gives them all."""
+    part, before = part_of(copy.out, file), held(part_of(copy.out, file))
+    for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing
+        on_box = replace(file, path=f"{folder}/{copy.name}/{file.path}")
+        grow(part, on_box, remote, limit=max(0, limit), chunk=limit)
+        if held(part) > before:
+            break
+    return held(part) - before
+
+
+def _forget(out: Path) -> None:
+    """Nothing is on its way any more."""
+    shutil.rmtree(out / INCOMING, ignore_errors=True)
+
+
+def _refused(copy: _Copy) -> CheckpointCopy:
+    """Its checksums do not hold."""
+    _forget(copy.out)
+    copy.mark.parent.mkdir(exist_ok=True)
+    copy.mark.touch()
+    return copy.seen(damaged=True)
+
+
+def _finished(copy: _Copy) -> CheckpointCopy:
+    """The checkpoint has its place and is the one to continue from."""
+    home = place_of(copy.out, layout.CHECKPOINTS)
+    seen = copy.seen()
+    shutil.rmtree(home / copy.name, ignore_errors=True)  # of a launcher that was killed before the next line
+    home.mkdir(exist_ok=True)
+    copy.folder.replace(home / copy.name)
+    write_json(home / LATEST, {"step": int(copy.name.removeprefix("step-")), "path": copy.name})
+    _forget(copy.out)
+    _remove(_newest_first(home)[_KEPT:])
+    return seen
+
+
+def _latest_here(out: Path) -> str | None:
+    path = place_of(out, f"{layout.CHECKPOINTS}/{LATEST}")
+    return latest_of(path.read_bytes()) if path.is_file() else None
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(_checkpoints(folder), key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    yield from (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir())
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

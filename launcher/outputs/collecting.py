@@ -1,0 +1,109 @@
+"""Collecting: everything the box lists comes home, each file checked against its checksum."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from launcher.core import Collected
+from launcher.core.errors import BoxError
+from launcher.gate import caps
+from launcher.gate.evidence import evidence_of, exit_code_of
+from launcher.gate.manifest import INCOMING, listed
+from launcher.gate.reading import small_file
+from launcher.outputs.checkpoints import LATEST, prune
+from launcher.outputs.folder import place_of
+from launcher.outputs.incoming import grow, part_of
+from launcher.outputs.places import IgnoresCase, places
+from launcher.outputs.storing import is_home, moved, need_space, stored
+from launcher.ports import Remote
+from trainer.contract import layout
+from trainer.contract.outcome import FileSum
+
+_UNSUMMED = (
+    layout.MANIFEST,
+    layout.LEASE_LOG,
+    layout.EXIT,
+    layout.OUTCOME,
+    layout.STEPS,
+    layout.STATUS,
+    layout.FINAL,
+    layout.METRICS,
+)
+"""Taken as they are when the manifest does not name them; a box that died early has nothing else."""
+
+
+def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float) -> Collected:
+    """All but the log, which is pumped. `disk_bytes`: of the machine's disk, which its files fit on."""
+    listing = listed(small_file(remote, layout.MANIFEST), disk_bytes)
+    wanted = places(out, listing.files, disk_ignores_case)
+    others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
+    too_large = [str(error) for error in (_fetched(out, path, remote) for path in others) if error]
+    damaged = [*_bring(out, wanted, remote), *listing.refused, *too_large]
+    if not damaged:
+        prune(out, wanted)
+    named = {*wanted, *(place_of(out, path) for path in (*others, layout.LOG))}
+    home = [place for place in named if place.is_file()]
+    return Collected(
+        evidence=evidence_of(
+            _content(out, layout.OUTCOME),
+            _content(out, layout.STEPS),
+            exit_code_of(_content(out, layout.EXIT)),
+            damaged=tuple(damaged),
+        ),
+        files=len(home),
+        bytes=sum(place.stat().st_size for place in home),
+        renamed={
+            file.path: str(place.relative_to(out))
+            for place, file in wanted.items()
+            if place != place_of(out, file.path)
+        },
+    )
+
+
+def _fetched(out: Path, path: str, remote: Remote) -> BoxError | None:
+    """The file has its place, if there is one. Returns why it has not."""
+    try:
+        stored(place_of(out, path), small_file(remote, path))
+    except BoxError as error:
+        return error
+    return None
+
+
+def _bring(out: Path, wanted: Mapping[Path, FileSum], remote: Remote) -> list[str]:
+    """Everything wanted that is not here yet; the paths of what could not be had whole."""
+    missing = {place: file for place, file in wanted.items() if not is_home(place, file)}
+    if missing:
+        need_space(out, sum(file.size for file in missing.values()) - _size_of(out / INCOMING))
+    # The file that names the newest checkpoint comes after it: a machine may be lost in between.
+    in_order = sorted(missing.items(), key=lambda item: item[0].name == LATEST)
+    damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote)]
+    shutil.rmtree(out / INCOMING, ignore_errors=True)
+    return damaged
+
+
+def _brought(out: Path, place: Path, file: FileSum, remote: Remote) -> bool:
+    """The file lies at `place` and its checksum holds; tried twice."""
+    part = part_of(out, file)
+    for _ in range(2):
+        with suppress(BoxError):  # it is no file there, or not the one that was listed
+            grow(part, file, remote, limit=file.size)
+        if is_home(part, file) and moved(part, place, out):
+            return True
+        part.unlink()
+    return False
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
+
+
+def _content(out: Path, path: str) -> bytes:
+    """A small file that came home; nothing of one that did not."""
+    place, most = place_of(out, path), caps.SMALL_FILES[path]
+    if not place.is_file():
+        return b""
+    with place.open("rb") as file:
+        return file.read(most)

@@ -1,0 +1,133 @@
+"""A run's outputs on this computer: where each file lies, and what the evidence among them says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from launcher.core import Run, StepEnd
+from launcher.gate import caps
+from launcher.gate.evidence import outcome_of, step_ends_of
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
+
+CHUNK = 1 << 20
+OWN, DETAILS = "outputs", "details"
+"""Folders here: the user's own files, and everything that only a search for a fault needs."""
+_FILES: Mapping[str, str] = {
+    layout.LOG: "log.txt",
+    layout.METRICS: "metrics.jsonl",
+    layout.LEASE_LOG: f"{DETAILS}/lease.log",
+}
+_FOLDERS: Mapping[str, str] = {
+    layout.CHECKPOINTS: "checkpoints",
+    layout.EVALUATION: "report",
+    layout.OUTPUTS: OWN,
+    layout.RUN: DETAILS,  # after those which lie in it
+}
+_OLD = ("run.log", "outcome.json")
+"""Names on top of a folder that an older vastrun filled: there, `run/x` of the box is `x`."""
+
+
+def place_of(folder: Path, box_path: str) -> Path:
+    """Return where a file or folder of the box lies in a run's folder on this computer."""
+    if any((folder / name).exists() for name in _OLD):
+        parts = PurePosixPath(box_path).parts
+        return folder.joinpath(*(parts[1:] if parts[0] == layout.RUN else parts))
+    return folder / name_of(box_path)
+
+
+def name_of(box_path: str) -> PurePosixPath:
+    """Return the path below a run's folder: what the user wants on top, the rest in `details`.
+
+    Files that the job's `outputs` name lie beside those in `$VASTRUN_OUTPUTS`, both by their own names.
+    """
+    path = PurePosixPath(box_path)  # not the text: `run//etc/x` less `run/` would be absolute
+    if str(path) in _FILES:
+        return PurePosixPath(_FILES[str(path)])
+    for theirs, here in _FOLDERS.items():
+        if path.is_relative_to(theirs):
+            return here / path.relative_to(theirs)
+    is_code = len(path.parts) > 1 and path.parts[0] == layout.CODE
+    return PurePosixPath(OWN, *path.parts[is_code:])
+
+
+class Outputs:
+    """The folder of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self.folder = Path(run.out_dir)
+
+    def path(self, box_path: str) -> Path:
+        """Where a file of the box comes to lie."""
+        return place_of(self.folder, box_path)
+
+    @property
+    def log(self) -> Path:
+        """The merged log; it grows while somebody drives the run."""
+        return self.path(layout.LOG)
+
+    @property
+    def checkpoints(self) -> Path | None:
+        """The folder of checkpoints; None when no complete one came home."""
+        folder = self.path(layout.CHECKPOINTS)
+        return folder if (folder / "latest.json").is_file() else None
+
+    def outcome(self) -> Outcome | None:
+        """The box's own evidence; None when it has not come home or cannot be read."""
+        try:
+            return outcome_of(self._content(layout.OUTCOME))
+        except (OSError, ValueError):
+            return None
+
+    def steps(self) -> tuple[StepEnd, ...]:
+        """How the steps on the box ended; none when that has not come home."""
+        try:
+            return step_ends_of(self._content(layout.STEPS))
+        except OSError:
+            return ()
+
+    def _content(self, box_path: str) -> bytes:
+        """Of a small file, as much as a box may write."""
+        with self.path(box_path).open("rb") as file:
+            return file.read(caps.SMALL_FILES[box_path])
+
+
+class GrowingFile:
+    """A text file that somebody else appends to."""
+
+    def __init__(self, path: Path, *, last_lines: int | None = None) -> None:
+        """Starts at the beginning, or at the last lines only."""
+        self._path = path
+        self.at = 0 if last_lines is None else _start_of_last(path, last_lines)
+        """How many bytes were read."""
+
+    def more(self) -> str:
+        """Whole lines that are new since the last call; empty when there are none, or no such file."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self.at)
+                return self.take(file.read(CHUNK))
+        except OSError:
+            return ""
+
+    def take(self, new: bytes) -> str:
+        """The whole lines of what follows `at`; of a line longer than a chunk, the chunk."""
+        end = new.rfind(b"\n") + 1 or (len(new) if len(new) >= CHUNK else 0)
+        self.at += end
+        return new[:end].decode("utf-8", "replace")
+
+
+def _start_of_last(path: Path, lines: int) -> int:
+    """Where the last `lines` lines of a file begin, looking at its last chunk only."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            file.seek(max(0, size - CHUNK))
+            end = file.read()
+    except OSError:
+        return 0
+    if not lines:
+        return size
+    parts = end.removesuffix(b"\n").rsplit(b"\n", lines)
+    return size - len(end) + (len(parts[0]) + 1 if len(parts) > lines else 0)

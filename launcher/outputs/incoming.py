@@ -1,0 +1,38 @@
+"""Files on their way, each named by its checksum, so that a transfer that was cut off goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from launcher.gate.manifest import INCOMING
+from launcher.outputs.storing import write
+from launcher.ports import Remote
+from trainer.contract.outcome import FileSum
+
+CHUNK = 1 << 20
+
+
+def part_of(out: Path, file: FileSum) -> Path:
+    """What is held of a file that is on its way."""
+    return out / INCOMING / file.sha256
+
+
+def held(part: Path) -> int:
+    """Bytes that are here."""
+    return part.stat().st_size if part.is_file() else 0
+
+
+def grow(part: Path, file: FileSum, remote: Remote, *, limit: int, chunk: int = CHUNK) -> None:
+    """Up to `limit` bytes that follow those which `part` holds already."""
+    part.parent.mkdir(parents=True, exist_ok=True)
+    with part.open("ab", buffering=0) as target:
+        offset = os.fstat(target.fileno()).st_size
+        end = min(file.size, offset + limit)
+        while offset < end:
+            new = remote.read(file.path, offset=offset, limit=min(chunk, end - offset))
+            if not new:
+                break
+            write(target.fileno(), new)
+            offset += len(new)
+        os.fsync(target.fileno())

@@ -1,0 +1,66 @@
+"""The copy of a box's log: its size says how far an earlier pump came."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from launcher.core.errors import BoxError
+from launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS
+from launcher.outputs.folder import place_of
+from launcher.outputs.log_tail import OVERLAP, growth
+from launcher.outputs.storing import need_space, write
+from launcher.ports import Remote
+from trainer.contract import layout
+
+LIMIT = 2 << 20
+"""Bytes of log in memory at once."""
+
+
+def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
+    """New bytes of the log, now in the local copy too."""
+    out.mkdir(parents=True, exist_ok=True)
+    with place_of(out, layout.LOG).open("ab", buffering=0) as log:
+        fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
+        new = _grown(remote, Path(log.name), os.fstat(log.fileno()).st_size)
+        end = new.rfind(b"\n") + 1
+        if whole_lines and (end or len(new) < LINE_CHARACTERS):
+            new = new[:end]
+        if new:
+            need_space(out, len(new))
+        write(log.fileno(), new)
+        os.fsync(log.fileno())
+    return new
+
+
+def _grown(remote: Remote, log: Path, held: int) -> bytes:
+    """What follows the `held` bytes of the local copy. The copy of another log is set aside, not lost."""
+    with log.open("rb") as copy:
+        copy.seek(max(0, held - OVERLAP))
+        last = copy.read(OVERLAP)
+    found = growth(remote, layout.LOG, held=held, last=last, limit=LIMIT)
+    if found.replaced:
+        shutil.copyfile(log, _unused(log))
+        os.truncate(log, 0)
+        return _grown(remote, log, 0)
+    if held + len(found.new) + _set_aside_bytes(log) > LOG_BYTES:
+        raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
+    return found.new
+
+
+def _unused(log: Path) -> Path:
+    """The first of `log.txt.1`, `log.txt.2`... that is not there. Raises BoxError when all are."""
+    for place in _set_aside(log):
+        if not place.exists():
+            return place
+    raise BoxError(f"the log was begun anew more than {LOGS} times")
+
+
+def _set_aside(log: Path) -> list[Path]:
+    return [log.with_name(f"{log.name}.{number}") for number in range(1, LOGS + 1)]
+
+
+def _set_aside_bytes(log: Path) -> int:
+    return sum(place.stat().st_size for place in _set_aside(log) if place.is_file())

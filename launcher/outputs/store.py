@@ -1,0 +1,72 @@
+"""The shelf: where a run's outputs come to lie on this computer, each checked against its checksum."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+from launcher.core import CheckpointCopy, Collected, Run
+from launcher.outputs.checkpoints import continue_copy
+from launcher.outputs.collecting import collect
+from launcher.outputs.folder import Outputs
+from launcher.outputs.index import Index, contents_of
+from launcher.outputs.logcopy import pump
+from launcher.outputs.places import IgnoresCase, ignores_case
+from launcher.outputs.storing import claim, must_be_free, need_space, stored, storing
+from launcher.ports import Remote
+
+
+class FolderShelf:
+    """A folder a run. `Shelf` says what each verb promises."""
+
+    def __init__(self, disk_ignores_case: IgnoresCase = ignores_case, index: Index | None = None) -> None:
+        """`index` writes what `describe` puts there; None: nothing."""
+        self._disk_ignores_case = disk_ignores_case
+        self._index = index
+
+    def must_be_free(self, run: Run) -> None:
+        with storing(Path(run.out_dir)):
+            must_be_free(Path(run.out_dir), run.id)
+
+    def check(self, run: Run) -> None:
+        out = Path(run.out_dir)
+        with storing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=out) as file:
+                file.write(b"\0")
+            must_be_free(out, run.id)
+            claim(out, run.id)
+        need_space(out, 0)
+
+    def pump(self, run: Run, remote: Remote) -> str:
+        out = Path(run.out_dir)
+        with storing(out):
+            return pump(out, remote, whole_lines=True).decode(errors="replace")
+
+    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+        out = Path(run.out_dir)
+        with storing(out):
+            return continue_copy(out, remote, limit, _disk_bytes(run))
+
+    def collect(self, run: Run, remote: Remote) -> Collected:
+        out = Path(run.out_dir)
+        with storing(out):
+            while pump(out, remote, whole_lines=False):
+                pass
+            return collect(out, remote, self._disk_ignores_case, _disk_bytes(run))
+
+    def describe(self, run: Run, now: float) -> None:
+        out = Path(run.out_dir)
+        if self._index is None or not Outputs(run).log.is_file():
+            return
+        with storing(out):
+            texts = self._index(run, contents_of(run), now)
+            need_space(out, sum(map(len, texts.values())))
+            for name, text in texts.items():
+                stored(out / name, text.encode(errors="replace"))
+
+
+def _disk_bytes(run: Run) -> float:
+    """Of its machine, as far as that is known: no box has more to bring home."""
+    return math.inf if run.offer is None else run.offer.disk_gb * 1e9

@@ -1,0 +1,109 @@
+"""Storing: whole files, in the run's folder only, with one error for a disk that refuses."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from launcher.core.errors import NoRoomError, StorageError, UsageError
+from launcher.gate.manifest import OWNER
+from trainer.contract.outcome import FileSum
+
+_NO_SUCH_PLACE = frozenset(
+    {
+        *(errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY),  # a file where a folder should be
+        *(errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ),  # a name that this disk does not take
+    }
+)
+_IGNORE = ".gitignore"
+FREE_BYTES = 50 * 10**6
+"""Left free on the disk, for the ledger and for the user."""
+
+
+@contextmanager
+def storing(out: Path) -> Iterator[None]:
+    """Faults of this computer's disk become StorageError."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space, or choose another folder with --out DIR"
+        raise StorageError(f"cannot write to {out}: {error.strerror or error}", hint=hint) from error
+
+
+def must_be_free(out: Path, run_id: str) -> None:
+    """Raises UsageError when the folder holds more than what this run has put there.
+
+    What a run left that brought nothing home does not count.
+    """
+    mark = out / OWNER
+    owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else ""
+    ours = {mark, out / _IGNORE} if owner else set()
+    if owner == run_id or not out.is_dir() or ours.issuperset(out.iterdir()):
+        return
+    what = f"holds the outputs of {owner}" if owner else "is not empty"
+    raise UsageError(f"{out} {what}", hint="choose a new or an empty folder with --out DIR")
+
+
+def claim(out: Path, run_id: str) -> None:
+    """The folder is the run's own from now on: its files are written and removed there."""
+    stored(out / OWNER, f"{run_id}\n".encode())
+    # Kept out of the user's commits, and of what the next run ships.
+    stored(out / _IGNORE, b"*\n")
+
+
+def need_space(out: Path, size: int) -> None:
+    """There is room for so many bytes more. Raises NoRoomError."""
+    free = shutil.disk_usage(out).free
+    if free < size + FREE_BYTES:
+        need = (size + FREE_BYTES) / 1e6
+        hint = "free some space, or choose another folder with --out DIR"
+        raise NoRoomError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
+
+
+def is_home(place: Path, file: FileSum) -> bool:
+    """The file lies there, whole."""
+    return place.is_file() and place.stat().st_size == file.size and _sha256(place) == file.sha256
+
+
+def moved(part: Path, place: Path, out: Path) -> bool:
+    """False where a link leads out of the run's folder, or the disk here knows no such place."""
+    if not place.parent.resolve().is_relative_to(out.resolve()):
+        return False
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part.replace(place)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_PLACE:
+            raise
+        return False
+    return True
+
+
+def stored(place: Path, content: bytes) -> bool:
+    """The content lies at `place`. False when there is none."""
+    if not content:
+        return False
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_name(f".{place.name}.part")
+    with part.open("wb", buffering=0) as file:
+        write(file.fileno(), content)
+        os.fsync(file.fileno())
+    part.replace(place)
+    return True
+
+
+def write(descriptor: int, content: bytes) -> None:
+    """All of it: a nearly full disk takes a part, then refuses."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""What the user sees and is asked: the screen, Ctrl-C, notifications, and text and JSON from nouns."""

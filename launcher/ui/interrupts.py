@@ -1,0 +1,195 @@
+"""Interrupts: what the user asked for by Ctrl-C or a signal, and a wait that ends when they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from operator import attrgetter
+from types import FrameType
+
+from launcher.core import Wish
+from launcher.ui.question import Ask, Choice, Question, Say
+
+_SAID: Mapping[Wish, str] = {
+    Wish.NONE: "continuing\n",
+    Wish.DETACH: "detaching: the training goes on, and the lease on the machine limits its time\n",
+    Wish.STOP: "stopping: save a checkpoint, download the outputs, destroy the machine\n",
+    Wish.DESTROY: "destroying the machine now, without downloading its outputs\n",
+}
+_STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
+
+_STOP = Choice(
+    key="s", wish=Wish.STOP, text="stop: save a checkpoint, download the outputs,\n     destroy the machine"
+)
+_DETACH = Choice(key="d", wish=Wish.DETACH, text="detach: keep training without this launcher")
+_CONTINUE = Choice(key="c", wish=Wish.NONE, text="continue: change nothing")
+
+DRIVES = Question(
+    about="Ctrl-C: what should happen to this run? (again: stop)",
+    choices=(_STOP, _DETACH, _CONTINUE),
+    again=Wish.STOP,
+)
+VIEWS = replace(DRIVES, about="Ctrl-C: what should happen to this run? (again: detach)", again=Wish.DETACH)
+STOPS = Question(
+    about="The run is stopping, its outputs are not complete yet.",
+    choices=(
+        Choice(key="x", wish=Wish.DESTROY, text="destroy the machine now, without its outputs"),
+        Choice(key="c", wish=Wish.NONE, text="continue: wait for the outputs"),
+    ),
+)
+
+
+_strength = attrgetter("strength")
+
+
+class Interrupts:
+    """The Wishes and the Clock port. A handler only notes the wish and rings a bell: nothing is raised."""
+
+    def __init__(
+        self,
+        *,
+        say: Say,
+        ask: Ask | None = None,
+        first: Wish = Wish.STOP,
+        wish: Wish = Wish.NONE,
+        until: float | None = None,
+        views: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`ask` puts the question of a Ctrl-C; without it, `first` is what the first one means.
+
+        `wish` holds from the start; from the moment `until` on, at least a detach does. `views`: the command
+        only looks at a run. No signal stops it then, only an answer does.
+        """
+        self._views = views
+        self._say, self._ask, self._wish, self._until = say, ask, wish, until
+        self._first = Wish.DETACH if views else first
+        self._now = now
+        self._interrupted = False
+        self._asked: Question | None = None
+        self._asking: threading.Thread | None = None
+        self._left = False
+        # Held while nobody rings. Unlike an Event, a handler may release it that interrupts who waits for it;
+        # unlike the wait for a queue, that for a lock ends in time however long a handler took.
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Signals become wishes in here. One that this process was told to ignore (nohup) stays ignored."""
+        handlers = {signal.SIGINT: self._on_int, signal.SIGTERM: self._on_term, signal.SIGHUP: self._on_hup}
+        before = {number: signal.getsignal(number) for number in handlers}
+        for number, handler in handlers.items():
+            if before[number] != signal.SIG_IGN:
+                signal.signal(number, handler)
+        try:
+            yield
+        finally:
+            for number, former in before.items():
+                signal.signal(number, former)
+            self._leave()
+
+    def current(self) -> Wish:
+        """The strongest wish so far."""
+        return max(self._wish, Wish.DETACH, key=_strength) if self.timed_out else self._wish
+
+    @property
+    def timed_out(self) -> bool:
+        """True from the moment `until` on."""
+        return self._until is not None and self.now() >= self._until
+
+    @property
+    def interrupted(self) -> bool:
+        """True when Ctrl-C, or the answer to its question, has asked for something."""
+        return self._interrupted
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self._now()
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after `seconds`, or at once when the user asked for something."""
+        self._bell.acquire(timeout=max(0.0, seconds))
+
+    def _on_int(self, _number: int, _frame: FrameType | None) -> None:
+        question = self._question()
+        if self._asked is not None and self._asked is question:
+            self._answer(question.again)
+            return
+        if question is None:
+            return
+        if self._ask is None:
+            self._answer_alone()
+            return
+        self._asked = question
+        asking = threading.Thread(target=self._put, args=(self._ask, question, self._asking), daemon=True)
+        self._asking = asking
+        asking.start()
+
+    def _question(self) -> Question | None:
+        """What Ctrl-C asks now; None where nothing is left to be decided."""
+        if self._wish is Wish.NONE:
+            return VIEWS if self._views else DRIVES
+        return STOPS if self._wish is Wish.STOP else None
+
+    def _answer_alone(self) -> None:
+        """Nobody can be asked: the first Ctrl-C has its meaning, and no other one costs the outputs."""
+        if self._wish is Wish.STOP:
+            self._say(_STILL_STOPPING)
+        else:
+            self._answer(self._first)
+
+    def _put(self, ask: Ask, question: Question, former: threading.Thread | None) -> None:
+        if former is not None:
+            former.join()  # the question before this one leaves the terminal as it was
+        before = self._wish
+        wish = ask(question, lambda: self._left or self._wish is not before)
+        if self._asked is question:
+            self._asked = None
+        if wish is None:
+            self._answer_alone()
+        elif wish is not Wish.NONE:
+            self._answer(wish)
+        elif self._wish is before and not self._left:
+            self._say(_SAID[Wish.NONE])
+
+    def _answer(self, wish: Wish) -> None:
+        self._interrupted = self._interrupted or wish is not Wish.NONE
+        self._want(wish)
+
+    def _leave(self) -> None:
+        """The question, if one stands, goes away, and the terminal is as it was."""
+        self._left = True
+        if self._asking is not None:
+            self._asking.join()
+
+    def _on_term(self, _number: int, _frame: FrameType | None) -> None:
+        self._want(Wish.DETACH if self._views else Wish.STOP)
+
+    def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
+        self._want(Wish.DETACH)
+
+    def _want(self, wish: Wish) -> None:
+        if wish.strength <= self._wish.strength:
+            return
+        self._wish = wish
+        with suppress(RuntimeError):  # it rings already
+            self._bell.release()
+        self._say("\n" + _SAID[wish])
+
+
+def say_on(descriptor: int) -> Say:
+    """Make what writes past Python's buffers: a handler may interrupt a print that holds their lock."""
+
+    def say(text: str) -> None:
+        try:
+            os.write(descriptor, text.encode())
+        except OSError:
+            return  # the terminal was closed: nobody is left to tell
+
+    return say

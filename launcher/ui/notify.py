@@ -1,0 +1,156 @@
+"""The Notifier port over HTTP: a webhook, ntfy or Slack. A run neither waits for it nor fails by it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from launcher.core.addresses import Address, Service, address_of
+from launcher.core.errors import UsageError
+from launcher.core.job import JobSpec, NotifyUrl
+from launcher.decisions.notifications import Milestone, Notice
+from launcher.ui.render.notifications import body, notice_document, title
+
+DEFAULTS = "VASTRUN_NOTIFY"
+"""Who is told when the job names nobody: URLs with spaces between them."""
+TIMEOUT_S = 5.0
+_GRACE_S = 1.0
+"""So much longer than one call may take, the end of the program waits for what is on its way."""
+_URGENT = (Milestone.FAILURE, Milestone.LOST, Milestone.BUDGET_100, Milestone.NOT_DESTROYED)
+
+
+class UrlNotifier:
+    """Posts notices, each from a thread of its own. `say` gets one line about an address that fails."""
+
+    def __init__(
+        self, environ: Mapping[str, str], say: Callable[[str], None], *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._environ, self._say, self._timeout_s = environ, say, timeout_s
+        self._sending: list[tuple[threading.Thread, Address]] = []
+        self._faults: dict[str, str] = {}
+        self._said: set[str] = set()
+
+    def check(self, spec: JobSpec) -> None:
+        for target in self._targets(spec):
+            self._address(target)
+
+    def wanted(self, spec: JobSpec) -> bool:
+        return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
+
+    def send(self, notice: Notice, spec: JobSpec) -> None:
+        for target in self._targets(spec):
+            try:
+                address = self._address(target)
+            except UsageError as error:  # the job was checked, but this may be another shell
+                self._faults.setdefault(f"${target.url_env or DEFAULTS}", str(error))
+                continue
+            thread = threading.Thread(
+                target=self._deliver, args=(notice, address), daemon=True, name="notify"
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads
+                self._faults.setdefault(address.shown, str(error))
+            else:
+                self._sending.append((thread, address))
+        self._report()
+
+    def close(self) -> None:
+        """What is on its way has arrived, or failed, or is given up."""
+        deadline = time.monotonic() + self._timeout_s + _GRACE_S
+        for thread, address in self._sending:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self._faults.setdefault(address.shown, "it does not answer")
+        self._sending.clear()
+        self._report()
+
+    def _targets(self, spec: JobSpec) -> Sequence[NotifyUrl]:
+        """Those the job names, else those the user names for every job."""
+        return spec.notify or [NotifyUrl(url=url) for url in self._environ.get(DEFAULTS, "").split()]
+
+    def _address(self, target: NotifyUrl) -> Address:
+        """Where that is. Raises UsageError, which does not show a URL."""
+        name = target.url_env
+        url = self._environ.get(name, "").strip() if name else target.url or ""
+        if name and not url:
+            raise UsageError(f"notify: the variable {name} is not set", hint=f"export {name}=https://…")
+        try:
+            return address_of(url)
+        except ValueError as error:
+            where = name or f"notify: in the job file and at {DEFAULTS}"
+            raise UsageError(f"notify: {error}", hint=f"look at {where}") from None
+
+    def _deliver(self, notice: Notice, address: Address) -> None:
+        try:
+            with _OPENER.open(request_for(notice, address), timeout=self._timeout_s):
+                return
+        except HTTPError as error:
+            error.close()
+            fault = f"it answered HTTP {error.code}"
+        except URLError as error:
+            fault = str(error.reason)
+        except OSError as error:
+            fault = str(error) or type(error).__name__
+        except (HTTPException, ValueError) as error:
+            fault = type(error).__name__  # its text may hold the URL
+        self._faults.setdefault(address.shown, fault)
+
+    def _report(self) -> None:
+        """One line an address, however often it fails; from the thread that owns the screen."""
+        for shown, fault in list(self._faults.items()):
+            if shown not in self._said:
+                self._said.add(shown)
+                self._say(f"could not deliver a notification to {shown}: {fault}")
+
+
+def request_for(notice: Notice, address: Address) -> Request:
+    """The notice in the form that the service understands."""
+    return _FORMS[address.service](notice, address.url)
+
+
+def _webhook(notice: Notice, url: str) -> Request:
+    return _json(url, notice_document(notice))
+
+
+def _slack(notice: Notice, url: str) -> Request:
+    text = f"*{title(notice)}*\n{body(notice)}"
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    return _json(url, {"text": text})
+
+
+def _ntfy(notice: Notice, url: str) -> Request:
+    headers = {
+        "Title": title(notice).encode("ascii", "replace").decode(),
+        "Priority": "high" if notice.milestone in _URGENT else "default",
+        "Content-Type": "text/plain; charset=utf-8",
+    }
+    return Request(url, data=body(notice).encode(), headers=headers, method="POST")
+
+
+def _json(url: str, document: Mapping[str, object]) -> Request:
+    headers = {"Content-Type": "application/json"}
+    return Request(url, data=json.dumps(document).encode(), headers=headers, method="POST")
+
+
+_FORMS: Mapping[Service, Callable[[Notice, str], Request]] = {
+    Service.WEBHOOK: _webhook,
+    Service.NTFY: _ntfy,
+    Service.SLACK: _slack,
+}
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A POST that is redirected would arrive as a GET, without its body."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_OPENER = build_opener(_NoRedirects)

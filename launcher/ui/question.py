@@ -1,0 +1,123 @@
+"""Questions at the terminal: one key answers, a countdown shows what silence means, other output waits."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from launcher.core import Wish
+from launcher.ui.held import HeldStream
+
+ANSWER_S = 15.0
+_TICK_S = 0.1
+_CLEAR = "\r\x1b[K"
+_SEVERAL_KEYS = 100
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One answer."""
+
+    key: str
+    wish: Wish
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What Ctrl-C asks. Every line fits 60 columns."""
+
+    about: str
+    choices: tuple[Choice, ...]
+    """The last one is the safe one: what silence, Enter and a lost terminal mean."""
+    again: Wish = Wish.NONE
+    """What Ctrl-C means while the question stands."""
+
+    @property
+    def safe(self) -> Choice:
+        """What holds when nobody answers."""
+        return self.choices[-1]
+
+    def choice_of(self, key: str) -> Choice | None:
+        """The answer that this key gives; None for another key."""
+        if key in "\r\n":
+            return self.safe
+        return next((choice for choice in self.choices if choice.key == key.lower()), None)
+
+
+Ask = Callable[[Question, Callable[[], bool]], Wish | None]
+"""Puts the question, until it is answered or that is true. None: there is nobody to ask."""
+
+
+def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s: float = ANSWER_S) -> Ask:
+    """Make what asks at this terminal. `live`: a line can be overwritten, so the countdown moves."""
+
+    def ask(question: Question, settled: Callable[[], bool]) -> Wish | None:
+        if not _in_foreground(terminal):
+            return None  # to touch the terminal would suspend this process
+        with output.held(), _single_keys(terminal):
+            say(_asked(question))
+            choice = _answer(question, settled, time.monotonic() + answer_s)
+            say("\n" if choice is None else f"{choice.key}\n")
+        return Wish.NONE if choice is None else choice.wish
+
+    def _answer(question: Question, settled: Callable[[], bool], deadline: float) -> Choice | None:
+        shown_s = None
+        while not settled():
+            left_s = math.ceil(deadline - time.monotonic())
+            if left_s <= 0:
+                return question.safe
+            if left_s != shown_s and (live or shown_s is None):
+                say((_CLEAR if live else "") + _prompt(question, left_s))
+                shown_s = left_s
+            if select.select([terminal], [], [], _TICK_S)[0]:
+                typed = os.read(terminal, _SEVERAL_KEYS).decode(errors="replace")
+                if not typed:
+                    return question.safe  # the terminal was closed
+                choices = [choice for choice in map(question.choice_of, typed) if choice is not None]
+                if choices:
+                    return choices[0]
+        return None
+
+    return ask
+
+
+def _asked(question: Question) -> str:
+    lines = [f"  {choice.key}  {choice.text}" for choice in question.choices]
+    return "\n" + "\n".join([question.about, *lines]) + "\n"
+
+
+def _prompt(question: Question, left_s: int) -> str:
+    *others, last = (choice.key for choice in question.choices)
+    return f"Press {', '.join(others)} or {last} ({question.safe.key} in {left_s} s): "
+
+
+def _in_foreground(terminal: int) -> bool:
+    with suppress(OSError):
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    return False
+
+
+@contextmanager
+def _single_keys(terminal: int) -> Iterator[None]:
+    """Keys arrive without Enter and unseen; Ctrl-C is still a signal. What was typed before is dropped."""
+    try:
+        before = termios.tcgetattr(terminal)
+        tty.setcbreak(terminal, termios.TCSAFLUSH)
+    except (termios.error, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(termios.error, OSError):
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)

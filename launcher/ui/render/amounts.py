@@ -1,0 +1,58 @@
+"""Amounts: durations, dollars and moments as people read them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+
+from launcher.decisions.estimates import usd as usd
+
+
+def duration(seconds: float) -> str:
+    """`4.2s`, `1m 32s`, `2h 05m`, `3d 04h`."""
+    seconds = max(0.0, seconds)
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h {minutes:02}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours:02}h"
+
+
+def rough(seconds: float) -> str:
+    """What cannot be told to the second: `40s`, `12m`, `2h 05m`, `3d 04h`."""
+    if seconds < 57.5:
+        return f"{max(5, round(seconds / 5) * 5)}s"
+    return f"{round(seconds / 60)}m" if seconds < 3570 else duration(seconds)
+
+
+def usd_sum(amounts: Iterable[float]) -> str:
+    """What the amounts come to as they are shown, each to a tenth of a cent: it adds up for who checks it."""
+    return f"${sum(map(_mills, amounts)) / 1000:.3f}"
+
+
+def usd_parts(parts: Sequence[float]) -> list[float]:
+    """The parts to a tenth of a cent, so that they add up to their sum as it is shown.
+
+    What rounding lacks goes to those that it cut most (the method of the largest remainders).
+    """
+    whole = [math.floor(part * 1000) for part in parts]
+    lacking = max(0, _mills(sum(parts)) - sum(whole))
+    by_cut = sorted(range(len(parts)), key=lambda n: whole[n] - parts[n] * 1000)
+    for number in by_cut[:lacking]:
+        whole[number] += 1
+    return [mills / 1000 for mills in whole]
+
+
+def _mills(amount: float) -> int:
+    return round(amount * 1000)
+
+
+def moment(at: float) -> str:
+    """Local time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,0 +1,45 @@
+"""`cost` in text: what each run cost, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.commands.queries import RunRow
+from launcher.core.bills import rented_seconds
+from launcher.ui.render.amounts import usd_parts, usd_sum
+from launcher.ui.render.table import table
+
+
+def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
+    """Hours and dollars by run, part by part, with the total; what was billed takes the place of the job."""
+    if not rows:
+        return "no runs yet"
+    hours = [round(rented_seconds(row.run, now) / 3600, 2) for row in rows]
+    parts = [usd_parts((row.cost.gpu_usd, row.cost.storage_usd, row.cost.traffic_usd)) for row in rows]
+    gpu, storage, traffic = zip(*parts, strict=True)
+    columns = {
+        "RUN": [*(row.run.id for row in rows), "total"],
+        "JOB": [*(row.run.job for row in rows), ""],
+        "HOURS": [f"{number:.2f}" for number in (*hours, sum(hours))],
+        "GPU": _dollars(gpu),
+        "STORAGE": _dollars(storage),
+        "TRAFFIC": _dollars(traffic),
+        "COST": [*map(_cost, rows), usd_sum(row.usd for row in rows)],
+        "BILLED": [*map(_bill, rows), usd_sum(row.billed_usd or 0.0 for row in rows)],
+    }
+    del columns["JOB" if billed else "BILLED"]
+    right = [number for number, name in enumerate(columns) if name not in ("RUN", "JOB")]
+    cut = () if billed else (1,)
+    return table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=cut, width=width)
+
+
+def _dollars(amounts: Sequence[float]) -> list[str]:
+    return [*(usd_sum([amount]) for amount in amounts), usd_sum(amounts)]
+
+
+def _cost(row: RunRow) -> str:
+    return usd_sum([row.usd]) + ("" if row.verdict or not row.usd else " so far")
+
+
+def _bill(row: RunRow) -> str:
+    return "not yet" if row.billed_usd is None else usd_sum([row.billed_usd])

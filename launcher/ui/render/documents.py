@@ -1,0 +1,149 @@
+"""Documents for programs: one JSON object a command, with a version of its form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from launcher.commands.orphans import Orphan
+from launcher.commands.queries import Ending, Explanation, Plan, RunDetail, RunRow
+from launcher.core import Offer
+from launcher.core.bills import gpu_seconds, rented_seconds
+from launcher.core.exits import exit_code_of
+from launcher.core.job import JobSpec
+from launcher.decisions.advice import advice_for
+from launcher.decisions.host_history import HostRecord
+from launcher.decisions.market_report import Survey
+from launcher.decisions.policy import worst_case_usd
+
+SCHEMA_VERSION = 1
+
+Document = Mapping[str, Any]
+
+
+def to_text(document: Document) -> str:
+    """The document as it goes to stdout."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2)
+
+
+def runs_document(rows: Sequence[RunRow]) -> Document:
+    return {"runs": [_run(row) for row in rows]}
+
+
+def run_document(detail: RunDetail) -> Document:
+    return {
+        "run": _run(detail.row),
+        "events": [asdict(event) for event in detail.events],
+        "box": None if detail.sighting is None else asdict(detail.sighting),
+        "note": detail.note,
+    }
+
+
+def ending_document(ending: Ending) -> Document:
+    return {
+        "run": _run(ending.row),
+        "exit_code": exit_code_of(ending.row.run),
+        "lease_ends_at": ending.lease_ends_at,
+        "scores": ending.scores,
+        "attempts": [{"id": a.run.id, "verdict": a.verdict, "usd": a.usd} for a in ending.attempts],
+        "usd_all_attempts": sum(attempt.usd for attempt in ending.attempts),
+        "next": advice_for(ending.row.run, checkpoint=ending.checkpoint),
+    }
+
+
+def result_document(
+    row: RunRow, scores: Mapping[str, float], *, newest: str | None, best: str | None
+) -> Document:
+    """What lies in the run's folder as `result.json`; checkpoints by their names."""
+    return {
+        "run": _run(row),
+        "exit_code": None if row.verdict is None else exit_code_of(row.run),
+        "scores": dict(scores),
+        "checkpoint": newest,
+        "best_checkpoint": best,
+        "next": advice_for(row.run, checkpoint=newest is not None),
+    }
+
+
+def explanation_document(explanation: Explanation) -> Document:
+    return {
+        "run": _run(explanation.row),
+        "outcome": None if explanation.outcome is None else asdict(explanation.outcome),
+        "stacks": explanation.stacks,
+        "steps": [asdict(end) for end in explanation.steps],
+        "next": advice_for(explanation.row.run, checkpoint=explanation.checkpoint),
+    }
+
+
+def costs_document(rows: Sequence[RunRow], now: float) -> Document:
+    return {
+        "runs": [
+            {
+                "id": row.run.id,
+                "job": row.run.job,
+                "hours": rented_seconds(row.run, now) / 3600,
+                "gpu_hours": gpu_seconds(row.run, now) / 3600,
+                "usd_per_hour": row.run.usd_per_hour,
+                **asdict(row.cost),
+                "usd": row.usd,
+                "billed_usd": row.billed_usd,
+                "final": row.verdict is not None,
+            }
+            for row in rows
+        ],
+        "usd": sum(row.usd for row in rows),
+    }
+
+
+def hosts_document(records: Sequence[HostRecord]) -> Document:
+    return {"hosts": [asdict(record) for record in records]}
+
+
+def plan_document(plan: Plan) -> Document:
+    return {
+        "job": _job(plan.spec),
+        "provider": plan.provider,
+        "offers": [_offer(offer, plan.spec) for offer in plan.offers],
+        "worst_case_usd": plan.worst_case_usd,
+        "lease": asdict(plan.lease),
+    }
+
+
+def survey_document(survey: Survey, spec: JobSpec) -> Document:
+    quotes = [
+        {**asdict(quote), "offer": _offer(quote.offer, spec), "usd": quote.usd} for quote in survey.quotes
+    ]
+    return {**asdict(survey), "quotes": quotes, "left": len(quotes)}
+
+
+def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
+    machines = [
+        {
+            **asdict(orphan.instance),
+            "run": None if orphan.run is None else orphan.run.id,
+            "owner": orphan.owner,
+            "ledger": orphan.ledger,
+        }
+        for orphan in orphans
+    ]
+    return {"machines": machines, "destroyed": list(destroyed)}
+
+
+def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:
+    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer)}
+
+
+def _job(spec: JobSpec) -> dict[str, Any]:
+    """The job; whoever knows a URL in `notify` may write there, so that none is shown."""
+    values = asdict(spec)
+    values["notify"] = [{**target, "url": target["url"] and "<secret>"} for target in values["notify"]]
+    return values
+
+
+def _run(row: RunRow) -> dict[str, Any]:
+    values = asdict(row.run)
+    del values["spec_json"]
+    driver = None if row.driver is None else row.driver.who
+    return {**values, "verdict": row.verdict, "usd": row.usd, "driver": driver}

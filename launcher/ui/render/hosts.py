@@ -1,0 +1,36 @@
+"""`hosts` in text: what became of the runs on each machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.decisions.host_history import HostRecord
+from launcher.ui.render.amounts import duration
+from launcher.ui.render.table import table
+
+_HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
+
+
+def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
+    """One line a machine. `width`: of the terminal; None: there is none, and nothing is cut."""
+    if not records:
+        return "no paid machine was rented yet"
+    cells = [
+        (
+            record.host,
+            str(record.runs),
+            str(record.failures),
+            f"{record.score:.2f}",
+            _last_failure(record, now),
+            "yes" if record.avoided else "no",
+            record.description,
+        )
+        for record in records
+    ]
+    return table(_HEADER, cells, right=(1, 2, 3), cut=(6, 0, 4), width=width)
+
+
+def _last_failure(record: HostRecord, now: float) -> str:
+    if record.last_failure_at is None:
+        return "-"
+    return f"{record.last_cause}, {duration(now - record.last_failure_at)}"

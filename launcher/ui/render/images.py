@@ -1,0 +1,72 @@
+"""`image ls` and `image verify`, in text and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from launcher.image.here import LocalImage
+from launcher.image.lock import Lock, LockedImage
+from launcher.image.verifying import Check
+from launcher.ui.render.amounts import moment
+from launcher.ui.render.documents import Document
+from launcher.ui.render.table import short, table
+
+_DIGEST = 19
+"""`sha256:` and as much as tells images apart."""
+
+
+def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
+    """The lock, and what Docker has here."""
+    locked = [
+        (variant, image.name, short(image.digest, _DIGEST), _size(image.size_mb), _needs(image))
+        for variant, image in lock.images.items()
+    ]
+    parts = [table(("LOCKED", "IMAGE", "DIGEST", "MB", "NEEDS"), locked, right=(3,))]
+    built = [
+        (
+            image.variant,
+            image.reference or "<none>",
+            short(image.id, _DIGEST),
+            str(image.size_mb),
+            moment(image.created_at),
+        )
+        for image in here
+    ]
+    if built:
+        parts.append(table(("HERE", "IMAGE", "ID", "MB", "MADE"), built, right=(3,)))
+    parts += [note] if note else []
+    return "\n\n".join(parts)
+
+
+def images_document(lock: Lock, here: Sequence[LocalImage], note: str) -> Document:
+    locked = [
+        {"variant": variant, **asdict(image), "reference": image.reference}
+        for variant, image in lock.images.items()
+    ]
+    return {"locked": locked, "here": [asdict(image) for image in here], "note": note}
+
+
+def checks_text(checks: Sequence[Check]) -> str:
+    """One line for each thing that was compared."""
+    rows = [(_verdict(check), check.name, check.found, check.wanted) for check in checks]
+    return table(("", "WHAT", "FOUND", "EXPECTED"), rows)
+
+
+def checks_document(reference: str, checks: Sequence[Check]) -> Document:
+    holds = all(check.holds for check in checks)
+    return {"image": reference, "holds": holds, "checks": [asdict(check) for check in checks]}
+
+
+def _verdict(check: Check) -> str:
+    return "ok" if check.holds else "FAIL"
+
+
+def _size(size_mb: int | None) -> str:
+    return "?" if size_mb is None else str(size_mb)
+
+
+def _needs(image: LockedImage) -> str:
+    if image.cuda is None:
+        return "no GPU"
+    return f"CUDA {image.driver_cuda:g}{'' if image.blackwell else ', no Blackwell'}"

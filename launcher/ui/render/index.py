@@ -1,0 +1,102 @@
+"""The index of a run's folder: a page in words, the result for programs and a picture of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from launcher.commands.queries import RunRow
+from launcher.core import Phase, Run
+from launcher.core.bills import cost_of
+from launcher.gate.text import one_line
+from launcher.outputs.index import Contents
+from launcher.ui.render.amounts import duration, moment, usd
+from launcher.ui.render.curve import loss_picture
+from launcher.ui.render.documents import result_document, to_text
+from launcher.ui.render.runs import progress_of, state_of
+from launcher.ui.render.summary import verdict_line
+from launcher.ui.render.table import facts, short
+from trainer.contract import layout
+from trainer.contract.scores import lines_of
+
+README, RESULT, PICTURE = "README.md", "result.json", "loss.svg"
+_LINE = 300
+"""Characters of a text that comes from the box."""
+WORDS: Mapping[str, str] = {
+    layout.EVALUATION: "the scores as tables beside what has learned nothing, and pictures: `report.md`",
+    layout.METRICS: "each measured step as a line of JSON: loss, learning rate, throughput, validation",
+    layout.CHECKPOINTS: "complete checkpoints{checkpoints}",
+    layout.OUTPUTS: "your own files: those in `$VASTRUN_OUTPUTS` and those that the job's `outputs` names",
+    layout.LOG: "the log of the set-up steps and of all ranks: time, source, text",
+    layout.RUN: "evidence and diagnostics, for when something went wrong",
+    layout.RAW_LOGS: "what each rank printed, in a file for each",
+    layout.STACKS: "the Python stacks of all ranks at a hang",
+    layout.TENSORBOARD: "for `tensorboard --logdir`",
+    layout.WANDB_FILES: "the files of W&B",
+}
+"""What each place holds, by its path on the box, in the order of the page."""
+
+
+def index_of(run: Run, contents: Contents, now: float) -> dict[str, str]:
+    """Write the index: the text of each of its files, by name."""
+    row = RunRow(run=run, cost=cost_of(run, now))
+    picture = loss_picture(f"{run.job}: loss", f"run {run.id}: {state_of(row)}", contents.curves)
+    result = result_document(row, contents.scores, newest=contents.newest, best=contents.best)
+    texts = {README: "\n".join(_page(row, contents, bool(picture), now)), RESULT: to_text(result)}
+    return {name: f"{text.rstrip()}\n" for name, text in {**texts, PICTURE: picture}.items() if text}
+
+
+def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Iterator[str]:
+    yield f"# Run {row.run.id}: {state_of(row)}\n"
+    # Indented: within code, nothing that a box says is a link, a picture or HTML.
+    yield from (f"    {line}" for line in _facts(row, contents, now).split("\n"))
+    yield f"\n![Loss over the steps]({PICTURE})" if has_picture else ""
+    yield "\n| here | what it is |\n|---|---|"
+    yield f"| [`{RESULT}`]({RESULT}) | the verdict, its proofs, scores and cost, for programs |"
+    if has_picture:
+        yield f"| [`{PICTURE}`]({PICTURE}) | the loss over the steps, drawn from the metrics |"
+    for path, words in WORDS.items():
+        if path in contents.names:
+            name = contents.names[path]
+            yield f"| [`{name}`]({name}) | {words.format(checkpoints=_checkpoints(contents))} |"
+    yield "\n## What you can do\n"
+    yield from (f"- {words}: `{command}`" for words, command in _commands(row.run, contents))
+    if contents.wandb:
+        yield "\n## W&B\n"
+        yield "This run was recorded offline. To send it to W&B, type in this folder, after `wandb login`:\n"
+        yield f"    wandb sync {' '.join(contents.wandb)}"
+
+
+def _facts(row: RunRow, contents: Contents, now: float) -> str:
+    run = row.run
+    scores = [short(one_line(line), _LINE) for line in lines_of(contents.scores)]
+    return facts(
+        [
+            ("job", short(one_line(run.job), _LINE)),
+            ("verdict" if run.phase is Phase.ENDED else "state", short(one_line(verdict_line(row)), _LINE)),
+            ("score", "\n".join(scores[:20])),
+            ("step", progress_of(run)),
+            ("duration", duration((run.ended_at or now) - run.created_at)),
+            ("cost", usd(row.usd)),
+            ("W&B", short(one_line(contents.wandb_url), _LINE)),
+            ("written", moment(now)),
+        ]
+    )
+
+
+def _checkpoints(contents: Contents) -> str:
+    told = [f"newest: `{contents.newest}`"] if contents.newest else []
+    told += [f"best: `{contents.best}`"] if contents.best else []
+    return "; " + ", ".join(told) if told else ""
+
+
+def _commands(run: Run, contents: Contents) -> Iterator[tuple[str, str]]:
+    """What to type, and what for."""
+    if run.phase is Phase.ENDED:
+        yield "Read how it ended, with all proofs", f"vastrun why {run.id}"
+    else:
+        yield "This run has not ended", f"vastrun attach {run.id}"
+    yield "Read the log with times", f"vastrun logs {run.id} --timestamps"
+    if contents.newest:
+        yield "Continue from the newest checkpoint", f"vastrun launch JOB.yaml --from {run.id}"
+    if contents.newest and contents.is_training:
+        yield "Write the weights to one file", f"vastrun export {run.id} --to weights.safetensors"

@@ -1,0 +1,112 @@
+"""`plan` in text: the offers, what the best may cost, what would be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from launcher.commands.queries import Plan
+from launcher.config.shell import script_of
+from launcher.core import Cause, Lease, Offer
+from launcher.core.job import JobSpec
+from launcher.decisions.estimates import offer_text
+from launcher.decisions.policy import worst_case_usd
+from launcher.ui.render.amounts import duration, usd
+from launcher.ui.render.table import facts, table
+
+_MOST_OFFERS = 8
+_SUMS = """\
+EXPECTED: what finishing the job should cost; offers are sorted by it.
+  A job that never ran is taken to need all of its limits.hours ({hours:g} h).
+AT MOST: what the limits of the job let it cost."""
+_TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at most is below expected."
+_LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
+
+
+def plan_text(plan: Plan, width: int | None = None) -> str:
+    """What `launch` would do. Nothing was asked for that costs money. `width`: of the terminal."""
+    return f"{_request(plan)}\n\n{_offers(plan, width)}"
+
+
+def _request(plan: Plan) -> str:
+    spec = plan.spec
+    return facts(
+        [
+            ("job", spec.name),
+            ("provider", plan.provider),
+            ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
+            ("lease", _lease(plan.lease)),
+            ("image", _image(spec, plan.offers[0])),
+            ("disk", f"{spec.resources.disk_gb:g} GB"),
+            ("ranks", str(spec.world_size)),
+            ("trains", _program(spec)),
+            ("code", _code(spec)),
+            ("setup", "\n".join(spec.setup)),
+            ("secrets", ", ".join(secret.name for secret in spec.secrets)),
+            ("retry", _tries(spec.retry.items())),
+            ("restarts", _tries((spec.restarts or {}).items())),
+        ]
+    )
+
+
+def _image(spec: JobSpec, offer: Offer) -> str:
+    """Which, who chose it, and what is done about what it lacks."""
+    if offer.image is None:
+        return ""
+    if spec.image is not None:
+        chosen = "the job's own" if not spec.image_unpinned else "set by the job; not pinned by a digest"
+    else:
+        chosen = "vastrun's image for this machine"
+    lacking = "has all packages" if offer.image_whole else "missing packages are installed at boot"
+    return f"{offer.image}\n{chosen}; {lacking}"
+
+
+def _code(spec: JobSpec) -> str:
+    if spec.code is None:
+        return "" if spec.command is None else "none is shipped"
+    return spec.code.path
+
+
+def _tries(by_cause: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{cause} {tries}x" for cause, tries in by_cause)
+
+
+def _lease(lease: Lease) -> str:
+    return (
+        f"ends the machine {duration(lease.life_s)} after rent ({_LIFE_CAUSE[lease.life_cause]}), "
+        f"or after {duration(lease.ship_s)} without a job"
+    )
+
+
+def _program(spec: JobSpec) -> str:
+    if spec.train is not None:
+        tasks = ", ".join(data.task for data in spec.train.data)
+        return f"the onboard trainer: {tasks}, {spec.train.steps} steps"
+    lines = (script_of(spec.command or ()) or " ".join(spec.command or ())).splitlines()
+    return lines[0] + (" …" if len(lines) > 1 else "")
+
+
+def _offers(plan: Plan, width: int | None) -> str:
+    # The first ones cost as good as the same, and are tried in any order.
+    offers = sorted(plan.offers, key=lambda offer: offer.expected_usd)
+    cells = [
+        (
+            offer.id,
+            offer.host,
+            f"{offer.gpus} x {offer.gpu_name}" if offer.gpu_name else "CPU",
+            f"{offer.gpu_memory_gb:.3g}" if offer.gpu_memory_gb else "-",
+            f"{offer.disk_gb:.0f}",
+            usd(offer.usd_per_hour),
+            usd(offer.expected_usd),
+            usd(worst_case_usd(plan.spec, offer)),
+        )
+        for offer in offers[:_MOST_OFFERS]
+    ]
+    header = ("OFFER", "HOST", "GPUS", "GB", "DISK", "$/H", "EXPECTED", "AT MOST")
+    lines = [table(header, cells, right=range(3, 8), cut=(2, 0, 1), width=width)]
+    if len(offers) > _MOST_OFFERS:
+        lines.append(f"{len(offers) - _MOST_OFFERS} more")
+    if any(offer.expected_usd for offer in offers):
+        lines.append(_SUMS.format(hours=plan.spec.limits.hours))
+    if plan.offers[0].expected_usd > plan.worst_case_usd:
+        lines.append(_TOO_LITTLE_TO_FINISH)
+    return "\n".join(lines)

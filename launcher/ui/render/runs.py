@@ -1,0 +1,144 @@
+"""`status` in text: the table of runs, and one run from near."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.commands.queries import RunDetail, RunRow
+from launcher.core import Event, Phase, Progress, RankSighting, Run, Sighting
+from launcher.gate.text import one_line
+from launcher.ui.render.amounts import duration, moment, rough, usd
+from launcher.ui.render.table import facts, short, table
+
+_HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
+_LAST_EVENTS = 8
+
+
+def runs_table(rows: Sequence[RunRow], now: float, width: int | None = None) -> str:
+    """One line a run. `width`: of the terminal; None: there is none, and nothing is cut."""
+    if not rows:
+        return "no runs yet\n\nvastrun launch JOB.yaml starts one"
+    cells = [
+        (
+            row.run.id,
+            row.run.job,
+            state_of(row),
+            progress_of(row.run),
+            duration(now - row.run.created_at),
+            usd(row.usd),
+        )
+        for row in rows
+    ]
+    open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]
+    following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
+    return f"{table(_HEADER, cells, right=(3, 4, 5), cut=(1,), width=width)}\n\n{following}"
+
+
+def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
+    """All that is known of one run. `width`: as above."""
+    run, row = detail.row.run, detail.row
+    parts = [
+        facts(
+            [
+                ("run", f"{run.id} ({run.job})"),
+                ("state", state_of(row)),
+                ("because", run.detail),
+                ("step", progress_of(run) if detail.sighting is None else _seen(run, detail.sighting)),
+                ("cost", _cost(row)),
+                ("machine", _machine(run)),
+                ("image", run.image),
+                ("box", _box(detail.sighting, now) or detail.note),
+                ("driver", _driver(row)),
+                ("parent", run.parent or ""),
+                ("outputs", run.out_dir),
+            ]
+        )
+    ]
+    if detail.sighting is not None and detail.sighting.ranks:
+        parts.append(_ranks(detail.sighting.ranks))
+    if detail.events:
+        parts.append(_diary(detail.events[-_LAST_EVENTS:], width))
+    return "\n\n".join(parts)
+
+
+def state_of(row: RunRow) -> str:
+    """The verdict with its cause, or the phase of a run that is open."""
+    if row.verdict is not None:
+        return row.verdict.value
+    if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
+        return "not destroyed"
+    if row.driver is not None:
+        return row.run.phase.value
+    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
+
+
+def progress_of(run: Run) -> str:
+    """`340/1500`."""
+    return f"{run.step}/{run.steps}" if run.steps else str(run.step or "-")
+
+
+def progress_text(progress: Progress) -> str:
+    """`step 340/1500 (23%)  loss 0.031  evaluating  ETA 12m`: as much of it as is known."""
+    step, steps = progress.step, progress.steps
+    parts = [
+        f"step {step}{f'/{steps} ({step / steps:.0%})' if steps else ''}" if step else "",
+        f"loss {progress.loss:.4g}" if step and progress.loss is not None else "",
+        progress.activity,
+        f"ETA {rough(progress.left_s)}" if progress.left_s is not None else "",
+    ]
+    return "  ".join(filter(None, parts))
+
+
+def _seen(run: Run, sighting: Sighting) -> str:
+    """What the box says now; nothing where no rank tells a step."""
+    if not sighting.step and all(not rank.phase for rank in sighting.ranks):
+        return "-"
+    loss = "" if sighting.loss is None else f", loss {sighting.loss:.4g}"
+    return f"{sighting.step}/{run.steps or sighting.steps or '?'}{loss}"
+
+
+def _cost(row: RunRow) -> str:
+    so_far = "" if row.run.released_at or row.run.rented_at is None else " so far"
+    return f"{usd(row.usd)}{so_far} at {usd(row.run.usd_per_hour)}/h"
+
+
+def _machine(run: Run) -> str:
+    if run.instance_id is None:
+        return ""
+    gone = f", gone since {moment(run.released_at)}" if run.released_at else ""
+    return f"{run.instance_id} ({run.provider}{', host ' + run.host if run.host else ''}){gone}"
+
+
+def _box(sighting: Sighting | None, now: float) -> str:
+    if sighting is None:
+        return ""
+    step = f" in {sighting.onstart_step}" if sighting.onstart_step else ""
+    ends = f" until {moment(sighting.lease_ends_at)}" if sighting.lease_ends_at else ""
+    late = "" if abs(now - sighting.at) < 60 else f"; its clock is {duration(abs(now - sighting.at))} off"
+    return f"{sighting.box}{step}; lease {sighting.lease}{ends}{late}"
+
+
+def _driver(row: RunRow) -> str:
+    if row.driver is None:
+        return "" if row.verdict else f"none; vastrun attach {row.run.id}"
+    host, _, rest = row.driver.who.partition(":")
+    return f"process {rest.partition(':')[0]} on {host}"
+
+
+def _ranks(ranks: Sequence[RankSighting]) -> str:
+    cells = [
+        (
+            str(rank.rank),
+            str(rank.pid or "-"),
+            str(rank.step) if rank.phase else "-",
+            rank.phase or "-",
+            duration(rank.age_s),
+        )
+        for rank in ranks
+    ]
+    return table(("RANK", "PID", "STEP", "PHASE", "SILENT FOR"), cells, right=(0, 1, 2, 4))
+
+
+def _diary(events: Sequence[Event], width: int | None) -> str:
+    lines = (f"{moment(event.at)}  {event.phase.value:<8} {one_line(event.text)}" for event in events)
+    return "\n".join(short(line, width) for line in lines)

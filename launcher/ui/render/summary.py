@@ -1,0 +1,58 @@
+"""The end of a run in text: verdict, proofs, score, duration, cost, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.commands.queries import Ending, RunRow
+from launcher.core import Phase, Proof
+from launcher.decisions.advice import advice_for
+from launcher.ui.render.amounts import duration, moment, usd, usd_sum
+from launcher.ui.render.causes import because
+from launcher.ui.render.runs import state_of
+from launcher.ui.render.table import facts
+from trainer.contract.scores import lines_of
+
+_HOLDS = {True: "yes", False: "NO", None: "missing"}
+
+
+def summary(ending: Ending, now: float) -> str:
+    """The last lines of `launch`."""
+    run, ends_at = ending.row.run, ending.lease_ends_at
+    return facts(
+        [
+            ("run", f"{run.id} ({run.job})"),
+            ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
+            ("proofs", proof_lines(run.proofs)),
+            ("score", "\n".join(part for line in lines_of(ending.scores) for part in line.split("; "))),
+            ("duration", duration((run.ended_at or now) - run.created_at)),
+            ("cost", _cost(ending)),
+            ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
+            ("outputs", run.out_dir),
+            (
+                "next",
+                ""
+                if run.cause is None and run.phase is Phase.ENDED
+                else advice_for(run, checkpoint=ending.checkpoint),
+            ),
+        ]
+    )
+
+
+def verdict_line(row: RunRow) -> str:
+    """`FAILED: out of memory: rank 1 failed at step 4: …`."""
+    return ": ".join(filter(None, (state_of(row), because(row.run))))
+
+
+def proof_lines(proofs: Sequence[Proof]) -> str:
+    """One proof a line: does it hold?"""
+    width = max((len(proof.name) for proof in proofs), default=0)
+    return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
+
+
+def _cost(ending: Ending) -> str:
+    row = ending.row
+    own = f"{usd(row.usd)} at {usd(row.run.usd_per_hour)}/h"
+    if len(ending.attempts) < 2:
+        return own
+    return f"{own}; {usd_sum(a.usd for a in ending.attempts)} for all {len(ending.attempts)} attempts"

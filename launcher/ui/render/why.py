@@ -1,0 +1,109 @@
+"""`why` in text: verdict, cause, proofs, the first failing rank, a hang's frame, what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from launcher.commands.queries import Explanation
+from launcher.core import Cause, Phase, Proof, StepEnd
+from launcher.decisions.advice import advice_for
+from launcher.gate.text import one_line
+from launcher.ui.render.amounts import duration, moment
+from launcher.ui.render.summary import proof_lines, verdict_line
+from launcher.ui.render.table import facts, short, table
+from trainer.contract.outcome import Outcome, RankEnd
+
+
+def explanation_text(explanation: Explanation, width: int | None = None) -> str:
+    """Everything that speaks for and against. `width`: of the terminal."""
+    run, outcome = explanation.row.run, explanation.outcome
+    parts = [
+        facts(
+            [
+                ("run", f"{run.id} ({run.job})"),
+                ("verdict", verdict_line(explanation.row)),
+                ("first", _first_failure(outcome)),
+                ("hang", _hang(explanation)),
+                ("attempts", _attempts(outcome)),
+                ("last", _last(explanation)),
+                ("steps", _steps(explanation.steps)),
+                ("proofs", proof_lines(run.proofs)),
+            ]
+        )
+    ]
+    if run.cause is Cause.CONTRADICTION:
+        parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise, width))
+    if outcome is not None and outcome.first_failure and outcome.first_failure.traceback:
+        parts.append(_traceback(outcome.first_failure))
+    parts.append(
+        facts([("outputs", run.out_dir), ("try", advice_for(run, checkpoint=explanation.checkpoint))])
+    )
+    return "\n\n".join(parts)
+
+
+def _first_failure(outcome: Outcome | None) -> str:
+    """Which rank failed first, and of what."""
+    if outcome is None or outcome.first_failure is None:
+        return ""
+    rank = outcome.first_failure
+    how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
+    return f"rank {rank.rank}: {how}{_where(rank.step, rank.phase)}"
+
+
+def _where(step: int, phase: str) -> str:
+    """Of a program that does not say where it is, nothing."""
+    if not step and not phase:
+        return ""
+    return f" at step {step}" + (f" ({phase})" if phase else "")
+
+
+def _hang(explanation: Explanation) -> str:
+    outcome = explanation.outcome
+    if outcome is None or outcome.hang is None:
+        return ""
+    hang = outcome.hang
+    lines = [
+        f"rank {hang.rank} made no progress for {duration(hang.stalled_s)}{_where(hang.step, hang.phase)}",
+        *([f"in {hang.frame}"] if hang.frame else []),
+        *(f"stacks {path}" for path in explanation.stacks),
+    ]
+    return "\n".join(lines)
+
+
+def _attempts(outcome: Outcome | None) -> str:
+    """How each start of the ranks on the machine ended, when there was more than one."""
+    attempts = outcome.attempts if outcome else ()
+    lines = [
+        f"{number}: {duration(a.ended_at - a.started_at)}"
+        f"{f' to step {a.steps_done}' if a.steps_done else ''}, {a.world_size} ranks, {a.reason}: {a.detail}"
+        for number, a in enumerate(attempts, start=1)
+    ]
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def _steps(ends: Sequence[StepEnd]) -> str:
+    """A step of the box a line: exit code, name, how long it took."""
+    width = max((len(end.step) for end in ends), default=0)
+    return "\n".join(f"{end.exit_code:<7}  {end.step:<{width}}  {duration(end.seconds)}" for end in ends)
+
+
+def _last(explanation: Explanation) -> str:
+    """What the diary said last, for a run without a verdict or without evidence."""
+    event = explanation.last_event
+    if event is None or (explanation.row.run.phase is Phase.ENDED and explanation.outcome is not None):
+        return ""
+    return f"{moment(event.at)} {event.phase.value}: {one_line(event.text)}"
+
+
+def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...], width: int | None) -> str:
+    half = None if width is None else (width - 2) // 2
+    cells = [
+        tuple(short(proof.text if proof else "", half) for proof in pair) for pair in zip_longest(left, right)
+    ]
+    return table(("SAYS SUCCESS", "SAYS OTHERWISE"), cells)
+
+
+def _traceback(rank: RankEnd) -> str:
+    lines = (rank.traceback or "").rstrip().split("\n")
+    return "\n".join([f"rank {rank.rank} said:", *(f"  {line}" for line in lines)])

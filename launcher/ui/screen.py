@@ -1,0 +1,143 @@
+"""The Screen port on a stream: steps with elapsed time and dollars, the log, a line of progress."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from launcher.core import Event, Progress, Run
+from launcher.gate.caps import LINE_CHARACTERS
+from launcher.gate.text import one_line
+from launcher.ui.render.amounts import duration, usd
+from launcher.ui.render.loglines import parse_line, shown
+from launcher.ui.render.runs import progress_text
+from launcher.ui.render.table import WIDTH, short
+
+_CLEAR = "\r\x1b[K"
+_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_LIVE_S, _QUIET_S = 0.2, 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What the stream can show."""
+
+    live: bool
+    """A line may be overwritten."""
+    color: bool
+
+    @classmethod
+    def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Look:
+        """Plain for a file, a pipe or a dumb terminal; without colour when NO_COLOR is set."""
+        live = stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+        return cls(live=live, color=live and not environ.get("NO_COLOR"))
+
+
+class Output(Protocol):
+    """Where it is shown."""
+
+    def write(self, text: str) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+
+def columns(stream: Output) -> int:
+    """How wide the stream's terminal is now; 80 where it does not say."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or WIDTH
+    return WIDTH
+
+
+class StreamScreen:
+    """Shows a run on a stream. `began`: from when elapsed time counts."""
+
+    def __init__(
+        self, stream: Output, look: Look, *, began: float, now: Callable[[], float] = time.time
+    ) -> None:
+        self._stream, self._look, self._began, self._now = stream, look, began, now
+        self._progress = ""
+        self._shown_at = 0.0
+        self._shown_step: int | None = None
+        self._rest = ""
+
+    def event(self, event: Event) -> None:
+        """A step of the road."""
+        elapsed = duration(event.at - self._began)
+        phase = self._styled(_BOLD, f"{event.phase.value:<8}")
+        self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {one_line(event.text)}")
+
+    def step(self, name: str, text: str) -> None:
+        """A step of something that is no run."""
+        self._progress = ""
+        styled = self._styled(_BOLD, f"{name:<8}")
+        self._line(f"{_CLEAR if self._look.live else ''}{self._elapsed():>8}  {styled} {one_line(text)}")
+
+    def gauge(self, text: str) -> None:
+        """How far such a step is: overwritten on a terminal, now and then a line elsewhere."""
+        self._overwrite(f"{self._elapsed():>8}  {one_line(text)}")
+
+    def log(self, text: str) -> None:
+        """New lines of the training's log; the last may come in parts."""
+        *lines, rest = (self._rest + text).split("\n")
+        self._rest = rest[:LINE_CHARACTERS]
+        for raw in lines:
+            line = parse_line(raw)
+            if line is None:
+                self._line(shown(raw))
+            else:
+                self._line(f"{self._styled(_DIM, shown(line.source))} {shown(line.text)}")
+
+    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+        """Where the run stands: overwritten on a terminal; elsewhere a line now and then, when it moved."""
+        moved = progress.step not in (None, 0, self._shown_step)
+        if (self._look.live or moved) and self._overwrite(self._standing(run, progress, usd)):
+            self._shown_step = progress.step
+
+    def note(self, text: str) -> None:
+        """A line beside the road."""
+        self._line(one_line(text))
+
+    def close(self) -> None:
+        """Nothing half-written stays on the terminal."""
+        self._write(_CLEAR if self._progress else "")
+        self._progress = ""
+
+    def _standing(self, run: Run, progress: Progress, spent_usd: float) -> str:
+        text = one_line(progress_text(progress))
+        return f"{self._elapsed():>8} {usd(spent_usd):>8}  {run.phase.value:<8} {text}"
+
+    def _elapsed(self) -> str:
+        return duration(self._now() - self._began)
+
+    def _overwrite(self, text: str) -> bool:
+        """The text takes the place of the line of progress; False when it is too soon for that."""
+        if self._now() - self._shown_at < (_LIVE_S if self._look.live else _QUIET_S):
+            return False
+        self._shown_at = self._now()
+        if self._look.live:
+            self._progress = short(text.rstrip(), columns(self._stream) - 1)
+            self._write(_CLEAR + self._progress)
+        else:
+            self._line(text)
+        return True
+
+    def _line(self, text: str) -> None:
+        """A whole line above the line of progress."""
+        self._write(f"{_CLEAR}{text}\n{self._progress}" if self._progress else f"{text}\n")
+
+    def _styled(self, style: str, text: str) -> str:
+        return f"{style}{text}{_PLAIN}" if self._look.color else text
+
+    def _write(self, text: str) -> None:
+        # A terminal that was closed must not end the launcher: there is a machine to give back.
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            return

@@ -1,0 +1,67 @@
+"""What this Python and its machine bring for a training, as one line of JSON. Needs no other file of ours.
+
+python -m trainer.boot.image_contents [torch=2.13.0 cuda=13.0 nccl=2.29.7]   1 where another version is there
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any
+
+TOOLS = ("curl", "ip", "py-spy", "sshd", "tini")
+MODULES = ("annotated_types", "h5py", "matplotlib", "numpy", "pynvml", "torch", "wandb")
+
+_PATH = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""A shell without a login has no sbin."""
+
+
+def contents() -> dict[str, Any]:
+    """Versions by name, None for what is not there; tools and modules that are missing."""
+    return {
+        "python": platform.python_version(),
+        **_torch(),
+        "vastrun": _version("vastrun"),
+        "missing": [name for name in TOOLS if shutil.which(name, path=_PATH) is None]
+        + [name for name in MODULES if find_spec(name) is None],
+    }
+
+
+def _torch() -> dict[str, str | None]:
+    if find_spec("torch") is None:
+        return {"torch": None, "cuda": None, "nccl": None}
+    import torch
+
+    cuda = torch.version.cuda
+    nccl = torch.cuda.nccl.version() if cuda else None
+    return {"torch": torch.__version__, "cuda": cuda, "nccl": ".".join(map(str, nccl)) if nccl else None}
+
+
+def differences(found: dict[str, Any], wanted: Sequence[str]) -> list[str]:
+    """One line for each `name=version` that is not there. Without a version nothing is compared."""
+    pairs = (word.partition("=") for word in wanted)
+    return [
+        f"{name}: {found.get(name)}, expected {value}"
+        for name, _, value in pairs
+        if value and (found.get(name) or "").partition("+")[0] != value
+    ]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    there = contents()
+    print(json.dumps(there))
+    faults = differences(there, sys.argv[1:])
+    print(*faults, sep="\n", end="\n" if faults else "", file=sys.stderr)
+    sys.exit(1 if faults else 0)

@@ -1,0 +1,28 @@
+"""`python -m trainer.boot.overlay_venv FOLDER`: a virtual environment that sees all that this Python sees."""
+
+from __future__ import annotations
+
+import sys
+import venv
+from pathlib import Path
+
+_PIP = """#!/bin/sh
+exec "$(dirname "$0")/python" -m pip "$@"
+"""
+
+
+def main(folder: Path) -> None:
+    """Make the environment in `folder`."""
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    packages = next(folder.glob("lib/python*/site-packages"))
+    lines = ["import site", *(f"site.addsitedir({path!r})" for path in below)]
+    (packages / "below.pth").write_text("; ".join(lines) + "\n", encoding="utf-8")
+    for name in ("pip", "pip3"):
+        script = folder / "bin" / name
+        script.write_text(_PIP, encoding="utf-8")
+        script.chmod(0o755)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,79 @@
+"""The packages that the onboard trainer needs: what this Python lacks of them is installed, as pinned.
+
+python -m trainer.boot.packages     in a box, with the variables of a step. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterable
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+PINS = Path(__file__).parents[1] / "requirements.txt"
+_MOST_NAMES = 8
+_EXIT_UNFIT_IMAGE = 78
+_NAME = re.compile(r"([A-Za-z0-9._-]+)==")
+
+
+def main() -> int:
+    """The exit status of the step."""
+    if os.environ["VASTRUN_KIND"] != "train":
+        print("the job's command provides its own packages")
+        return 0
+    if os.environ.get("VASTRUN_PROVIDER") == "local":
+        print("using this computer's Python as it is")
+        return 0
+    lacking = missing(entries(PINS.read_text(encoding="utf-8")))
+    if not lacking:
+        print("the image has all packages")
+        return 0
+    if find_spec("pip") is None:
+        print(f"the image lacks {_named(lacking)}, and pip to install them", file=sys.stderr)
+        return _EXIT_UNFIT_IMAGE
+    print(f"the image lacks {_named(lacking)}: installing", flush=True)
+    return install(lacking.values())
+
+
+def entries(text: str) -> dict[str, str]:
+    """By package, its lines: the version and the hashes of all its files."""
+    blocks = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"(?m)^#.*\n", "", text))
+    return {match[1]: block for block in blocks if (match := _NAME.match(block))}
+
+
+def missing(pinned: dict[str, str]) -> dict[str, str]:
+    """Those of which no version is here."""
+    return {name: block for name, block in pinned.items() if not _is_here(name)}
+
+
+def install(blocks: Iterable[str]) -> int:
+    """pip's exit status. What is here already stays as it is."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("\n".join(blocks))
+        file.flush()
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        # A distribution may keep its Python from pip; a container's is ours.
+        env = os.environ | {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+        return subprocess.run([*command, "--requirement", file.name], env=env, check=False).returncode
+
+
+def _named(names: Collection[str]) -> str:
+    first = ", ".join(list(names)[:_MOST_NAMES])
+    return first if len(names) <= _MOST_NAMES else f"{first} and {len(names) - _MOST_NAMES} more"
+
+
+def _is_here(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""`python -m trainer.boot.preflight machine|comm`, in the box of VASTRUN_BOX, with the variables of a step.
+
+machine     what the machine is, and whether it is enough for the job: GPUs, CUDA, shared memory, disk
+comm        a timed all-reduce over the ranks; the way that works is kept in run/preflight.json
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from trainer.boot.preflight.machine import Needs, description, look_at_machine, refusals, warnings
+from trainer.boot.preflight.torch_build import torch_fault
+
+_EXIT_UNFIT_IMAGE = 78
+
+_USAGE = "usage: python -m trainer.boot.preflight machine|comm   (in a box: VASTRUN_BOX is its folder)"
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status, as docs/box.md says of a step; 2 when the call is wrong."""
+    box = os.environ.get("VASTRUN_BOX")
+    if arguments not in (["machine"], ["comm"]) or not box:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    if arguments == ["machine"]:
+        return _check_machine(Path(box))
+    return _check_communication(Path(box))
+
+
+def _check_machine(box: Path) -> int:
+    needs = Needs(
+        gpus=int(os.environ["VASTRUN_GPUS"]),
+        onboard=os.environ["VASTRUN_KIND"] == "train" and os.environ["VASTRUN_SETUP"] == "0",
+    )
+    machine = look_at_machine(box, needs)
+    for line in description(machine):
+        print(line)
+    if not needs.gpus:
+        print("no GPU: the job trains on the CPU")
+    for line in warnings(machine, needs):
+        print(f"warning: {line}")
+    faults = refusals(machine, needs)
+    for line in faults:
+        print(line, file=sys.stderr)
+    return 1 if faults else 0
+
+
+def _check_communication(box: Path) -> int:
+    ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
+    fault = torch_fault(gpus=gpus)
+    if fault and os.environ["VASTRUN_SETUP"] != "0":
+        print(f"{fault}, unless set-up installs it; the ranks are not tried before that")
+        return 0
+    if fault:
+        print(fault, file=sys.stderr)
+        return _EXIT_UNFIT_IMAGE
+    if ranks == 1 and not gpus:
+        print("one rank: no communication to check")
+        return 0
+    from trainer.telemetry.garbage import importing
+
+    with importing():  # torch, which takes seconds
+        from trainer.boot.preflight.comm import check_communication
+
+    return check_communication(box, ranks, "nccl" if gpus else "gloo")
+
+
+def run(arguments: list[str]) -> NoReturn:
+    """As `main`, and the process ends at once: taking torch down again would cost half a second."""
+    exit_code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

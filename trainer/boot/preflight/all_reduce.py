@@ -1,0 +1,52 @@
+"""A rank's part in the preflight's all-reduce: timed, and its sum checked."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as torch_dist
+
+from trainer.boot.preflight.forked import Work
+from trainer.distributed.group import device_of
+
+MEGABYTES = {"gloo": 16, "nccl": 256}
+_TIMES = 5
+
+
+def all_reduce(backend: str, limit_s: float) -> Work:
+    """The work of a rank: gigabytes a second, if there is a link to measure."""
+    return partial(_all_reduce, backend, limit_s)
+
+
+def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
+    """Raises RuntimeError when the ranks cannot talk, or the sum is wrong."""
+    device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
+    torch_dist.init_process_group(
+        backend,
+        store=torch_dist.FileStore(str(folder / "store"), ranks),
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=limit_s),
+        device_id=device if device.type == "cuda" else None,
+    )
+    values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
+    best_s = min(_timed(values, rank) for _ in range(_TIMES))
+    expected = ranks * (ranks + 1) / 2
+    if not bool((values == expected).all()):
+        raise RuntimeError(f"the sum is {values[0].item()}, expected {expected}")
+    # What each link carried: a ring sends every byte 2 (n - 1) / n times.
+    return MEGABYTES[backend] / 1000 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
+
+
+def _timed(values: torch.Tensor, rank: int) -> float:
+    values.fill_(rank + 1)
+    torch_dist.barrier()
+    begin = time.perf_counter()
+    torch_dist.all_reduce(values)
+    if values.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin

@@ -1,0 +1,91 @@
+"""Communication: the ranks all-reduce before they train, in the first way that works on this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from trainer.boot.preflight.all_reduce import MEGABYTES, all_reduce
+from trainer.boot.preflight.forked import Forked, run_forked
+from trainer.contract import layout
+from trainer.contract.records import write_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way for the ranks to talk, and how long to try it."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    limit_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What came of trying one."""
+
+    env: dict[str, str]
+    fault: str | None
+    gb_per_s: float | None
+
+
+# Where GPUs cannot reach each other's memory, by a fault of the board or of its settings, NCCL hangs or adds
+# up wrongly. Then it has to copy through shared memory, or else through sockets. All within a minute.
+WAYS = {
+    "gloo": (Way(limit_s=30.0),),
+    "nccl": (
+        Way(limit_s=25.0),
+        Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
+        Way(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
+    ),
+}
+_LEAST_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
+"""Even sockets are faster."""
+
+
+def check_communication(box: Path, ranks: int, backend: str) -> int:
+    """The exit status of the step. `run/preflight.json` says what was tried and what the training gets."""
+    name = f"all-reduce {ranks} ranks {backend}"
+
+    def attempt(way: Way) -> Trial:
+        forked = run_forked(all_reduce(backend, way.limit_s), ranks, way.env, way.limit_s)
+        return judge(way, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
+
+    trials = try_ways(WAYS[backend], attempt)
+    for trial in trials:
+        print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+    write_json(box / layout.PREFLIGHT, _record(backend, ranks, trials))
+    return 1 if trials[-1].fault else 0
+
+
+def try_ways(ways: Sequence[Way], attempt: Callable[[Way], Trial]) -> list[Trial]:
+    """Each way until one works; that is the last."""
+    trials: list[Trial] = []
+    for way in ways:
+        trials.append(attempt(way))
+        if trials[-1].fault is None:
+            break
+    return trials
+
+
+def judge(way: Way, forked: Forked, *, least_gb_per_s: float) -> Trial:
+    """What the ranks' end says of the way they talked."""
+    fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
+    if fault is None and forked.figure is not None and forked.figure < least_gb_per_s:
+        fault = f"only {forked.figure:.2g} GB/s, expected at least {least_gb_per_s:g}"
+    return Trial(env=way.env, fault=fault, gb_per_s=forked.figure)
+
+
+def _line(name: str, trial: Trial, megabytes: int) -> str:
+    chosen = "".join(f" {variable}={value}" for variable, value in trial.env.items())
+    how = f"{name}{f' with{chosen}' if chosen else ''}"
+    if trial.fault:
+        return f"{how}: {trial.fault}"
+    rate = "no link to measure" if trial.gb_per_s is None else f"{trial.gb_per_s:.1f} GB/s"
+    return f"{how} {megabytes} MB: {rate}, sum right"
+
+
+def _record(backend: str, ranks: int, trials: Sequence[Trial]) -> dict[str, object]:
+    env = {} if trials[-1].fault else trials[-1].env
+    return {"backend": backend, "ranks": ranks, "env": env, "trials": [asdict(trial) for trial in trials]}

@@ -1,0 +1,179 @@
+"""The machine: what it has, and whether that is enough for the job. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainer.boot.preflight.kernel_log import HARDWARE, LASTING, Xid, read_xids
+from trainer.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
+from trainer.boot.preflight.torch_build import Version, torch_cuda
+
+_SHM = Path("/dev/shm")
+_SHM_MIB = 1024
+_SHM_ADVICE = "/dev/shm is smaller than 1 GiB: start the container with --shm-size or --ipc=host"
+_FREE_MIB = 512
+_OTHERS_MIB = 1024
+_SLOW_DISK_MB_PER_S = 50.0
+_WRITE_MB = 256
+_WRITE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What the job asks of a machine."""
+
+    gpus: int
+    onboard: bool
+    """Our own trainer trains, with the torch that is here now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a machine has. GPUs are looked at only when the job needs any."""
+
+    cpu: str
+    shm_mib: int
+    free_mib: int
+    gpus: tuple[Gpu, ...] = ()
+    nvidia_smi_fault: str = ""
+    xids: tuple[Xid, ...] = ()
+    driver_cuda: Version | None = None
+    torch_cuda: Version | None = None
+    disk_mb_per_s: float | None = None
+
+
+def look_at_machine(box: Path, needs: Needs) -> Machine:
+    """What this machine has."""
+    machine = Machine(
+        cpu=_cpu(),
+        shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
+        free_mib=shutil.disk_usage(box).free >> 20,
+    )
+    return _with_gpus(machine, box) if needs.gpus else machine
+
+
+def _with_gpus(machine: Machine, box: Path) -> Machine:
+    try:
+        gpus = read_gpus()
+    except NvidiaSmiError as error:
+        return replace(machine, nvidia_smi_fault=str(error))
+    return replace(
+        machine,
+        gpus=gpus,
+        xids=read_xids(),
+        driver_cuda=driver_cuda(),
+        torch_cuda=torch_cuda(),
+        disk_mb_per_s=_write_speed(box) if machine.free_mib >= _FREE_MIB else None,
+    )
+
+
+def description(machine: Machine) -> list[str]:
+    """A line for each part."""
+    speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
+    return [
+        machine.cpu,
+        *(_gpu_line(gpu) for gpu in machine.gpus),
+        *([_cuda_line(machine.driver_cuda, machine.torch_cuda)] if machine.driver_cuda else []),
+        f"/dev/shm {machine.shm_mib} MiB",
+        f"disk {machine.free_mib} MiB free{speed}",
+    ]
+
+
+def refusals(machine: Machine, needs: Needs) -> list[str]:
+    """Why the job cannot run on this machine; empty when it can."""
+    faults = [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
+    if machine.shm_mib < _SHM_MIB and needs.gpus > 1:
+        # NCCL passes data between GPUs through it, and dies of a segmentation fault when it is full.
+        faults.append(_SHM_ADVICE)
+    if machine.free_mib < _FREE_MIB:
+        faults.append(f"less than {_FREE_MIB} MiB of disk are free")
+    return faults
+
+
+def warnings(machine: Machine, needs: Needs) -> list[str]:
+    """What the user should know of the machine, though the job can run."""
+    names = sorted({gpu.name for gpu in machine.gpus})
+    busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > _OTHERS_MIB]
+    speed = machine.disk_mb_per_s
+    checks = (
+        (machine.shm_mib < _SHM_MIB and needs.gpus < 2, _SHM_ADVICE),
+        (len(names) > 1, f"the GPUs differ, and the slowest determines the speed: {', '.join(names)}"),
+        (speed is not None and speed < _SLOW_DISK_MB_PER_S, "the disk is slow: checkpoints will take long"),
+        *((True, f"GPU {gpu.index}: {gpu.used_mib} MiB are in use by others") for gpu in busy),
+        *((True, text) for xid, text in _xid_lines(machine) if xid.number not in LASTING),
+    )
+    return [text for holds, text in checks if holds]
+
+
+def _gpu_faults(machine: Machine, needs: Needs) -> list[str]:
+    if machine.nvidia_smi_fault:
+        fault = machine.nvidia_smi_fault
+        return [f"the job needs {needs.gpus} GPUs, but nvidia-smi does not work here: {fault}"]
+    faults = []
+    if len(machine.gpus) < needs.gpus:
+        faults.append(f"the job needs {needs.gpus} GPUs, this machine has {len(machine.gpus)}")
+    for gpu in machine.gpus:
+        checks = (
+            (gpu.ecc_errors, f"{gpu.ecc_errors} memory errors that could not be corrected"),
+            (gpu.remap_pending, "faulty memory waits for a reset"),
+            (gpu.remap_failed, "faulty memory that cannot be replaced"),
+        )
+        faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
+    return faults + [text for xid, text in _xid_lines(machine) if xid.number in LASTING]
+
+
+def _cuda_faults(machine: Machine, needs: Needs) -> list[str]:
+    """Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility")."""
+    driver, built_for = machine.driver_cuda, machine.torch_cuda
+    if needs.onboard and driver and built_for and driver[0] < built_for[0]:
+        return [f"the driver supports CUDA {_dotted(driver)}, but torch needs {_dotted(built_for)}"]
+    return []
+
+
+def _xid_lines(machine: Machine) -> list[tuple[Xid, str]]:
+    """Of the job's GPUs: a shared machine has others."""
+    by_bus = {gpu.bus_id: gpu.index for gpu in machine.gpus}
+    return [
+        (xid, f"GPU {by_bus[xid.bus_id]}: {HARDWARE[xid.number]} (XID {xid.number} in the kernel's log)")
+        for xid in machine.xids
+        if xid.bus_id in by_bus
+    ]
+
+
+def _gpu_line(gpu: Gpu) -> str:
+    memory = "memory unknown" if gpu.memory_mib is None else f"{gpu.memory_mib} MiB"
+    return f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}"
+
+
+def _cuda_line(driver: Version, built_for: Version | None) -> str:
+    torch = f", torch is built for {_dotted(built_for)}" if built_for else ""
+    return f"CUDA {_dotted(driver)} by the driver{torch}"
+
+
+def _cpu() -> str:
+    model = re.search(r"^model name[^:]*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = re.search(r"^MemTotal: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    gib = int(memory[1]) >> 20 if memory else 0
+    cores = len(os.sched_getaffinity(0))
+    return f"CPU {model[1] if model else 'unknown'}, {cores} cores, {gib} GiB of memory"
+
+
+def _write_speed(box: Path) -> float:
+    """Of one file, in MB/s, until it is on the disk."""
+    block = os.urandom(1 << 20) * 8  # zeros are not written at all on some disks
+    with tempfile.TemporaryFile(dir=box, buffering=0) as file:
+        began = time.monotonic()
+        while file.tell() < _WRITE_MB * 1_000_000 and time.monotonic() - began < _WRITE_S:
+            file.write(block)
+        os.fdatasync(file.fileno())
+        return file.tell() / 1e6 / (time.monotonic() - began)
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,178 @@
+"""`python -m trainer.checkpoints.export CHECKPOINTS FILE`: the tensors of a checkpoint in one file.
+
+By default the weights alone, by the bare model's names: their average where the training kept one. Nothing of
+the checkpoint is run: it may come from a stranger's machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+
+from trainer.checkpoints.contents import EMA, MODEL, Record
+from trainer.checkpoints.folder import DamagedError, Folder, name_of, newest_first, verify, which
+from trainer.checkpoints.reading import Reader, read_tensors, record_of
+
+_WHAT_A_READER_RAISES = (
+    DamagedError,
+    CheckpointException,
+    pickle.UnpicklingError,
+    OSError,
+    ValueError,
+    RuntimeError,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written, as JSON on stdout."""
+
+    checkpoint: str
+    step: int
+    tensors: int
+    bytes: int
+    averaged: bool
+    """The weights are the average that the training kept of them."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status: 0, 1 when it cannot be done, 2 when the call is wrong."""
+    options = _parser().parse_args(arguments)
+    try:
+        exported = export(options.checkpoints, options.file, options.checkpoint, everything=options.all)
+    except _WHAT_A_READER_RAISES as error:
+        print(f"export: {_reason(error)}", file=sys.stderr)
+        return 1
+    print(json.dumps(asdict(exported)))
+    return 0
+
+
+def export(checkpoints: Path, file: Path, wanted: str = "latest", *, everything: bool = False) -> Exported:
+    """Write the `latest` intact checkpoint, the `best`, or that of a step, to `file`.
+
+    `everything`: with the optimiser's state, by the names of the checkpoint. Raises DamagedError, OSError,
+    and what torch raises for a damaged file.
+    """
+    checkpoint = _chosen(checkpoints, wanted)
+    record, saved = record_of(checkpoint), _tensors_of(checkpoint, everything=everything)
+    tensors = saved if everything else _weights(saved)
+    _write(file, tensors, record)
+    return Exported(
+        checkpoint=checkpoint.name,
+        step=record.step,
+        tensors=len(tensors),
+        bytes=file.stat().st_size,
+        averaged=not everything and any(name.startswith(EMA) for name in saved),
+    )
+
+
+def _chosen(checkpoints: Path, wanted: str) -> Path:
+    """Its files are what its manifest says."""
+    if wanted == "latest":
+        return _newest_intact(checkpoints)
+    best = Folder(path=checkpoints, keep=0, keep_best=True).best() if wanted == "best" else None
+    if wanted == "best" and best is None:
+        raise DamagedError(f"{checkpoints} has no best checkpoint: the job says whether one is kept")
+    chosen = checkpoints / (best.path if best else name_of(int(wanted)))
+    verify(chosen)
+    return chosen
+
+
+def _newest_intact(checkpoints: Path) -> Path:
+    faults = []
+    for checkpoint in newest_first(checkpoints):
+        try:
+            verify(checkpoint)
+            return checkpoint
+        except DamagedError as error:
+            faults.append(str(error))
+    raise DamagedError("; ".join(faults) or f"there is no checkpoint in {checkpoints}")
+
+
+def _tensors_of(checkpoint: Path, *, everything: bool) -> dict[str, Tensor]:
+    saved = Reader(checkpoint).metadata.state_dict_metadata
+    wanted = {name: saved[name] for name in saved if everything or name.startswith((MODEL, EMA))}
+    if not wanted:
+        raise DamagedError(f"{checkpoint.name} holds no weights")
+    # Torch makes room for what the metadata promise before it reads: no more than lies on the disk.
+    here = sum(path.stat().st_size for path in checkpoint.iterdir())
+    if sum(of.size.numel() * of.properties.dtype.itemsize for of in wanted.values()) > here:
+        raise DamagedError(f"{checkpoint.name} lists more than its files contain")
+    tensors = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in wanted.items()}
+    read_tensors(checkpoint, tensors)
+    return tensors
+
+
+def _weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """By the model's own names. What has no average, such as a buffer, is as it was trained last."""
+    bare = {name.removeprefix(MODEL): tensor for name, tensor in tensors.items() if name.startswith(MODEL)}
+    averages = {name.removeprefix(EMA): tensor for name, tensor in tensors.items() if name.startswith(EMA)}
+    return bare | averages
+
+
+def _write(file: Path, tensors: Mapping[str, Tensor], record: Record) -> None:
+    """There whole, or not at all."""
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(handle)
+    try:
+        _WRITERS[file.suffix](Path(part), tensors, record)
+        Path(part).chmod(0o644)
+        Path(part).replace(file)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(part).unlink()
+
+
+def _write_torch(file: Path, tensors: Mapping[str, Tensor], _: Record) -> None:
+    torch.save(dict(tensors), file)
+
+
+def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], record: Record) -> None:
+    from safetensors.torch import save_file  # not needed on a box
+
+    about = {"format": "pt", "step": str(record.step), "config": json.dumps(record.config)}
+    save_file(dict(tensors), file, metadata=about)
+
+
+_WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], Record], None]] = {
+    ".pt": _write_torch,
+    ".safetensors": _write_safetensors,
+}
+
+
+def _reason(error: BaseException) -> str:
+    """In one line. Torch wraps what a reader raises, with all of its stack."""
+    if isinstance(error, CheckpointException):
+        error = next(iter(error.failures.values()))[0]
+    return " ".join(f"{error}".split())[:500] or type(error).__name__
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainer.checkpoints.export", description=__doc__)
+    parser.add_argument("checkpoints", type=Path, help="the folder of the checkpoints")
+    parser.add_argument("file", type=_file, help="what to write: .pt or .safetensors")
+    parser.add_argument("--checkpoint", type=which, default="latest", help="latest, best, or a step")
+    parser.add_argument("--all", action="store_true", help="the optimiser's state, too")
+    return parser
+
+
+def _file(text: str) -> Path:
+    if Path(text).suffix not in _WRITERS:
+        raise argparse.ArgumentTypeError(f"expected a name that ends in {' or '.join(_WRITERS)}, got {text}")
+    return Path(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The contract between launcher and box: files, their fields and types. The launcher sees this part only."""

@@ -1,0 +1,263 @@
+"""What can be wrong between the fields of the `train:` section. No torch: the launcher asks, too."""
+
+from __future__ import annotations
+
+import sys
+
+from trainer.contract.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
+from trainer.contract.config_effects import data_without_effect, without_effect
+
+_Check = tuple[bool, str, str]
+"""Whether it is a fault, its key, its text."""
+
+
+def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
+    """What is wrong between fields: (key, fault) pairs, keys relative to `train`."""
+    checks = [
+        *_tasks_checks(config),
+        *_batch_checks(config, world_size),
+        *_objective_checks(config),
+        *_frozen_checks(config),
+        *_validation_checks(config),
+        *_engine_checks(config, world_size),
+        *_model_checks(config),
+        *_stage_checks(config),
+    ]
+    return [
+        *((key, fault) for wrong, key, fault in checks if wrong),
+        *without_effect(config),
+        *(fault for key, data in _each(config) for fault in data_without_effect(key, config, data)),
+    ]
+
+
+def _tasks_checks(config: TrainConfig) -> list[_Check]:
+    tasks = [data.task for data in config.data]
+    return [
+        (
+            data.task in tasks[:number],
+            f"{key}.task",
+            f"{data.task} is given twice: one entry may list several parameters",
+        )
+        for number, (key, data) in enumerate(_each(config))
+    ]
+
+
+def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
+    """The tasks with their keys; a single one needs no number."""
+    if len(config.data) == 1:
+        return [("data", config.data[0])]
+    return [(f"data[{number}]", data) for number, data in enumerate(config.data)]
+
+
+def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
+    share, rest = divmod(config.batch, world_size)
+    size = config.micro_batch or 1
+    return [
+        (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"),
+        *(check for key, data in _each(config) for check in _size_checks(config, key, data)),
+        (
+            rest == 0 and share % size > 0,
+            "micro_batch",
+            f"expected a divisor of a rank's {share} windows, got {size}",
+        ),
+    ]
+
+
+def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[_Check]:
+    # Of our own set the job alone says how large it is.
+    files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
+    trajectories = (data.train - data.validation) * files
+    windows = trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
+    return [
+        (
+            config.batch > windows,
+            "batch",
+            f"expected at most the {windows} windows of {at}, got {config.batch}",
+        ),
+        (
+            config.remainder == "drop" and config.batch > trajectories,
+            "remainder",
+            f"drop leaves nothing of the {trajectories} trajectories of {at}: a batch is more",
+        ),
+        (
+            not data.steady and config.unroll >= data.frames,
+            "unroll",
+            f"expected less than {at}.frames ({data.frames}), got {config.unroll}",
+        ),
+    ]
+
+
+def _validation_checks(config: TrainConfig) -> list[_Check]:
+    every, saved = config.evaluate_every, config.checkpoint_every
+    return [
+        (
+            every is not None and every % saved > 0 and saved % every > 0,
+            "evaluate_every",
+            f"expected a divisor or a multiple of checkpoint_every ({saved}), got {every}",
+        ),
+        *(check for key, data in _each(config) for check in _kept_back_checks(key, data, every)),
+    ]
+
+
+def _kept_back_checks(at: str, data: DataConfig, every: int | None) -> list[_Check]:
+    return [
+        (
+            data.validation >= data.train,
+            f"{at}.validation",
+            f"expected less than {at}.train ({data.train}), got {data.validation}",
+        ),
+        (
+            every is not None and not data.validation,
+            f"{at}.validation",
+            "expected at least 1, which evaluate_every rolls out, got 0",
+        ),
+        (
+            every is None and data.validation > 0,
+            f"{at}.validation",
+            f"expected evaluate_every, or these {data.validation} are of no use",
+        ),
+    ]
+
+
+def _objective_checks(config: TrainConfig) -> list[_Check]:
+    return [
+        (
+            config.objective.conservation > 0 and all(data.steady for data in config.data),
+            "objective.conservation",
+            "expected a task with time: a steady problem has nothing to keep",
+        )
+    ]
+
+
+def _frozen_checks(config: TrainConfig) -> list[_Check]:
+    cached = config.latents != "off"
+    return [
+        (
+            config.freeze != "off" and config.model.name != "latent",
+            "freeze",
+            f"expected the model latent, got {config.model.name}, which has no codec",
+        ),
+        (cached and config.freeze != "codec", "latents", "expected freeze: codec: tokens would change"),
+        (cached and config.noise > 0, "noise", f"expected 0 with latents, got {config.noise:g}"),
+        (
+            cached and config.augment,
+            "augment",
+            "expected false with latents, which are of the fields as they are",
+        ),
+    ]
+
+
+def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
+    alone = world_size == 1 and config.strategy in ("auto", "single")
+    graphs = config.cuda_graphs
+    return [
+        (
+            config.strategy == "single" and world_size > 1,
+            "strategy",
+            f"expected one rank for single, got {world_size}",
+        ),
+        (
+            graphs and config.compile == "off",
+            "cuda_graphs",
+            "expected compile to be blocks or whole, got off",
+        ),
+        (
+            config.out_of_memory == "retry" and (config.strategy == "fsdp2" or graphs),
+            "out_of_memory",
+            "retry is for single and ddp, without cuda_graphs",
+        ),
+        (graphs and not alone, "cuda_graphs", "expected the strategy single, with one rank"),
+        (
+            config.fsdp2.cpu_offload and config.precision == "fp16",
+            "precision",
+            "expected bf16 or fp32 with fsdp2.cpu_offload: whether fp16 overflowed is agreed on by GPUs",
+        ),
+    ]
+
+
+def _model_checks(config: TrainConfig) -> list[_Check]:
+    model = config.model
+    if model.name == "fno":
+        several = len(config.data) > 1
+        return [
+            (several, "model.name", f"fno learns one task, got {len(config.data)}; latent learns several"),
+            *_fno_checks(model, config.data[0].points),
+        ]
+    counts = {data.points // (data.patch or model.patch) for data in config.data}
+    return [
+        (
+            model.dim % model.heads > 0,
+            "model.heads",
+            f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
+        ),
+        (
+            model.core == "unet" and (len(counts) > 1 or len({data.axes for data in config.data}) > 1),
+            "model.core",
+            "unet needs the same grid of tokens for all tasks; plain does not",
+        ),
+        *(check for key, data in _each(config) for check in _latent_checks(model, key, data)),
+    ]
+
+
+def _stage_checks(config: TrainConfig) -> list[_Check]:
+    sampler = config.sampler
+    still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
+    if config.stage == "operator":
+        return []
+    own = [data for data in config.data if data.task in PARAMETERS]
+    return [
+        (
+            config.model.name != "latent",
+            "model.name",
+            f"expected latent with the stage {config.stage}, got {config.model.name}",
+        ),
+        (
+            config.stage == "steady" and not all(data.steady for data in own),
+            "stage",
+            "steady is for problems without time, such as darcy",
+        ),
+        (
+            sampler.draws > 1 and still,
+            "sampler.draws",
+            "all draws are identical without a sampler.temperature above 0",
+        ),
+        (
+            config.stage == "distill" and (sampler.steps or 1) > 2,
+            "sampler.steps",
+            f"expected 1 or 2 with the stage distill, got {sampler.steps}",
+        ),
+    ]
+
+
+def _fno_checks(model: ModelConfig, points: int) -> list[_Check]:
+    return [
+        (
+            2 * model.modes > points,
+            "model.modes",
+            f"expected at most half of data.points ({points}), got {model.modes}",
+        )
+    ]
+
+
+def _latent_checks(model: ModelConfig, at: str, data: DataConfig) -> list[_Check]:
+    patch = data.patch or model.patch
+    tokens, rest = divmod(data.points, patch)
+    grids = [tokens / 2**level for level in range(model.levels)]
+    return [
+        (
+            rest > 0,
+            f"{at}.patch" if data.patch else "model.patch",
+            f"expected a divisor of {at}.points ({data.points}), got {patch}",
+        ),
+        (
+            model.core == "unet" and rest == 0 and grids[-1] % 1 > 0,
+            "model.levels",
+            f"expected {tokens} tokens to be halved {model.levels - 1} times without remainder",
+        ),
+        (
+            model.core == "unet" and rest == 0 and any(grid % min(model.window, grid) > 0 for grid in grids),
+            "model.window",
+            f"expected a divisor of the tokens of each level ({', '.join(f'{grid:g}' for grid in grids)}), "
+            f"got {model.window}",
+        ),
+    ]

@@ -1,0 +1,130 @@
+"""Which options of the `train:` section do something beside the others. No torch: the launcher asks, too.
+
+An option that does nothing is refused: who set it believes in it. Where only the machine or a switch that is
+turned for one run decides, it is noted in the log instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+
+from trainer.contract.config import PARAMETERS, DataConfig, TrainConfig
+
+_Row = tuple[str, Callable[[TrainConfig], bool], str]
+"""Keys, whether they do something, and what to say where they do not; `{c}` is the configuration."""
+
+_STAGE = "has no effect in the stage {c.stage}"
+_FNO = "has no effect with fno"
+
+_REFUSED: tuple[_Row, ...] = (
+    ("freeze", lambda c: c.stage == "operator", f"{_STAGE}, in which no operator learns"),
+    ("sampler", lambda c: c.stage != "operator", _STAGE),
+    ("objective noise", lambda c: c.stage == "operator", _STAGE),
+    ("unroll", lambda c: not _all_steady(c), "has no effect: steady problems have one frame to predict"),
+    ("mixing", lambda c: len(c.data) > 1, "has no effect with one task"),
+    (
+        "temperature",
+        lambda c: c.mixing == "temperature",
+        "has no effect with mixing: {c.mixing}; expected mixing: temperature",
+    ),
+    (
+        "optim.drop optim.drop_after",
+        lambda c: c.optim.schedule in ("step", "plateau"),
+        "has no effect with optim.schedule: {c.optim.schedule}; step and plateau read it",
+    ),
+    (
+        "fsdp2.reshard_after_forward fsdp2.cpu_offload",
+        lambda c: c.strategy in ("auto", "fsdp2"),
+        "has no effect with strategy: {c.strategy}; expected fsdp2",
+    ),
+    (
+        "loader.prefetch loader.pin",
+        lambda c: not {"host", "disk"}.isdisjoint(_kept(c)),
+        "has no effect with data.keep: device; host and disk read it",
+    ),
+    (
+        "loader.workers loader.start_method loader.persistent",
+        lambda c: "disk" in _kept(c),
+        "has no effect without data.keep: disk",
+    ),
+    (
+        "probe",
+        lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs),
+        "on has no effect with micro_batch, nor with cuda_graphs",
+    ),
+    ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
+    (
+        "model.heads model.patch model.core model.levels model.window model.decoder",
+        lambda c: c.model.name == "latent",
+        _FNO,
+    ),
+    ("model.modes", lambda c: c.model.name == "fno", "has no effect with latent"),
+    (
+        "model.levels model.window",
+        lambda c: c.model.core == "unet" or c.model.name == "fno",
+        "has no effect with the plain core",
+    ),
+    (
+        "model.patch",
+        lambda c: any(data.patch is None for data in c.data),
+        "has no effect: each task has its own data.patch",
+    ),
+)
+
+_USUAL = TrainConfig()
+_USUAL_DATA = DataConfig()
+
+
+def without_effect(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """(key, fault) of each option that was set and does nothing; keys relative to `train`."""
+    for keys, reads, fault in _REFUSED:
+        if not reads(config):
+            yield from ((key, fault.format(c=config)) for key in keys.split() if _is_set(key, config))
+
+
+def data_without_effect(at: str, config: TrainConfig, data: DataConfig) -> Iterator[tuple[str, str]]:
+    """The same of one task, whose keys begin with `at`."""
+    unread = {"patch": _FNO} if config.model.name == "fno" else {}
+    if data.steady:
+        unread |= dict.fromkeys(("frames", "dt"), f"has no effect with {data.task}, which is steady")
+    if data.task in PARAMETERS:
+        read = PARAMETERS[data.task]
+        fault = f"has no effect with {data.task}" + (f", which reads {read}" if read else "")
+        unread |= {key: fault for key in PARAMETERS.values() if key not in (None, read)}
+    for key, fault in unread.items():
+        if getattr(data, key) != getattr(_USUAL_DATA, key):
+            yield f"{at}.{key}", fault
+
+
+def noted(config: TrainConfig, *, strategy: str, device: str, world_size: int) -> list[str]:
+    """A line for each option that was set and does nothing on this machine, or while a switch is off."""
+    rows = [
+        ("wandb.project wandb.entity wandb.tags", config.wandb.mode != "off", "with wandb.mode: off"),
+        (
+            "fsdp2.reshard_after_forward fsdp2.cpu_offload",
+            strategy == "fsdp2",
+            f"with {strategy}, which strategy: auto has chosen",
+        ),
+        ("loader.pin", device == "cuda", "on a CPU"),
+        ("check_every", world_size > 1, "with one rank"),
+    ]
+    return [
+        f"train.{key} has no effect {why}"
+        for keys, reads, why in rows
+        for key in keys.split()
+        if not reads and _is_set(key, config)
+    ]
+
+
+def _is_set(key: str, config: TrainConfig) -> bool:
+    value = attrgetter(key)
+    return bool(value(config) != value(_USUAL))
+
+
+def _all_steady(config: TrainConfig) -> bool:
+    return all(data.steady for data in config.data)
+
+
+def _kept(config: TrainConfig) -> set[str]:
+    return {data.keep for data in config.data}

@@ -1,0 +1,184 @@
+"""Outcome: the evidence a box writes about one training. Read by the launcher, which judges it.
+
+Standard library only. `Outcome.to_json` and `Outcome.from_json` are the file format of `run/outcome.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+from trainer.contract.records import AtMost, Between, FileName, Like, Text, read_json
+
+Reason = Literal[
+    "finished",
+    "error",
+    "oom",
+    "signal",
+    "communication",
+    "data",
+    "disk",
+    "device",
+    "diverged",
+    "hang",
+    "stopped",
+]
+
+Step = Annotated[int, Between(0, 10**12)]
+RankNumber = Annotated[int, Between(0, 10**5)]
+ExitCode = Annotated[int, Between(-255, 255)]
+Moment = Annotated[float, Between(0, 1e11)]
+"""Epoch seconds."""
+Seconds = Annotated[float, Between(0, 1e10)]
+Bytes = Annotated[int, Between(0, 10**15)]
+Name = Annotated[str, AtMost(200)]
+Line = Annotated[str, Text(1000)]
+Lines = Annotated[str, Text(20_000, lines=True)]
+PathOnBox = Annotated[str, FileName()]
+"""Relative to the box's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """How one rank ended."""
+
+    rank: RankNumber
+    exit_code: ExitCode | None
+    """None when it was never seen to end; negative: minus the signal's number."""
+    signal: Name | None = None
+    """Name of the signal that ended it, such as SIGSEGV."""
+    ended_by_us: bool = False
+    """True when the supervisor or the launch agent ended it because of another rank."""
+    reason: Line | None = None
+    """What the rank itself wrote before it left: finished, oom, error, stopped...; None: it wrote nothing."""
+    exception: Line | None = None
+    """Type and message, one line."""
+    traceback: Lines | None = None
+    step: Step = 0
+    phase: Name = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hang:
+    """A rank that stopped moving while others waited for it."""
+
+    rank: RankNumber
+    step: Step
+    phase: Name
+    stalled_s: Seconds
+    frame: Line
+    """The innermost frame of its main thread: `file:line function`."""
+    stacks: Annotated[tuple[PathOnBox, ...], AtMost(10_000)]
+    """Files with the stacks of all ranks, relative to the box's folder."""
+    waits: Annotated[tuple[Line, ...], AtMost(10_000)] = ()
+    """Who waits for others, and in what: `rank 0 in backward`."""
+    in_collective: bool = False
+    """It stood in a collective itself: the rank it waited for is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSum:
+    """A file by its checksum."""
+
+    path: PathOnBox
+    size: Bytes
+    sha256: Annotated[str, Like("[0-9a-f]{64}")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileList:
+    """A manifest, as far as every reader of one knows it."""
+
+    files: tuple[FileSum, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointEnd:
+    """The newest complete checkpoint."""
+
+    step: Step
+    path: PathOnBox
+    files: tuple[FileSum, ...]
+    intact: bool
+    """The supervisor read every file again and its checksum held."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbRun:
+    """The W&B run of this training."""
+
+    id: Name
+    mode: Literal["online", "offline", "off"]
+    state: Literal["running", "finished", "failed", "crashed"]
+    url: Line | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One condition of a user's `success:` section."""
+
+    name: Name
+    holds: bool
+    text: Line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One group of ranks, from its start to its end. The supervisor may start another when it failed."""
+
+    reason: Reason
+    detail: Line
+    """One line: what happened, and to which rank."""
+    world_size: RankNumber
+    micro_batch: Step | None = None
+    """Windows that a rank computed at once; None: it never said."""
+    steps_done: Step = 0
+    checkpoint: Step | None = None
+    """Step of the newest checkpoint when it ended."""
+    first_failure: RankEnd | None = None
+    started_at: Moment
+    ended_at: Moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """All that the supervisor knows at the end. What is said of ranks is said of the last attempt."""
+
+    schema_version: int = 1
+    kind: Literal["train", "command"]
+    reason: Reason
+    detail: Line
+    """One line: what happened, and to which rank."""
+    started_at: Moment
+    ended_at: Moment
+    world_size: RankNumber
+    ranks: Annotated[tuple[RankEnd, ...], AtMost(10_000)]
+    first_failure: RankEnd | None = None
+    hang: Hang | None = None
+    stop_cause: Name | None = None
+    """What the stop file said: stopped, time_limit, money_limit."""
+    final_record: bool = False
+    """The trainer wrote its final record."""
+    steps_done: Step = 0
+    steps_planned: Step | None = None
+    last_loss: float | None = None
+    loss_finite: bool | None = None
+    checkpoint: CheckpointEnd | None = None
+    scores: Annotated[dict[Name, float], AtMost(1000)] | None = None
+    """Numbers of the final record, such as rollout_nrmse and persistence_nrmse."""
+    wandb: WandbRun | None = None
+    checks: Annotated[tuple[Check, ...], AtMost(100)] = ()
+    attempts: Annotated[tuple[Attempt, ...], AtMost(1000)] = ()
+    """Every start of the ranks on this box, the last included."""
+
+    def to_json(self) -> str:
+        """The file's text. A loss that is not finite becomes null; `loss_finite` says so."""
+        return json.dumps(asdict(self), indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Outcome:
+        """Read the outcome in a file's text. Raises RecordError, a ValueError, when the text is not one."""
+        outcome = read_json(cls, text)
+        assert isinstance(outcome, cls)
+        return outcome

@@ -1,0 +1,1 @@
+"""The ranks of one training: who each is, how they form a group, agree, stop together and leave."""

@@ -1,0 +1,136 @@
+"""The ranks together: device and process groups in their one right order, and the votes between ranks.
+
+No collective stands in an `except`, a `finally`, a signal handler or an `if rank == 0`: a rank that fails
+leaves, and whoever started it ends the others.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+from torch import Tensor
+
+from trainer.distributed.clock import StepClock
+from trainer.distributed.devices import DeviceError
+from trainer.distributed.rank import Rank, TrainJob
+from trainer.distributed.stragglers import Stragglers
+
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
+
+# The supervisor ends a rank that makes no progress, and knows which. These limits come after its own, for
+# ranks that nobody supervises any more.
+_AFTER_SUPERVISOR_S = 60.0
+
+# A vote costs a fraction of a millisecond. Four a second are soon enough to stop, and cost no throughput.
+VOTE_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """The process groups this rank is in."""
+
+    rank: Rank
+    device: torch.device
+    control: torch_dist.ProcessGroup
+    """gloo, for votes only, so that they never meet the collectives of training."""
+
+    def mean(self, *values: Tensor) -> Tensor:
+        """A vector: the mean of each number over all ranks, on the device. Nobody waits for it."""
+        packed = torch.cat([value.reshape(-1) for value in values])
+        torch_dist.all_reduce(packed)
+        return packed.div_(self.rank.world_size)
+
+    def mean_of(self, *values: Tensor) -> list[float]:
+        """The mean of each number over all ranks. Waits for the device."""
+        return self.mean(*values).tolist()
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of `values`, on the CPU, over all ranks; in place."""
+        torch_dist.all_reduce(values, group=self.control)
+        return values
+
+    def highest(self, *values: float) -> list[float]:
+        """The highest of each value over all ranks."""
+        votes = torch.tensor(values, dtype=torch.float64)
+        torch_dist.all_reduce(votes, torch_dist.ReduceOp.MAX, group=self.control)
+        return votes.tolist()
+
+    def told_by_first(self, value: Any) -> Any:
+        """The value of rank 0."""
+        values = [value]
+        torch_dist.broadcast_object_list(values, group=self.control, group_src=0)
+        return values[0]
+
+    def told_by_all(self, value: Any) -> list[Any]:
+        """The value of each rank."""
+        values = [None] * self.rank.world_size
+        torch_dist.all_gather_object(values, value, group=self.control)
+        return values
+
+    def wait_for_all(self) -> None:
+        """Returns when all ranks came here."""
+        self.highest(0.0)
+
+
+def join(rank: Rank, job: TrainJob) -> Ranks:
+    """This rank has its device and its process groups: NCCL on GPUs, gloo on CPUs, never another."""
+    limit = timedelta(seconds=job.longest_stage_s + _AFTER_SUPERVISOR_S)
+    device = device_of(rank.local_rank, gpus=job.gpus)
+    # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
+    torch_dist.init_process_group(
+        BACKENDS[device.type], timeout=limit, device_id=device if device.type == "cuda" else None
+    )
+    control = torch_dist.new_group(backend="gloo", timeout=limit)
+    # For a rank that is missing NCCL would wait without a word; this names it.
+    torch_dist.monitored_barrier(control, limit, wait_all_ranks=True)
+    return Ranks(rank=rank, device=device, control=control)
+
+
+def device_of(local_rank: int, *, gpus: int) -> torch.device:
+    """Where a rank trains: on a GPU of its own when the job has any, else on the CPU. Raises DeviceError."""
+    if not gpus:
+        return torch.device("cpu")
+    seen = torch.cuda.device_count()
+    if local_rank >= seen:
+        raise DeviceError(f"GPU {local_rank} is needed, but torch {torch.__version__} sees {seen} of them")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+class StopVote:
+    """Agrees on the step to stop at, a few times a second whatever a step takes.
+
+    The ranks also agree on how long a step takes, by the slowest, and so on the step of the next vote.
+    They tell how long each worked before it had to wait for others, so that one that is always late is named.
+    """
+
+    def __init__(self, ranks: Ranks, step: int, clock: StepClock) -> None:
+        self._ranks = ranks
+        self._clock = clock
+        self._stragglers = Stragglers()
+        self._step = step
+        self._due = step + 1
+        self._at = time.monotonic()
+
+    def passes(self, step: int, wish: bool) -> bool:
+        """True on all ranks, after the same step, when one of them wishes to stop."""
+        if step < self._due:
+            return False
+        seconds = (time.monotonic() - self._at) / (step - self._step)
+        stop, slowest, *alone_s = self._ranks.highest(float(wish), seconds, *self._alone_s())
+        self._step, self._at = step, time.monotonic()
+        self._due = step + max(1, int(VOTE_EVERY_S / max(slowest, 1e-6)))
+        news = self._stragglers.see(alone_s, slowest)
+        if news and self._ranks.rank.is_first:
+            print(news, flush=True)
+        return stop > 0
+
+    def _alone_s(self) -> list[float]:
+        """This rank's time in its own place; the highest of all votes are everybody's."""
+        rank = self._ranks.rank
+        return [self._clock.alone_s() if place == rank.rank else 0.0 for place in range(rank.world_size)]

@@ -1,0 +1,55 @@
+"""EMA: an exponential moving average of the weights, often better than the weights themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from trainer.distributed.shards import local, reshard
+
+
+class Ema:
+    """The average of a model's parameters, on each rank of the part that lies there."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        named = model.state_dict(keep_vars=True)
+        self._weights = {name: value for name, value in named.items() if _learns(value)}
+        self._average = {name: value.detach().clone() for name, value in self._weights.items()}
+        self._decay = decay
+        self._model = model
+
+    @torch.no_grad()
+    def update(self) -> None:
+        torch._foreach_lerp_(local(self._average.values()), local(self._weights.values()), 1 - self._decay)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """The model computes with the average."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self._average)
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        for name, average in self._average.items():
+            average.copy_(state[name])
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        reshard(self._model)
+        for weight, average in zip(local(self._weights.values()), local(self._average.values()), strict=True):
+            kept = weight.clone()
+            weight.copy_(average)
+            average.copy_(kept)
+
+
+def _learns(value: Tensor) -> bool:
+    return isinstance(value, nn.Parameter) and value.requires_grad

@@ -1,0 +1,98 @@
+"""The probe: before the first step, the largest micro-batch that fits on every rank is found by trying.
+
+What is tried is the passes of the next step, with the optimiser's state in place. Nothing of it stays: the
+training goes on as if it had been given that micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from trainer.engine.memory.attempts import ShortError, attempt, release, with_less
+from trainer.engine.session import Session
+from trainer.engine.step import learn, micro_batches
+from trainer.heartbeat import Heartbeat
+from trainer.strategies.strategy import Ask
+
+_MIB = 1 << 20
+
+
+def fitted(session: Session, heart: Heartbeat) -> Session:
+    """The session with the largest micro-batch that fits, of a rank's share, half of it, and so on."""
+    if not _is_due(session):
+        return session
+    with _undone(session):
+        while (short := _short_rank(session, heart)) is not None:
+            session = with_less(session, short)
+        release(session)
+        session = replace(session, plan=replace(session.plan, reserved_mib=_reserved_mib(session)))
+    if session.ranks.rank.is_first:
+        print(_found(session), flush=True)
+    return session
+
+
+def _is_due(session: Session) -> bool:
+    """A CUDA graph keeps memory of its own, which no single pass shows."""
+    config, ranks = session.config, session.ranks
+    wanted = {"auto": ranks.device.type == "cuda", "on": True, "off": False}[config.probe]
+    known = config.micro_batch is not None or ranks.rank.micro_batch_cap is not None
+    return wanted and not known and not config.cuda_graphs and session.start < config.steps
+
+
+@contextmanager
+def _undone(session: Session) -> Iterator[None]:
+    """Meanwhile the optimiser has its state; afterwards all is as it was."""
+    device, optimizer = session.ranks.device, session.optimizer
+    on_gpu = device.type == "cuda"
+    is_new = not optimizer.state
+    with torch.random.fork_rng([device] if on_gpu else []):
+        session.tensors()
+        yield
+    if is_new:
+        optimizer.state.clear()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.reset_accumulated_memory_stats(device)
+
+
+def _short_rank(session: Session, heart: Heartbeat) -> int | None:
+    """The rank that has too little memory for the next step, if any."""
+
+    def rehearse(ask: Ask) -> Tensor:
+        step = session.start
+        if session.ranks.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(session.ranks.device)
+        # Compiled code needs no more, and would have to be made for every size.
+        with (
+            session.strategy.rehearsal(session.model, ask) as model,
+            torch.compiler.set_stance("force_eager"),
+        ):
+            return learn(replace(session, model=model), step, micro_batches(session, step, heart), heart)
+
+    try:
+        attempt(session.ranks, rehearse)
+    except ShortError as error:
+        return error.rank
+    return None
+
+
+def _reserved_mib(session: Session) -> int | None:
+    """What the passes took of a GPU, on the rank that needed most."""
+    if session.ranks.device.type != "cuda":
+        return None
+    [most] = session.ranks.highest(torch.cuda.max_memory_reserved(session.ranks.device))
+    return int(most) // _MIB
+
+
+def _found(session: Session) -> str:
+    plan, device = session.plan, session.ranks.device
+    text = f"memory: {plan.micro_batch} windows at once fit on every rank"
+    if plan.reserved_mib is None:
+        return text
+    there = torch.cuda.get_device_properties(device).total_memory // _MIB
+    return f"{text}: {plan.reserved_mib:,} MiB of {there:,} are reserved"

@@ -1,0 +1,72 @@
+"""Retry: a step that is too much for the memory of a rank is done again, by all, with smaller micro-batches.
+
+Gradients are exchanged only when all ranks have theirs, so that one that failed leaves nobody waiting. That
+is a vote a step, and no message travels during a backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+import torch.distributed as torch_dist
+from torch import Tensor
+
+from trainer.engine.memory.attempts import ShortError, attempt, with_less
+from trainer.engine.session import Session
+from trainer.engine.step import learn, micro_batches, take_step, update
+from trainer.heartbeat import Heartbeat
+
+_BUCKET_BYTES = 25 << 20
+"""Of gradients that are sent at once."""
+
+
+def take_step_that_fits(
+    session: Session, step: int, heart: Heartbeat
+) -> tuple[Session, tuple[Tensor, Tensor]]:
+    """As `take_step`, and the session that it took. What the update lacks memory for ends the rank."""
+    if session.config.out_of_memory != "retry":
+        return session, take_step(session, step, micro_batches(session, step, heart), heart)
+    while True:
+        losses = _losses_or_short_rank(session, step, heart)
+        if isinstance(losses, Tensor):
+            break
+        session = with_less(session, losses)
+        session.write_plan()
+    average(session)
+    return session, (losses, update(session, step, heart))
+
+
+def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tensor | int:
+    try:
+        return attempt(
+            session.ranks, lambda _: learn(session, step, micro_batches(session, step, heart), heart)
+        )
+    except ShortError as error:
+        return error.rank
+
+
+@torch.no_grad()
+def average(session: Session) -> None:
+    """The gradients of a model that no wrapper spreads, over all ranks."""
+    world_size = session.plan.world_size
+    if world_size == 1:
+        return
+    for bucket in _buckets(p.grad for p in session.model.parameters() if p.grad is not None):
+        flat = torch.cat([gradient.flatten() for gradient in bucket]).mul_(1 / world_size)
+        torch_dist.all_reduce(flat)
+        parts = flat.split([gradient.numel() for gradient in bucket])
+        for gradient, part in zip(bucket, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """As many at once as make a message large, and its copy not too large."""
+    bucket: list[Tensor] = []
+    for gradient in gradients:
+        if bucket and sum(tensor.nbytes for tensor in [*bucket, gradient]) > _BUCKET_BYTES:
+            yield bucket
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        yield bucket

@@ -1,0 +1,157 @@
+"""Resume: the checkpoint that a start goes on from: of this run or another, of its stage or that before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+from trainer.checkpoints import Record
+from trainer.checkpoints.contents import EMA, MODEL, STATE
+from trainer.contract import layout
+from trainer.contract.config import ModelConfig, TrainConfig
+from trainer.contract.errors import ConfigError
+from trainer.contract.records import read_as
+from trainer.data.trajectories import Windows
+from trainer.engine.ema import Ema
+from trainer.engine.session import Session
+from trainer.models.operator import Operator
+from trainer.stages import STAGES, Stage
+
+_MEASURED_STEPS = 8
+"""Batches of a task that a stage sees before it begins."""
+
+_NEEDED = {"config": {"data", "model"}, "schedule": {"best", "best_at", "dropped"}}
+"""What is read of a checkpoint's record."""
+
+
+def resumed(session: Session) -> Session:
+    """The session after its newest intact checkpoint, of this run or else of the one it continues.
+
+    A checkpoint of the stage before gives what does not learn in this one, which then begins. Raises
+    ConfigError when there is none that fits.
+    """
+    ranks, config = session.ranks, session.config
+    found = session.checkpoints.newest(else_of=ranks.rank.box / layout.RESUME)
+    if ranks.rank.is_first:
+        for damage in found.faults if found else ():
+            print(f"checkpoint: {damage}", flush=True)
+    fault = _fault(config, found.path.name, found.record) if found else _missing(config)
+    if fault:
+        raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
+    if found is None:
+        return session
+    record = found.record
+    if _stage_of(record) != config.stage:
+        session.checkpoints.load(found, _inherited(session.operator, STAGES[config.stage]))
+        if ranks.rank.is_first:
+            print(f"stage {config.stage} begins upon {found.path.name} of {_stage_of(record)}", flush=True)
+        return _begun(session)
+    session.checkpoints.load(found, session.tensors())
+    session.schedule.load_state_dict(record.schedule)
+    if record.scaler:  # empty: the precision was another one
+        session.scaler.load_state_dict(record.scaler)
+    return replace(session, start=record.step, loss=record.loss, wandb_id=_wandb_id(session, record))
+
+
+def _wandb_id(session: Session, record: Record) -> str:
+    """The W&B run of the training that is continued, if that is one of the user's own runs before this one.
+
+    A checkpoint comes from a stranger's machine: it may name any run that the user's key can write to.
+    """
+    named = record.made_by.get("wandb", session.wandb_id)
+    if named in (session.job.run_id, *session.job.continues):
+        return str(named)
+    if session.ranks.rank.is_first and session.config.wandb.mode != "off":
+        print("W&B: a new run; this job does not continue the one that the checkpoint names", flush=True)
+    return session.wandb_id
+
+
+def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
+    """Why this job cannot continue from that checkpoint, which comes from a stranger's machine."""
+    for section, keys in _NEEDED.items():
+        for key in keys - getattr(record, section).keys():
+            return f"{STATE} of {name} has no {section}.{key}"
+    try:
+        return _difference(config, name, record)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"{STATE} of {name} is not this trainer's: {error}"
+
+
+def _difference(config: TrainConfig, name: str, record: Record) -> str | None:
+    stage, former = _stage_of(record), STAGES[config.stage].former
+    if stage not in (config.stage, former):
+        starts = f"starts from one of {former}" if former else "starts from nothing"
+        return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
+    if stage == config.stage and record.config.get("freeze", "off") not in ("off", config.freeze):
+        return f"train.freeze: the codec was frozen in {name}, which has no optimiser state for it"
+    their_tasks, tasks = [each["task"] for each in record.config["data"]], [each.task for each in config.data]
+    if len(their_tasks) != len(tasks) or any(map(_is_another, their_tasks, tasks)):
+        there, here = (", ".join(names) for names in (their_tasks, tasks))
+        return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
+    theirs, ours = asdict(read_as(ModelConfig, record.config["model"])), asdict(config.model)
+    others = [
+        f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
+    ]
+    return f"{name} is of another model: {'; '.join(others)}" if others else None
+
+
+def _is_another(theirs: str, ours: str) -> bool:
+    """True of two built-in tasks; one of the user's own, `module:function`, may have got another name."""
+    return theirs != ours and ":" not in theirs + ours
+
+
+def _missing(config: TrainConfig) -> str | None:
+    former = STAGES[config.stage].former
+    if former:
+        needs = f"train.stage: {config.stage} starts from a checkpoint of {former}"
+    elif config.freeze != "off":
+        needs = "train.freeze: what is frozen comes from a checkpoint"
+    else:
+        return None
+    return f"{needs}, and there is none: vastrun launch JOB.yaml --from RUN"
+
+
+def _stage_of(record: Record) -> str:
+    """Before there were stages, there was one."""
+    stage: str = record.config.get("stage", "operator")
+    return stage
+
+
+def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
+    """What does not learn, by its names in the checkpoint of the stage before: where that kept an average of
+    the weights, the average."""
+    parameters = {name for name, _ in operator.named_parameters()}
+    wanted = {}
+    for here, tensor in get_model_state_dict(operator).items():
+        part = next((part for part in stage.inherits if here.startswith(part)), None)
+        if part is None:
+            continue
+        there = stage.inherits[part] + here.removeprefix(part)
+        if here in parameters:
+            wanted[f"{EMA}{there}"] = tensor
+            tensor = torch.empty_like(tensor)
+        wanted[f"{MODEL}{there}"] = tensor
+    return wanted
+
+
+@torch.no_grad()
+def _begun(session: Session) -> Session:
+    """The stage has seen what it builds upon, and its first batches."""
+    tasks = range(len(session.tasks))
+    with session.autocast():
+        session.objective.begin([_first_batches(session, task) for task in tasks], session.ranks)
+    decay = session.config.ema
+    return replace(session, ema=Ema(session.operator, decay) if decay else None)
+
+
+def _first_batches(session: Session, number: int) -> Iterable[Windows]:
+    """This rank's share of them. Not by the loader, which reads ahead of the training."""
+    task, order = session.tasks[number], session.rota.orders[number]
+    for step in range(_MEASURED_STEPS):
+        for micro_batch in range(order.accumulation):
+            windows = task.batch(step, order.micro_batch_of(step, micro_batch))
+            yield replace(windows.each(lambda tensor: tensor.to(session.ranks.device)), task=number)

@@ -1,0 +1,281 @@
+"""Session: all that a rank trains with, set up in the one order that works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from trainer import data, stages
+from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.config_effects import noted
+from trainer.contract.errors import ConfigError
+from trainer.contract.records import write_json
+from trainer.data import Source, Task
+from trainer.distributed.clock import StepClock
+from trainer.distributed.group import Ranks
+from trainer.distributed.rank import Rank, TrainJob
+from trainer.distributed.shards import reshard
+from trainer.engine.blocks import prepare
+from trainer.engine.ema import Ema
+from trainer.engine.optimiser import make_optimizer
+from trainer.engine.plan import Facts, Plan, make_plan
+from trainer.engine.schedule import Schedule
+from trainer.heartbeat import Stage
+from trainer.loading import make_loader, way_of
+from trainer.loading.loader import Loader
+from trainer.models.operator import Domain, Operator
+from trainer.models.precision import autocast, computes_bf16, scaler_of
+from trainer.models.weights import frozen_in, size_of
+from trainer.sampling.rota import Rota
+from trainer.sampling.windows import Order, Space
+from trainer.stages.objective import Objective
+from trainer.strategies import STRATEGIES
+from trainer.strategies.strategy import Strategy
+from vastrun.mix import Mix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What a rank holds between its first step and its last."""
+
+    job: TrainJob
+    config: TrainConfig
+    plan: Plan
+    ranks: Ranks
+    tasks: tuple[Task, ...]
+    rota: Rota
+    loader: Loader
+    objective: Objective
+    model: nn.Module
+    """The objective, spread over the ranks."""
+    strategy: Strategy
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    scaler: torch.amp.GradScaler
+    ema: Ema | None
+    checkpoints: Checkpoints
+    clock: StepClock
+    wandb_id: str
+    """Of the W&B run; that of the training that this one continues, if it does."""
+    start: int = 0
+    """Steps that were done before."""
+    loss: float | None = None
+    """The last one that was told before."""
+
+    @property
+    def operator(self) -> Operator:
+        """The objective's."""
+        return self.objective.operator
+
+    def autocast(self) -> AbstractContextManager:
+        """Around every forward pass."""
+        return autocast(self.plan.precision, self.ranks.device)
+
+    def averaged(self) -> AbstractContextManager:
+        """Around what is done with the best weights there are: their average, where one is kept."""
+        return self.ema.in_use() if self.ema else nullcontext()
+
+    def stage(self, step: int, task: int, usual: Stage) -> Stage:
+        """What a rank does in a pass of `step`: a compiled model compiles when it first sees a task."""
+        if self.config.compile == "off":
+            return usual
+        return "compile" if self.rota.turns_of(task, step) == self.rota.turns_of(task, self.start) else usual
+
+    def with_micro_batch(self, size: int) -> Session:
+        """The same training, computing so many windows at once, a divisor of a rank's share."""
+        self.loader.close()
+        plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
+        rota = self.rota.with_accumulation(plan.accumulation)
+        loader = make_loader(self.tasks, rota, self.config, self.ranks.device)
+        return replace(self, plan=plan, rota=rota, loader=loader)
+
+    def save(
+        self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
+    ) -> None:
+        """A checkpoint of the state after `step` steps is on its way; when `durable`, it is on the disk."""
+        record = replace(self._record(step, loss), validation_nrmse=validation_nrmse)
+        self.checkpoints.save(record, self.tensors(), durable=durable)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that is trained, by name."""
+        reshard(self.operator)
+        return tensors_of(self.operator, [self.optimizer], self.ema.state_dict() if self.ema else None)
+
+    def write_plan(self) -> None:
+        """The supervisor reads there with how much less to start again."""
+        if self.ranks.rank.is_first:
+            write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
+
+    def introduce(self) -> None:
+        """Writes and says how this start trains."""
+        self.write_plan()
+        if not self.ranks.rank.is_first:
+            return
+        sizes = {name: size_of(part) for name, part in self.operator.named_children()}
+        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        frozen = f"; {count:,} frozen" if (count := frozen_in(self.operator)) else ""
+        begin = f"resumes after step {self.start}" if self.start else "begins"
+        print(
+            f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
+            f"{size_of(self.operator):,} parameters ({parts}{frozen}), {self.config.steps} steps, "
+            f"{way_of(self.tasks, self.config)}",
+            flush=True,
+        )
+        plan, device = self.plan, self.ranks.device.type
+        for line in noted(self.config, strategy=plan.strategy, device=device, world_size=plan.world_size):
+            print(f"note: {line}", flush=True)
+
+    def _record(self, step: int, loss: float | None) -> Record:
+        origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
+        return Record(
+            step=step,
+            samples=step * self.rota.samples,
+            loss=loss,
+            config=asdict(self.config),
+            made_by={**origin, "plan": asdict(self.plan), "wandb": self.wandb_id},
+            scaler=self.scaler.state_dict(),
+            schedule=self.schedule.state_dict(),
+        )
+
+
+def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
+    """This rank is ready for its next step.
+
+    The order matters: the device before the groups, the seed before the model, activation checkpointing
+    before compilation, both before the wrapper, the wrapper before the optimiser (one made earlier would
+    train parameters that nobody uses). A checkpoint is read after all of it (`resume`).
+    """
+    torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    box, device = ranks.rank.box, ranks.device
+    tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
+    spaces = [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
+    objective = _objective(config, tasks)
+    plan = _plan(ranks, config, spaces, objective.operator)
+    for task in tasks:
+        task.place(device)
+    strategy = _strategy(config, plan)
+    model = _spread(objective, config, strategy, tasks, device)
+    rota = _rota(config, plan, spaces, ranks.rank)
+    return Session(
+        job=job,
+        config=config,
+        plan=plan,
+        ranks=ranks,
+        tasks=tasks,
+        rota=rota,
+        loader=make_loader(tasks, rota, config, device),
+        objective=objective,
+        model=model,
+        strategy=strategy,
+        optimizer=make_optimizer(objective.learner, config.optim),
+        schedule=Schedule(config.optim, config.steps),
+        scaler=scaler_of(plan.precision, device),
+        ema=Ema(objective.operator, config.ema) if config.ema else None,
+        checkpoints=_checkpoints(ranks, config, plan),
+        clock=StepClock(device),
+        wandb_id=job.run_id,
+    )
+
+
+def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
+    """What there is to draw from a task's trajectories."""
+    return Space(
+        trajectories=len(source),
+        frames=source.frames,
+        grid=tuple(source.grid),
+        channels=source.channels,
+        symmetry=source.symmetry if augment else "none",
+        unroll=1 if source.steady else unroll,
+    )
+
+
+def domain_of(source: Source, patch: int | None = None) -> Domain:
+    """What a model must know of them."""
+    return Domain(
+        grid=tuple(source.grid),
+        channels=source.channels,
+        conditions=source.conditions.shape[1],
+        steady=source.steady,
+        patch=patch,
+    )
+
+
+def _objective(config: TrainConfig, tasks: Sequence[Task]) -> Objective:
+    """Without memory: whoever spreads it over the ranks decides what lies where."""
+    domains = [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
+    with torch.device("meta"):
+        return stages.make(config, domains)
+
+
+def _rota(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> Rota:
+    orders = [
+        Order(
+            seed=config.seed,
+            batch=config.batch,
+            noise=config.noise if config.stage == "operator" else 1.0,
+            space=space,
+            remainder=config.remainder,
+            rank=rank.rank,
+            world_size=plan.world_size,
+            accumulation=plan.accumulation,
+        )
+        for space in spaces
+    ]
+    sizes = [space.trajectories for space in spaces]
+    mix = Mix.of(sizes, seed=config.seed, mixing=config.mixing, temperature=config.temperature)
+    return Rota(mix=mix, orders=tuple(orders), turns=config.turns or len(spaces))
+
+
+def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: Operator) -> Plan:
+    """The plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
+    device = ranks.device
+    facts = Facts(
+        world_size=ranks.rank.world_size,
+        device=device.type,
+        memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
+        bf16=computes_bf16(device),
+        parameters=size_of(operator),
+        windows=min(space.windows for space in spaces),
+        micro_batch_cap=ranks.rank.micro_batch_cap,
+    )
+    try:
+        found: Plan | ConfigError = make_plan(config, facts)
+    except ConfigError as error:
+        found = error
+    everywhere = ranks.told_by_all(found)
+    for rank, theirs in enumerate(everywhere):
+        if isinstance(theirs, ConfigError):
+            theirs.told_elsewhere = rank != ranks.rank.rank
+            raise theirs
+    return everywhere[0]
+
+
+def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
+    """What may be done again is done by the bare model: nothing is sent before all ranks are through."""
+    return STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
+
+
+def _spread(
+    objective: Objective, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
+) -> nn.Module:
+    """With weights, on its device, spread over the ranks."""
+    prepare(objective, config)
+    model = strategy.wrap(objective, config, device)
+    for number, task in enumerate(tasks):
+        moments = task.train.moments()
+        for network in objective.networks:
+            network.scale(number).set(*moments)
+    return model
+
+
+def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan) -> Checkpoints:
+    path = ranks.rank.box / layout.CHECKPOINTS
+    folder = Folder(path=path, keep=config.keep_checkpoints, keep_best=config.keep_best)
+    return Checkpoints(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)

@@ -1,0 +1,168 @@
+"""The launch agent: starts the ranks through torch's launcher API and records how each ended.
+
+`python -P -m trainer.supervision.launch_agent SUPERVISOR`, with its order on stdin. Before it carries that
+out it forks: the copy, which has torch imported already, waits for the next order, so that the next start
+takes less time. For the onboard trainer it imports what ranks need, too, and the ranks are copies of it
+(`fork_server.py`). The supervisor, which knows no torch, reads `run/ranks/agent.json`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.records import read_json, write_atomically, write_json
+from trainer.distributed.nodes import Place, place_of
+from trainer.supervision.processes import die_with_parent
+from trainer.telemetry.garbage import importing
+
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
+_RENDEZVOUS_S = 60
+_CHUNK = 1 << 16
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFailure:
+    """A rank that did not exit 0, as the agent saw it."""
+
+    rank: int
+    exit_code: int
+    at: float
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRecord:
+    """All ranks ended; those not named here exited 0."""
+
+    at: float
+    world_size: int
+    failures: tuple[AgentFailure, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What an agent is to start."""
+
+    world_size: int
+    env: Mapping[str, str]
+    """Of the agent and of the ranks below it."""
+
+
+def main() -> NoReturn:
+    """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
+    supervisor = int(sys.argv[1])
+    die_with_parent(supervisor)
+    job = Job.read(_box())
+    _load(for_ranks=job.train is not None)
+    order = _next_order()
+    while (copy := os.fork()) == 0:
+        order = _next_order()
+    die_with_parent(supervisor)
+    _begin(order, copy)
+    if job.train is not None:
+        _serve_ranks()
+    failures = _run_ranks(job, order.world_size, _box())
+    record = AgentRecord(at=time.time(), world_size=order.world_size, failures=failures)
+    write_json(_box() / layout.AGENT, asdict(record))
+    sys.stderr.flush()
+    os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
+
+
+def _load(*, for_ranks: bool) -> None:
+    """Imports now what this agent, its copies and the ranks need."""
+    if for_ranks:
+        from trainer.supervision.preload import load
+
+        load()
+    with importing():
+        import torch.distributed.launcher.api  # noqa: F401
+
+
+def _serve_ranks() -> None:
+    from trainer.supervision.preload import serve_ranks
+
+    serve_ranks()
+
+
+def _next_order() -> Order:
+    """Waits for it; when the supervisor is gone there is none, and nothing to wait for."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, _CHUNK)
+        if not more:
+            os._exit(0)
+        line += more
+    return cast(Order, read_json(Order, line))
+
+
+def _begin(order: Order, copy: int) -> None:
+    """This process is the agent of a new attempt; `copy` is that of the one after it."""
+    os.environ.clear()
+    os.environ.update(order.env)
+    os.setpgid(0, 0)
+    nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
+    logging.disable(logging.ERROR)  # torch tells each end in three lines, the supervisor in one
+
+
+def _box() -> Path:
+    return Path(os.environ["VASTRUN_BOX"])
+
+
+def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    place = place_of(job.nodes, os.environ)
+    config = launch_config(job, place, count, log_dir=str(box / layout.RANKS / "elastic"))
+    program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
+    try:
+        elastic_launch(config, sys.executable)(*program)
+    except ChildFailedError as error:
+        return tuple(
+            AgentFailure(
+                rank=rank, exit_code=f.exitcode, at=float(f.timestamp), message=str(f.message)[-2000:]
+            )
+            for rank, f in sorted(error.failures.items())
+        )
+    return ()
+
+
+def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> LaunchConfig:
+    """How torch's launcher starts `count` ranks here, and as many on every other node."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.launcher.api import LaunchConfig
+
+    from trainer.distributed.rendezvous import IN_ORDER
+
+    return LaunchConfig(
+        min_nodes=place.nodes,
+        max_nodes=place.nodes,
+        nproc_per_node=count,
+        run_id=job.run_id,
+        role="rank",
+        rdzv_backend="c10d" if place.nodes == 1 else IN_ORDER,
+        rdzv_endpoint=place.endpoint,  # of one node port 0: the kernel picks one while binding it, so no race
+        rdzv_configs={"join_timeout": _RENDEZVOUS_S, "is_host": place.is_host, "node": place.node},
+        local_addr=place.address,
+        max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
+        logs_specs=DefaultLogsSpecs(log_dir=log_dir),
+    )
+
+
+if __name__ == "__main__":
+    main()

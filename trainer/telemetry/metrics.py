@@ -1,0 +1,123 @@
+"""Metrics of a training: every few steps a line of JSON, a line of text, a W&B point, one for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.outcome import WandbRun
+from trainer.contract.records import write_atomically
+from trainer.contract.scores import lines_of
+from trainer.distributed.exit import exit_code_of, reason_of
+from trainer.distributed.rank import TrainJob
+from trainer.telemetry.tensorboard import Board
+from trainer.telemetry.tracking import Tracker
+
+if TYPE_CHECKING:
+    from trainer.telemetry.figures import Figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The state of the training after `step` steps."""
+
+    step: int
+    loss: float
+    """Mean over the global batch."""
+    terms: dict[str, float] = field(default_factory=dict)
+    """What the loss is made of, by name, without weights; empty where it is one thing."""
+    grad_norm: float
+    figures: Figures
+
+    def flat(self) -> dict[str, float]:
+        """All that is known, by name."""
+        groups = {
+            "step": self.step,
+            "loss": self.loss,
+            "terms": self.terms,
+            "grad_norm": self.grad_norm,
+            **asdict(self.figures),
+        }
+        known: dict[str, float] = {}
+        for name, value in groups.items():
+            known.update(value if isinstance(value, dict) else {name: value})
+        return {name: value for name, value in known.items() if value is not None}
+
+
+class Metrics:
+    """Open while rank 0 trains. Its end is also the end of the W&B run, which says how the training ended."""
+
+    def __init__(self, box: Path, job: TrainJob, config: TrainConfig) -> None:
+        self._box = box
+        self._path = box / layout.METRICS
+        self._config = config
+        self._tracker = Tracker(box, job, config)
+        self._board: Board | None = None
+
+    def begin_at(self, step: int, wandb_id: str) -> None:
+        """What a former attempt wrote beyond `step` is forgotten; its W&B run goes on."""
+        if self._path.exists():
+            lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+            write_atomically(self._path, "".join(kept))
+        self._tracker.go_on_as(wandb_id)
+        if self._config.tensorboard:
+            self._board = Board(self._box / layout.TENSORBOARD, step)
+
+    def add(self, point: Point) -> None:
+        self._write(point.flat())
+        print(self._line(point), flush=True)
+
+    def validated(self, step: int, nrmse: float, scores: Mapping[str, float]) -> None:
+        """How well the model does, after `step` steps, on what is kept back from its training."""
+        named = {f"validation.{name}": value for name, value in scores.items()}
+        self._write({"step": step, "validation_nrmse": nrmse, **named})
+        for line in lines_of(scores):
+            print(f"validation after step {step}: {line}", flush=True)
+
+    def _write(self, figures: dict[str, float]) -> None:
+        record = {**figures, "at": round(time.time(), 3)}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({name: _finite(value) for name, value in record.items()}) + "\n")
+        self._tracker.log(figures)
+        if self._board:
+            self._board.add(int(figures["step"]), figures)
+
+    def _line(self, point: Point) -> str:
+        figures = point.figures
+        mfu = "" if figures.mfu is None else f"  {figures.mfu:.0%} of the GPUs' peak"
+        return (
+            f"step {point.step}/{self._config.steps}  loss {point.loss:.4g}  lr {figures.lr:.2g}  "
+            f"{figures.samples_per_s:,.0f} samples/s{mfu}"
+        )
+
+    def show(self, step: int, pictures: Sequence[Path]) -> None:
+        """Pictures of what was learned after `step` steps, by their names."""
+        self._tracker.show(step, pictures)
+
+    def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
+        """The training has ended so. Safe to repeat: the first end counts."""
+        if self._board:
+            self._board.close()
+        return self._tracker.finish(exit_code, scores)
+
+    def __enter__(self) -> Metrics:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish(0 if error is None else exit_code_of(reason_of(error)))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

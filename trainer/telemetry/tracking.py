@@ -1,0 +1,190 @@
+"""W&B on a thread of its own: neither its import nor its network can hold the training up, or end it.
+
+`python -m trainer.telemetry.tracking EXIT_CODE` ends the W&B run of a box whose rank 0 could not,
+or said otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig, WandbConfig
+from trainer.contract.outcome import WandbRun
+from trainer.contract.records import read_json, write_json
+from trainer.distributed.rank import TrainJob, read_job
+
+Mode = Literal["online", "offline", "off"]
+
+_Message = dict[str, Any] | int
+"""A point, or the exit code that ends the run."""
+
+_INIT_S = 30.0
+_FINISH_S = 30.0
+
+
+class Tracker:
+    """One W&B run. Points wait in a queue until W&B is ready for them.
+
+    `run/wandb.json` says which run it is and how it stands, from its beginning on. It is the same run when
+    the ranks start again, and when another job continues from its checkpoints.
+    """
+
+    def __init__(self, box: Path, job: TrainJob, config: TrainConfig, mode: Mode | None = None) -> None:
+        """`mode`: where the data go, if that was decided before."""
+        known = known_run(box)
+        self._box = box
+        self._job = job
+        self._train = config
+        self._config = config.wandb
+        self._queue: SimpleQueue[_Message] = SimpleQueue()
+        self._scores: dict[str, float] = {}
+        self._run = WandbRun(
+            id=known.id if known else job.run_id, mode=mode or mode_of(self._config), state="running"
+        )
+        self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
+        if self._run.mode != "off":
+            os.environ.update(_environment(box))
+            self._thread.start()
+
+    def go_on_as(self, run_id: str) -> None:
+        """Which run it is. Before the first point."""
+        self._run = replace(self._run, id=run_id)
+
+    def log(self, point: dict[str, Any]) -> None:
+        """The point is on its way. It has a `step`."""
+        if self._run.mode != "off":
+            self._queue.put(point)
+
+    def show(self, step: int, pictures: Sequence[Path]) -> None:
+        """The pictures are on their way, each by the name of its file."""
+        if pictures:
+            self.log({"step": step, **{picture.stem: picture for picture in pictures}})
+
+    def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
+        """The W&B run is over and says how the training ended. Safe to repeat: the first end counts."""
+        self._scores = scores or {}
+        if self._thread.is_alive():
+            self._queue.put(exit_code)
+            self._thread.join(_FINISH_S)
+        if self._run.mode == "off":
+            return replace(self._run, state=_state_of(exit_code))
+        if self._run.state == "running":
+            self._become(state="crashed")
+            print("W&B did not finish; its files are in run/wandb", flush=True)
+        return self._run
+
+    def _work(self) -> None:
+        # The import takes a second of processor time, which the set-up of the training needs more.
+        first = self._queue.get()
+        self._become()  # whoever kills this rank while W&B begins finds what has to be ended
+        try:
+            import wandb
+        except ImportError:
+            print("W&B is off: the package wandb is not installed", flush=True)
+            self._become(mode="off")
+            return
+        try:
+            self._track(wandb, first)
+        except (wandb.Error, OSError) as error:
+            print(f"W&B is off from here: {error}", flush=True)
+            self._become(state="crashed")
+
+    def _track(self, wandb: Any, message: _Message) -> None:
+        run = self._begin(wandb)
+        self._become(url=run.url if self._run.mode == "online" else None)
+        # W&B's own steps only rise, and a training that starts again from a checkpoint does some once more.
+        run.define_metric("*", step_metric="step")
+        while isinstance(message, dict):
+            run.log({name: _as_shown(wandb, value) for name, value in message.items()})
+            message = self._queue.get()
+        run.summary.update(self._scores)
+        run.finish(exit_code=message)
+        self._become(state=_state_of(message))
+
+    def _begin(self, wandb: Any) -> Any:
+        try:
+            return self._init(wandb)
+        except wandb.Error as error:
+            if self._run.mode == "offline":
+                raise
+            print(f"W&B continues offline: {str(error).splitlines()[0]}", flush=True)
+            self._become(mode="offline")
+            wandb.teardown()  # its service still holds the id
+            return self._init(wandb)
+
+    def _init(self, wandb: Any) -> Any:
+        limits = {"init_timeout": _INIT_S, "finish_timeout": _FINISH_S}
+        quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+        return wandb.init(
+            project=self._config.project,
+            entity=self._config.entity,
+            tags=self._config.tags,
+            name=f"{self._job.name} {self._run.id}",
+            id=self._run.id,
+            resume="allow" if self._run.mode == "online" else None,
+            mode=self._run.mode,
+            dir=str(self._box / layout.RUN),
+            config=asdict(self._train),
+            settings=wandb.Settings(**limits, **quiet),
+        )
+
+    def _become(self, **changes: Any) -> None:
+        self._run = replace(self._run, **changes)
+        with suppress(OSError):  # a full disk ends the training elsewhere, with its own reason
+            write_json(self._box / layout.WANDB, asdict(self._run))
+
+
+def main(arguments: list[str]) -> None:
+    """The W&B run that the box knows of ends with this exit code."""
+    box = Path(os.environ["VASTRUN_BOX"])
+    job, known = read_job(box), known_run(box)
+    if job.train and known:
+        Tracker(box, job, job.train, known.mode).finish(int(arguments[0]))
+
+
+def mode_of(config: WandbConfig) -> Mode:
+    """Where W&B's data go. Without a key nothing is sent."""
+    if config.mode == "auto":
+        return "online" if os.environ.get("WANDB_API_KEY") else "offline"
+    return config.mode
+
+
+def _as_shown(wandb: Any, value: Any) -> Any:
+    """A picture, where a path is meant."""
+    return wandb.Image(str(value)) if isinstance(value, Path) else value
+
+
+def _state_of(exit_code: int) -> Literal["finished", "failed"]:
+    return "finished" if exit_code == 0 else "failed"
+
+
+def known_run(box: Path) -> WandbRun | None:
+    """What an earlier start of the ranks left of its W&B run."""
+    try:
+        run: WandbRun = read_json(WandbRun, (box / layout.WANDB).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return run
+
+
+def _environment(box: Path) -> dict[str, str]:
+    """Keeps W&B quiet, its files in the box, and its service apart from that of who started all this."""
+    folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
+    return {
+        "WANDB_SILENT": "true",
+        "WANDB_SERVICE": "",
+        **dict.fromkeys(folders, str(box / layout.RUN / "wandb")),
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,126 @@
+"""Fetch: the newest whole checkpoint that earlier runs pushed to a URL is on this box, to continue from.
+
+`python -m trainer.transfer.fetch`, before the ranks start. What came with the bundle stays when it is newer;
+of a nearer run any is newer, since a run that began another stage counts its steps anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path, PurePosixPath
+
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.outcome import FileList, FileSum
+from trainer.contract.records import read_json, write_json
+from trainer.transfer.remote_checkpoints import LATEST, Bucket, faults, in_one_line, step_of
+
+_MANIFEST = "manifest.json"
+_STATE = "state.json"
+
+
+def main() -> int:
+    """1 when the job names a URL to start from, and there is nothing whole at it."""
+    box = Path(os.environ["VASTRUN_BOX"])
+    job, target = Job.read(box), box / layout.RESUME
+    for url in job.pushed:
+        if bring(url, target):
+            return 0
+    if job.start_from is None or newest_step(target) >= 0:
+        return 0
+    if job.start_from not in job.pushed and bring(job.start_from, target):
+        return 0
+    print(f"there is no whole checkpoint at {job.start_from} to start from", flush=True)
+    return 1
+
+
+def bring(url: str, target: Path) -> bool:
+    """The newest whole checkpoint at the URL is the newest in `target`; False when none is newer than those
+    there."""
+    try:
+        bucket, least = Bucket.at(url), -1 if _is_of_a_nearer_run(url, target) else newest_step(target)
+        newer = [name for name in bucket.checkpoints() if step_of(name) > least]
+        return any(_bring_whole(bucket, name, url, target) for name in reversed(newer))
+    except faults() as error:
+        print(f"no checkpoint was downloaded from {url}: {in_one_line(error)}", flush=True)
+        return False
+
+
+def newest_step(folder: Path) -> int:
+    """Of the checkpoints in a folder; -1 when there is none."""
+    return max((step_of(path.name) for path in folder.glob("step-*")), default=-1)
+
+
+def _is_of_a_nearer_run(url: str, target: Path) -> bool:
+    """The URLs are those of the run whose checkpoints came with the bundle, and of the runs since."""
+    try:
+        newest = max(target.glob("step-*"), key=lambda path: step_of(path.name))
+        run: str = json.loads((newest / _STATE).read_text(encoding="utf-8"))["made_by"]["run_id"]
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, or a user's own program made it
+        return False
+    return url.rstrip("/").rpartition("/")[2] != run
+
+
+def _bring_whole(bucket: Bucket, name: str, url: str, target: Path) -> bool:
+    """False, with a line that says why, when the checkpoint is not what its manifest says."""
+    part = target / f".{name}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        size = _download(bucket, name, part)
+    except DamagedError as error:
+        print(f"checkpoint {name} at {url} is not whole ({error}); it is skipped", flush=True)
+        return False
+    else:
+        for path in target.glob("step-*"):
+            if step_of(path.name) >= step_of(name):
+                shutil.rmtree(path)
+        part.rename(target / name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    write_json(target / LATEST, {"step": step_of(name), "path": name})
+    print(f"checkpoint {name} fetched from {url}, {size / 1e6:.1f} MB", flush=True)
+    return True
+
+
+class DamagedError(Exception):
+    """A checkpoint at a URL is not, or not yet, what its manifest says."""
+
+
+def _download(bucket: Bucket, name: str, part: Path) -> int:
+    """Every file of the checkpoint, checked; their bytes."""
+    try:
+        bucket.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST)
+        files = _listed(part / _MANIFEST)
+        for file in files:
+            bucket.fetch(f"{name}/{file.path}", part / file.path)
+            _check(part / file.path, file)
+    except FileNotFoundError as error:
+        raise DamagedError(f"a file is missing: {error}") from error
+    return sum(file.size for file in files)
+
+
+def _listed(manifest: Path) -> tuple[FileSum, ...]:
+    try:
+        listed: FileList = read_json(FileList, manifest.read_bytes())
+    except ValueError as error:
+        raise DamagedError(f"its manifest cannot be read: {error}") from error
+    for file in listed.files:
+        path = PurePosixPath(file.path)
+        if path.is_absolute() or ".." in path.parts:
+            raise DamagedError(f"its manifest leads elsewhere: {file.path}")
+    return listed.files
+
+
+def _check(path: Path, file: FileSum) -> None:
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if (path.stat().st_size, digest) != (file.size, file.sha256):
+        raise DamagedError(f"{file.path} is not what was saved")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
