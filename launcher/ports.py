@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from launcher.core import (
+    AccountStatus,
+    Bundle,
     CheckpointCopy,
     Collected,
     Completed,
@@ -15,15 +17,13 @@ from launcher.core import (
     Instance,
     Offer,
     Order,
-    Parcel,
     Progress,
     Run,
-    Standing,
-    Wish,
+    UserRequest,
 )
 from launcher.core.job import JobSpec
-from launcher.decisions.market_report import Survey
-from launcher.decisions.notifications import Notice
+from launcher.decisions.market_report import MarketReport
+from launcher.decisions.notifications import Notification
 
 
 class Clock(Protocol):
@@ -164,7 +164,7 @@ class Described(Protocol):
 class HasAccount(Protocol):
     """What a provider that costs money can say besides."""
 
-    def standing(self) -> Standing:
+    def account_status(self) -> AccountStatus:
         """How the account stands. Changes nothing. Raises AuthError, ProviderError."""
         ...
 
@@ -192,10 +192,10 @@ class Biller(Protocol):
 
 
 @runtime_checkable
-class Surveyor(Protocol):
+class MarketReporter(Protocol):
     """A provider with a market worth explaining."""
 
-    def survey(self, spec: JobSpec) -> Survey:
+    def market_report(self, spec: JobSpec) -> MarketReport:
         """What the job's limits leave of the market, and what each offer would cost. Costs nothing."""
         ...
 
@@ -230,11 +230,11 @@ class Ledger(Protocol):
         """The run's diary, oldest first."""
         ...
 
-    def ask(self, run_id: str, wish: Wish) -> None:
-        """The wish is noted for whoever drives the run; a stronger wish is never replaced by a weaker."""
+    def ask(self, run_id: str, request: UserRequest) -> None:
+        """The request is noted for whoever drives the run; a stronger one is never replaced by a weaker."""
         ...
 
-    def wish(self, run_id: str) -> Wish:
+    def user_request(self, run_id: str) -> UserRequest:
         """What was asked of the run's driver."""
         ...
 
@@ -258,7 +258,7 @@ class Packer(Protocol):
         """Look at the code, the command and the secrets as packing will. Raises UsageError; makes nothing."""
         ...
 
-    def pack(self, run: Run, spec: JobSpec) -> Parcel:
+    def pack(self, run: Run, spec: JobSpec) -> Bundle:
         """One archive with the onstart scripts, the trainer, the job and the user's code."""
         ...
 
@@ -271,7 +271,7 @@ class Packer(Protocol):
         ...
 
 
-class Shelf(Protocol):
+class OutputStore(Protocol):
     """Where a run's outputs come to lie on this computer. Raises StorageError when it cannot write."""
 
     def must_be_free(self, run: Run) -> None:
@@ -330,14 +330,14 @@ class Notifier(Protocol):
         """True when there is somebody to tell."""
         ...
 
-    def send(self, notice: Notice, spec: JobSpec) -> None:
+    def send(self, notification: Notification, spec: JobSpec) -> None:
         """The notice is on its way."""
         ...
 
 
-class Wishes(Protocol):
+class UserRequests(Protocol):
     """What the user at this keyboard asks for."""
 
-    def current(self) -> Wish:
-        """The strongest wish so far."""
+    def current(self) -> UserRequest:
+        """The strongest request so far."""
         ...

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.commands.attempts import Attempts
-from launcher.core import NOTHING, Origin, Wish
+from launcher.core import NOTHING, Origin, UserRequest
 from launcher.core.addresses import is_private
 from launcher.core.errors import AuthError, UsageError
 from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import Experience, experience_of
-from launcher.flow.context import Tools
+from launcher.decisions.speed_history import SpeedHistory, speed_history_of
+from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf
+from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
 from launcher.shipped import configs_dir
 from launcher.ui.held import HeldStream
 from launcher.ui.interrupts import Interrupts, say_on
@@ -56,13 +56,13 @@ class Wiring:
     provider: Callable[[str], Provider]
     packer: Callable[[Origin], Packer]
     """Packs what a box needs to continue from there."""
-    shelf: Callable[[], Shelf]
+    output_store: Callable[[], OutputStore]
     screen: Callable[[float], StreamScreen]
     """Counts elapsed time from that moment."""
     notifier: Callable[[Callable[[str], None]], UrlNotifier]
     """Says what it cannot deliver."""
-    interrupts: Callable[[Wish, Wish, float | None, bool], Interrupts]
-    """Of what the first Ctrl-C means (NONE: ask), the wish from the start, and until when to stay."""
+    interrupts: Callable[[UserRequest, UserRequest, float | None, bool], Interrupts]
+    """Of what the first Ctrl-C means (NONE: ask), the request from the start, and until when to stay."""
     now: Callable[[], float]
     new_id: Callable[[], str]
     who: Callable[[], str]
@@ -72,12 +72,12 @@ class Wiring:
 
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""
-        return self.interrupts(Wish.STOP, Wish.NONE, None, False)
+        return self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
 
-    def tools_for(self, provider: str, began: float) -> Tools:
+    def services_for(self, provider: str, began: float) -> Services:
         """What reaches machines, for a command that drives nothing."""
-        interrupts = self.interrupts(Wish.STOP, Wish.NONE, None, False)
-        return self.tools(provider, interrupts, self.screen(began))
+        interrupts = self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+        return self.services(provider, interrupts, self.screen(began))
 
     @contextmanager
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
@@ -85,32 +85,32 @@ class Wiring:
         screen = self.screen(began)
         notifier = self.notifier(screen.note)
 
-        def tools_for(provider: str, origin: Origin) -> Tools:
-            return self.tools(provider, interrupts, screen, origin, notifier)
+        def services_for(provider: str, origin: Origin) -> Services:
+            return self.services(provider, interrupts, screen, origin, notifier)
 
         try:
-            yield Attempts(tools_for=tools_for, new_id=self.new_id)
+            yield Attempts(services_for=services_for, new_id=self.new_id)
         finally:
             notifier.close()
             screen.close()
 
-    def tools(
+    def services(
         self,
         provider: str,
         interrupts: Interrupts,
         screen: Screen,
         origin: Origin = NOTHING,
         notifier: Notifier | None = None,
-    ) -> Tools:
+    ) -> Services:
         """What drives one run."""
-        return Tools(
+        return Services(
             provider=self.provider(provider),
             ledger=self.ledger(),
             clock=interrupts,
             packer=self.packer(origin),
-            shelf=self.shelf(),
+            output_store=self.output_store(),
             screen=screen,
-            wishes=interrupts,
+            user_requests=interrupts,
             who=self.who(),
             notifier=notifier,
         )
@@ -133,7 +133,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         made = provider_class(name)
         return made(
             *_made_of(name, environ, state, ledger),
-            clock=_interrupts(output, environ, Wish.STOP, Wish.NONE, None, False),
+            clock=_interrupts(output, environ, UserRequest.STOP, UserRequest.NONE, None, False),
         )
 
     return Wiring(
@@ -144,7 +144,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         ledger=ledger,
         provider=provider,
         packer=partial(_packer, environ),
-        shelf=_shelf,
+        output_store=_output_store,
         screen=partial(_screen, output, environ),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
@@ -174,8 +174,8 @@ def _read_lock(environ: Mapping[str, str]) -> object:
     return read_lock(_image_lock(environ))
 
 
-def _recall(ledger: Callable[[], Ledger], name: str, spec: JobSpec) -> Experience:
-    return experience_of(ledger().runs(), name, spec)
+def _recall(ledger: Callable[[], Ledger], name: str, spec: JobSpec) -> SpeedHistory:
+    return speed_history_of(ledger().runs(), name, spec)
 
 
 def _made_of(
@@ -196,11 +196,11 @@ def _packer(environ: Mapping[str, str], origin: Origin) -> Packer:
     return Bundler(environ, origin=origin)
 
 
-def _shelf() -> Shelf:
-    from launcher.outputs.store import FolderShelf
+def _output_store() -> OutputStore:
+    from launcher.outputs.store import FolderStore
     from launcher.ui.render.index import index_of
 
-    return FolderShelf(index=index_of)
+    return FolderStore(index=index_of)
 
 
 def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
@@ -261,18 +261,23 @@ def _vast_account(environ: Mapping[str, str]) -> object:
 
 
 def _interrupts(
-    output: HeldStream, environ: Mapping[str, str], first: Wish, wish: Wish, until: float | None, views: bool
+    output: HeldStream,
+    environ: Mapping[str, str],
+    first: UserRequest,
+    request: UserRequest,
+    until: float | None,
+    views: bool,
 ) -> Interrupts:
     """Asks at a terminal what Ctrl-C means when `first` is NONE; elsewhere it then means stop."""
     say = say_on(sys.stderr.fileno())
     ask = None
-    if first is Wish.NONE and sys.stdin.isatty() and sys.stderr.isatty():
+    if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
         ask = ask_at(sys.stdin.fileno(), say, output, live=Look.of(sys.stderr, environ).live)
     return Interrupts(
         say=say,
         ask=ask,
-        first=Wish.STOP if first is Wish.NONE else first,
-        wish=wish,
+        first=UserRequest.STOP if first is UserRequest.NONE else first,
+        request=request,
         until=until,
         views=views,
         now=_now(),

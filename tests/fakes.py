@@ -13,24 +13,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launcher.core import (
+    Bundle,
     CheckpointCopy,
     Collected,
     Completed,
     Event,
-    Extras,
+    ExtraRates,
     Instance,
     Offer,
     Order,
-    Parcel,
     Phase,
     Progress,
     Run,
-    Wish,
+    UserRequest,
 )
 from launcher.core.errors import GoneError, NoOfferError, UnreachableError
 from launcher.core.job import JobSpec, Limits, Resources, Success
 from launcher.decisions import offer_check
-from launcher.decisions.market_report import Hurdle, Quote, Relaxation, Survey, Term
+from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.ports import Remote
 from tests.fakebox import FakeBox, Loading, Training
@@ -89,7 +89,7 @@ class FakeProvider:
         self.overpriced: set[str] = set()
         """Hosts that cost twice as much as was offered."""
         self.bill_usd = 0.0
-        self.extras = Extras()
+        self.extras = ExtraRates()
         self.down_gb = 0.0
         """What each machine has fetched, as it is listed."""
         self.charges: dict[str, float] = {}
@@ -122,14 +122,14 @@ class FakeProvider:
             for n in range(1, 8)
         ]
 
-    def survey(self, spec: JobSpec) -> Survey:
+    def market_report(self, spec: JobSpec) -> MarketReport:
         """Its offers, and three that are too small."""
         quotes = tuple(Quote(offer=offer, terms=TERMS) for offer in self.search(spec))
-        small = Hurdle(name="gpu_memory_gb", text="20 GB", removed=3)
-        return Survey(
+        small = Constraint(name="gpu_memory_gb", text="20 GB", removed=3)
+        return MarketReport(
             offers=len(quotes) + 3,
             unreadable=0,
-            hurdles=(small,),
+            constraints=(small,),
             relaxations=(Relaxation(name=small.name, left=len(quotes) + 3),),
             quotes=quotes,
         )
@@ -299,7 +299,7 @@ class FakeRemote:
 
 
 class FakePacker:
-    """One small parcel in `folder`."""
+    """One small bundle in `folder`."""
 
     def __init__(self, folder: Path, *, secrets: bytes = b"") -> None:
         self._path = folder / "bundle.tar.gz"
@@ -308,10 +308,10 @@ class FakePacker:
     def check(self, spec: JobSpec) -> None:
         return
 
-    def pack(self, run: Run, spec: JobSpec) -> Parcel:
+    def pack(self, run: Run, spec: JobSpec) -> Bundle:
         content = f"bundle of {run.id}".encode()
         self._path.write_bytes(content)
-        return Parcel(path=str(self._path), size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        return Bundle(path=str(self._path), size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
     def secrets(self, spec: JobSpec) -> bytes:
         return self._secrets
@@ -321,8 +321,8 @@ class FakePacker:
 
 
 @dataclass
-class FakeShelf:
-    """A shelf in memory. Outlives launchers when it is handed on, as a disk does."""
+class FakeOutputStore:
+    """An output store in memory. Outlives launchers when it is handed on, as a disk does."""
 
     home: dict[str, bytes] = field(default_factory=dict)
     log: str = ""
@@ -390,15 +390,15 @@ class FakeScreen:
 
 
 @dataclass
-class FakeWishes:
-    """Wishes at given moments: {epoch seconds: wish}."""
+class FakeUserRequests:
+    """Requests at given moments: {epoch seconds: request}."""
 
     clock: FakeClock
-    at: Mapping[float, Wish] = field(default_factory=dict)
+    at: Mapping[float, UserRequest] = field(default_factory=dict)
 
-    def current(self) -> Wish:
-        due = [wish for moment, wish in sorted(self.at.items()) if moment <= self.clock.now()]
-        return due[-1] if due else Wish.NONE
+    def current(self) -> UserRequest:
+        due = [request for moment, request in sorted(self.at.items()) if moment <= self.clock.now()]
+        return due[-1] if due else UserRequest.NONE
 
 
 def train_job(*, steps: int = 10, **changes: object) -> JobSpec:

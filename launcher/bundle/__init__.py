@@ -14,7 +14,7 @@ from typing import Any, Self
 from launcher.bundle.archive import Archive, must_be_readable
 from launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
 from launcher.bundle.script import check_script
-from launcher.core import NOTHING, Origin, Parcel, Run
+from launcher.core import NOTHING, Bundle, Origin, Run
 from launcher.core.errors import JobValueError, StorageError, UsageError
 from launcher.core.job import JobSpec, Secret
 from launcher.shipped import library_dir, onstart_dir, trainer_dir
@@ -60,11 +60,11 @@ class Bundler:
                 if inner_target(tree.root, name) is None:
                     must_be_readable(tree.root / name)
 
-    def pack(self, run: Run, spec: JobSpec) -> Parcel:
+    def pack(self, run: Run, spec: JobSpec) -> Bundle:
         try:
             path = self._folder() / f"{run.id}.tar.gz"
             self._write(path, run, spec)
-            return Parcel(path=str(path), size=path.stat().st_size, sha256=_sha256(path))
+            return Bundle(path=str(path), size=path.stat().st_size, sha256=_sha256(path))
         except OSError as error:
             hint = "free some space, or set TMPDIR to another folder"
             raise StorageError(f"cannot pack the job: {error.strerror or error}", hint=hint) from error

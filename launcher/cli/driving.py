@@ -1,4 +1,4 @@
-"""What driving commands share: signals become wishes, the end is shown, its exit code follows."""
+"""What driving commands share: signals become requests, the end is shown, its exit code follows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from launcher.cli.failures import concerns
 from launcher.cli.output import show
 from launcher.commands.attempts import Attempts, chain_of
 from launcher.commands.queries import ending_of
-from launcher.core import Phase, Run, Wish
+from launcher.core import Phase, Run, UserRequest
 from launcher.core.exits import EXIT_TIMED_OUT, exit_code_of
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.render.documents import ending_document
@@ -22,17 +22,17 @@ def drive_to_end(
     *,
     began: float,
     as_json: bool,
-    first: Wish = Wish.NONE,
-    wish: Wish = Wish.NONE,
+    first: UserRequest = UserRequest.NONE,
+    request: UserRequest = UserRequest.NONE,
     until: float | None = None,
     views: bool = False,
 ) -> int:
-    """Does `work` while signals are wishes and shows how the run ended; the exit code that says so.
+    """Does `work` while signals are requests and shows how the run ended; the exit code that says so.
 
-    `first` is what the first Ctrl-C means (NONE: ask), `wish` holds from the start, `until` ends the wait.
+    `first` is what the first Ctrl-C means (NONE: ask), `request` holds from the start, `until` ends the wait.
     `views`: no signal stops the run.
     """
-    interrupts = wiring.interrupts(first, wish, until, views)
+    interrupts = wiring.interrupts(first, request, until, views)
     with interrupts.listening(), wiring.attempts(interrupts, began=began) as attempts:
         run = work(attempts)
     concerns(run)

@@ -24,7 +24,7 @@ from launcher.cli.options import (
 from launcher.cli.output import say, show, width
 from launcher.commands.attempts import Attempts
 from launcher.commands.queries import plan_of
-from launcher.core import Run, Wish
+from launcher.core import Run, UserRequest
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import offer_text
 from launcher.ui.render.documents import plan_document
@@ -83,8 +83,8 @@ def command(
         confirm(f"rent {offer_text(spec, plan.offers[0])}", yes=yes)
         began += wiring.now() - asked_at  # the user's time to think is none of the run's
     work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
-    wish = Wish.DETACH_ONCE_TRAINING if detach else Wish.NONE
-    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, wish=wish))
+    request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=request))
 
 
 def _work(

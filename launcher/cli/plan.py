@@ -16,10 +16,10 @@ from launcher.cli.options import (
     set_option,
 )
 from launcher.cli.output import show, width
-from launcher.commands.queries import plan_of, survey_of
+from launcher.commands.queries import market_report_of, plan_of
 from launcher.core.errors import NoOfferError
-from launcher.ui.render.documents import plan_document, survey_document
-from launcher.ui.render.market_report import survey_text
+from launcher.ui.render.documents import market_report_document, plan_document
+from launcher.ui.render.market_report import market_report_text
 from launcher.ui.render.plan import plan_text
 from launcher.wiring import Wiring
 
@@ -47,8 +47,12 @@ def command(
     must_ship(wiring, spec, job_file)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
     if explain:
-        survey = survey_of(spec, market, ledger, now)
-        show(survey_document(survey, spec), survey_text(survey, spec), as_json=as_json)
-        ctx.exit(0 if survey.quotes else NoOfferError.exit_code)
+        market_report = market_report_of(spec, market, ledger, now)
+        show(
+            market_report_document(market_report, spec),
+            market_report_text(market_report, spec),
+            as_json=as_json,
+        )
+        ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     plan = plan_of(spec, market, ledger, now)
     show(plan_document(plan), plan_text(plan, width()), as_json=as_json)

@@ -21,7 +21,7 @@ def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> N
     """Download what RUN has written so far from its running machine; files already here are kept."""
     run = the_run(wiring, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
-    got = pull(run, wiring.tools_for(run.provider, run.created_at), folder=folder)
+    got = pull(run, wiring.services_for(run.provider, run.created_at), folder=folder)
     not_intact = got.evidence.damaged or ()
     counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": dict(got.renamed)}
     damaged = f"\nnot intact: {', '.join(not_intact)}" if not_intact else ""

@@ -45,7 +45,7 @@ def command(
         say(warning_text(chosen), err=True)
     ids = [orphan.instance.id for orphan in chosen]
     confirm(f"end {'machine' if len(ids) == 1 else 'machines'} {', '.join(ids)}", yes=yes)
-    gone = reap(chosen, wiring.tools_for(provider, wiring.now()))
+    gone = reap(chosen, wiring.services_for(provider, wiring.now()))
     left = [machine_id for machine_id in ids if machine_id not in gone]
     show(
         orphans_document(found, gone),

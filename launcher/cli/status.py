@@ -28,5 +28,5 @@ def command(wiring: Wiring, run_name: str | None, as_json: bool) -> None:
         show(runs_document(rows), runs_table(rows, now, width()), as_json=as_json)
         return
     run = the_run(wiring, run_name)
-    detail = detail_of(wiring.tools_for(run.provider, run.created_at), run, now)
+    detail = detail_of(wiring.services_for(run.provider, run.created_at), run, now)
     show(run_document(detail), run_text(detail, now, width()), as_json=as_json)

@@ -7,7 +7,7 @@ import click
 from launcher.cli.driving import drive_to_end
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.values import seconds
-from launcher.core import Wish
+from launcher.core import UserRequest
 from launcher.wiring import Wiring
 
 
@@ -26,7 +26,7 @@ def command(ctx: click.Context, run_name: str, timeout: float | None, as_json: b
         lambda attempts: attempts.attend(run),
         began=run.created_at,
         as_json=as_json,
-        first=Wish.DETACH,
+        first=UserRequest.DETACH,
         until=until,
         views=True,
     )

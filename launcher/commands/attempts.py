@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher.commands.following import follow
 from launcher.config import dump_job, read_job
-from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, Wish
+from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
 from launcher.core.errors import HeldError, StorageError, UsageError
 from launcher.core.job import JobSpec
@@ -17,9 +17,9 @@ from launcher.decisions import policy
 from launcher.decisions.estimates import usd
 from launcher.decisions.policy import HOLD_S, with_limit
 from launcher.flow import begin, drive
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger, Shelf
+from launcher.ports import Ledger, OutputStore
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
@@ -27,15 +27,15 @@ _LEAST_USD = 0.01
 _MOST_FOLDERS = 100
 _AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"
 
-ToolsFor = Callable[[str, Origin], Tools]
-"""Tools for the provider of that name, with which a run continues from there."""
+ServicesFor = Callable[[str, Origin], Services]
+"""Services with the provider of that name, with which a run continues from there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts:
     """Starts and drives runs. `new_id` names the next one."""
 
-    tools_for: ToolsFor
+    services_for: ServicesFor
     new_id: Callable[[], str]
 
     def start(
@@ -60,7 +60,7 @@ class Attempts:
 
         `out_dir`: where the outputs are to come instead. Raises UsageError when there is nothing left to do.
         """
-        ledger = self.tools_for(run.provider, NOTHING).ledger
+        ledger = self.services_for(run.provider, NOTHING).ledger
         run = ledger.get(run.id)
         if run.phase is not Phase.ENDED:
             return self.pursue(run if out_dir is None else self._move(run, out_dir))
@@ -71,12 +71,12 @@ class Attempts:
 
     def _move(self, run: Run, out_dir: str) -> Run:
         """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
-        tools = self.tools_for(run.provider, NOTHING)
+        services = self.services_for(run.provider, NOTHING)
         moved = replace(run, out_dir=out_dir)
-        tools.shelf.check(moved)
-        tools.ledger.hold(run.id, Driver(who=tools.who, until=tools.clock.now() + HOLD_S))
-        moved = replace(tools.ledger.get(run.id), out_dir=out_dir)
-        tools.ledger.save(moved, who=tools.who)
+        services.output_store.check(moved)
+        services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+        moved = replace(services.ledger.get(run.id), out_dir=out_dir)
+        services.ledger.save(moved, who=services.who)
         return moved
 
     def attend(self, run: Run) -> Run:
@@ -85,10 +85,10 @@ class Attempts:
             try:
                 return self.pursue(run)
             except HeldError as held:
-                tools = self.tools_for(run.provider, NOTHING)
-                _tell(tools, run, str(held))
-                run = follow(run, tools)
-                if run.phase is Phase.ENDED or tools.wishes.current() is Wish.DETACH:
+                services = self.services_for(run.provider, NOTHING)
+                _tell(services, run, str(held))
+                run = follow(run, services)
+                if run.phase is Phase.ENDED or services.user_requests.current() is UserRequest.DETACH:
                     return run
 
     def pursue(self, run: Run) -> Run:
@@ -96,8 +96,8 @@ class Attempts:
 
         A run that had ended before is left as it is: only who saw it end, or `resume`, tries again.
         """
-        tools = self.tools_for(run.provider, NOTHING)
-        run = tools.ledger.get(run.id)
+        services = self.services_for(run.provider, NOTHING)
+        run = services.ledger.get(run.id)
         if run.phase is Phase.ENDED:
             return run
         while True:
@@ -112,42 +112,48 @@ class Attempts:
 
         Raises HeldError when another launcher is at it.
         """
-        tools = self.tools_for(former.provider, NOTHING)
-        ledger, now = tools.ledger, tools.clock.now()
-        wish = max(tools.wishes.current(), ledger.wish(former.id), key=lambda wish: wish.strength)
-        ledger.hold(former.id, Driver(who=tools.who, until=now + HOLD_S))
+        services = self.services_for(former.provider, NOTHING)
+        ledger, now = services.ledger, services.clock.now()
+        request = max(
+            services.user_requests.current(),
+            ledger.user_request(former.id),
+            key=lambda request: request.strength,
+        )
+        ledger.hold(former.id, Driver(who=services.who, until=now + HOLD_S))
         try:
             chain = chain_of(ledger, former)
             begun_before = any(run.parent == former.id for run in ledger.runs())
-            if begun_before or wish in (Wish.STOP, Wish.DESTROY):
+            if begun_before or request in (UserRequest.STOP, UserRequest.DESTROY):
                 return None
             spec = next_attempt(read_job(former.spec_json), chain, now)
             if spec is None:
                 if shortage := short_of_money(read_job(former.spec_json), chain, now):
-                    _tell(tools, former, shortage)
+                    _tell(services, former, shortage)
                 return None
             run_id = self.new_id()
-            folder = out_dir or _folder_after(chain, run_id, tools.shelf)
+            folder = out_dir or _folder_after(chain, run_id, services.output_store)
             run = self._begin(spec, provider=former.provider, run_id=run_id, out_dir=folder, parent=former)
         finally:
-            ledger.release(former.id, tools.who)
+            ledger.release(former.id, services.who)
         number = len(chain) + 1
-        _tell(tools, run, f"attempt {number}: {_story(former, now)}; this is {run.id}, outputs in {folder}")
+        _tell(
+            services, run, f"attempt {number}: {_story(former, now)}; this is {run.id}, outputs in {folder}"
+        )
         return run
 
     def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
-        tools = self.tools_for(provider, NOTHING)
+        services = self.services_for(provider, NOTHING)
         parent_id = None if parent is None else parent.id
-        return begin(spec, dump_job(spec), tools, run_id=run_id, out_dir=out_dir, parent=parent_id)
+        return begin(spec, dump_job(spec), services, run_id=run_id, out_dir=out_dir, parent=parent_id)
 
     def _drive(self, run: Run) -> Run:
-        ledger = self.tools_for(run.provider, NOTHING).ledger
-        tools = self.tools_for(run.provider, origin_of(ledger, run))
-        run = drive(run, read_job(run.spec_json), tools)
+        ledger = self.services_for(run.provider, NOTHING).ledger
+        services = self.services_for(run.provider, origin_of(ledger, run))
+        run = drive(run, read_job(run.spec_json), services)
         try:
-            tools.shelf.describe(run, tools.clock.now())
+            services.output_store.describe(run, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands
-            _tell(tools, run, f"README.md of its outputs is not up to date: {error}")
+            _tell(services, run, f"README.md of its outputs is not up to date: {error}")
         return run
 
 
@@ -212,7 +218,7 @@ def never_ready(run: Run) -> bool:
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
 
 
-def _folder_after(chain: Sequence[Run], run_id: str, shelf: Shelf) -> str:
+def _folder_after(chain: Sequence[Run], run_id: str, output_store: OutputStore) -> str:
     """For the outputs of another attempt: `runs/RUN`, or beside the folder that the user named.
 
     They come to that one itself as long as no machine before was ever ready: nothing lies there.
@@ -226,7 +232,7 @@ def _folder_after(chain: Sequence[Run], run_id: str, shelf: Shelf) -> str:
     for number in range(len(chain) + 1, len(chain) + _MOST_FOLDERS):
         folder = f"{out}-{number}"
         with suppress(UsageError):
-            shelf.must_be_free(replace(first, id=run_id, out_dir=folder))
+            output_store.must_be_free(replace(first, id=run_id, out_dir=folder))
             return folder
     return str(out.with_name(f"{out.name}-{run_id}"))
 
@@ -267,6 +273,6 @@ def _story(run: Run, now: float) -> str:
     return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}"
 
 
-def _tell(tools: Tools, run: Run, text: str) -> None:
-    now = tools.clock.now()
-    tools.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
+def _tell(services: Services, run: Run, text: str) -> None:
+    now = services.clock.now()
+    services.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launcher.commands import computer
 from launcher.commands.orphans import Owner, by_owner, orphans
-from launcher.core import Standing
+from launcher.core import AccountStatus
 from launcher.core.errors import AuthError, VastrunError
 from launcher.ports import Described, HasAccount, Ledger, Provider
 from launcher.providers import PROVIDERS
@@ -58,7 +58,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
     ledger, finding = _ledger(patient)
     yield finding
     yield _disk(patient.state)
-    yield _tools(patient)
+    yield _services(patient)
     if not needs.other_system():
         yield _python(patient)
     for name in PROVIDERS:
@@ -104,7 +104,7 @@ def _disk(state: Path) -> Finding:
     return Finding(name="disk", health=health, text=text, fix=fix)
 
 
-def _tools(patient: Patient) -> Finding:
+def _services(patient: Patient) -> Finding:
     wants, fix = needs.lack()
     if wants:
         return Finding(name="tools", health=_of(patient, "local"), text=f"local {wants}", fix=fix)
@@ -127,7 +127,7 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
         return
     if isinstance(provider, HasAccount):
         try:
-            yield from _account(name, provider.standing())
+            yield from _account(name, provider.account_status())
         except AuthError as error:
             yield _failure(f"{name} key", error)
             return
@@ -144,28 +144,28 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
         yield from _orphans(ledger, provider, name, patient.now())
 
 
-def _account(name: str, standing: Standing) -> Iterator[Finding]:
-    low = standing.credit_usd < LOW_CREDIT_USD
+def _account(name: str, account_status: AccountStatus) -> Iterator[Finding]:
+    low = account_status.credit_usd < LOW_CREDIT_USD
     yield Finding(
         name=f"{name} key",
         health=Health.WARN if low else Health.OK,
-        text=f"accepted; ${standing.credit_usd:.2f} of credit",
+        text=f"accepted; ${account_status.credit_usd:.2f} of credit",
         fix="add credit at https://cloud.vast.ai/billing/" if low else "",
     )
-    yield _permissions(name, standing)
-    yield _clock(name, standing.clock_ahead_s)
+    yield _permissions(name, account_status)
+    yield _clock(name, account_status.clock_ahead_s)
 
 
-def _permissions(name: str, standing: Standing) -> Finding:
-    needed = permissions_json(standing.needed)
+def _permissions(name: str, account_status: AccountStatus) -> Finding:
+    needed = permissions_json(account_status.needed)
     scoped = (
         f"echo '{needed}' >permissions.json && "
         "vastai create api-key --name vastrun --permission_file permissions.json"
     )
-    if standing.refused:
-        text = f"the key lacks {', '.join(standing.refused)}"
+    if account_status.refused:
+        text = f"the key lacks {', '.join(account_status.refused)}"
         return Finding(name=f"{name} permissions", health=Health.FAIL, text=text, fix=scoped)
-    if standing.wider:
+    if account_status.wider:
         text = "the key may do more than a launch needs"
         return Finding(name=f"{name} permissions", health=Health.WARN, text=text, fix=scoped)
     text = f"as far as can be told without renting, all of {needed}"

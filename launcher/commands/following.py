@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from launcher.core import Phase, Progress, Run, Wish
+from launcher.core import Phase, Progress, Run, UserRequest
 from launcher.core.bills import cost_usd
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.outputs.folder import GrowingFile, Outputs
 
 _LOOK_S = 0.5
 _LAST_LINES = 10
 
 
-def follow(run: Run, tools: Tools) -> Run:
+def follow(run: Run, services: Services) -> Run:
     """The run, once it ended, nobody drives it any more, or the user lets go of it."""
     log = GrowingFile(Outputs(run).log, last_lines=_LAST_LINES)
-    seen = len(tools.ledger.events(run.id))
+    seen = len(services.ledger.events(run.id))
     while True:
-        events = tools.ledger.events(run.id)[seen:]
+        events = services.ledger.events(run.id)[seen:]
         seen += len(events)
         for event in events:
-            tools.screen.event(event)
-        tools.screen.log(log.more())
-        run = tools.ledger.get(run.id)
-        tools.screen.progress(run, _progress(run), usd=cost_usd(run, tools.clock.now()))
-        wish = tools.wishes.current()
-        if wish in (Wish.STOP, Wish.DESTROY):
-            tools.ledger.ask(run.id, wish)
-        if run.phase is Phase.ENDED or wish is Wish.DETACH or tools.ledger.driver(run.id) is None:
+            services.screen.event(event)
+        services.screen.log(log.more())
+        run = services.ledger.get(run.id)
+        services.screen.progress(run, _progress(run), usd=cost_usd(run, services.clock.now()))
+        request = services.user_requests.current()
+        if request in (UserRequest.STOP, UserRequest.DESTROY):
+            services.ledger.ask(run.id, request)
+        if (
+            run.phase is Phase.ENDED
+            or request is UserRequest.DETACH
+            or services.ledger.driver(run.id) is None
+        ):
             return run
-        tools.clock.sleep(_LOOK_S)
+        services.clock.sleep(_LOOK_S)
 
 
 def _progress(run: Run) -> Progress:

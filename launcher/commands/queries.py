@@ -6,22 +6,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from launcher.config import read_job
-from launcher.core import Cost, Driver, Event, Lease, Offer, Phase, Proof, Run, Sighting, StepEnd, Verdict
+from launcher.core import (
+    BoxStatus,
+    Cost,
+    Driver,
+    Event,
+    Lease,
+    Offer,
+    Phase,
+    Proof,
+    Run,
+    StepEnd,
+    UserRequest,
+    Verdict,
+)
 from launcher.core.bills import cost_of
 from launcher.core.errors import ProviderError, UsageError
 from launcher.core.exits import verdict_of
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import enough_for
 from launcher.decisions.host_history import avoided
-from launcher.decisions.market_report import Survey
+from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import lease_ends_at, lease_of, worst_case_usd
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.renting import choose
 from launcher.gate.reading import look
 from launcher.outputs.folder import Outputs
-from launcher.ports import Biller, Ledger, Provider, Surveyor
+from launcher.ports import Biller, Ledger, MarketReporter, Provider
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -34,6 +47,8 @@ class RunRow:
     cost: Cost
     """So far, or in all."""
     driver: Driver | None = None
+    request: UserRequest = UserRequest.NONE
+    """What its user asked for and its driver has yet to do."""
     billed_usd: float | None = None
     """What its provider charged; None: it was not asked, or does not say."""
 
@@ -52,7 +67,7 @@ class RunDetail:
 
     row: RunRow
     events: Sequence[Event]
-    sighting: Sighting | None = None
+    box_status: BoxStatus | None = None
     """None when its box was not seen; `note` says why."""
     note: str = ""
 
@@ -107,8 +122,10 @@ class Plan:
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """The run with its cost and its driver."""
-    driver = None if run.phase is Phase.ENDED else ledger.driver(run.id)
-    return RunRow(run=run, cost=cost_of(run, now), driver=driver)
+    row = RunRow(run=run, cost=cost_of(run, now))
+    if run.phase is Phase.ENDED:
+        return row
+    return replace(row, driver=ledger.driver(run.id), request=ledger.user_request(run.id))
 
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
@@ -132,23 +149,23 @@ def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], n
     return [replace(row, billed_usd=billed.get(row.run.label)) for row in rows]
 
 
-def detail_of(tools: Tools, run: Run, now: float) -> RunDetail:
+def detail_of(services: Services, run: Run, now: float) -> RunDetail:
     """The run with its diary and, while it has a machine that answers, a look at it.
 
     A lease that was killed while nobody drove the run is armed again, and the diary says so.
     """
-    row, events = row_of(tools.ledger, run, now), tools.ledger.events(run.id)
+    row, events = row_of(services.ledger, run, now), services.ledger.events(run.id)
     if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
         return RunDetail(row=row, events=events)
     try:
-        sighting, news = _seen(tools, run, keep_armed=row.driver is None)
+        box_status, news = _seen(services, run, keep_armed=row.driver is None)
     except ProviderError as error:
         return RunDetail(row=row, events=events, note=str(error))
     if news and not (events and events[-1].text == news):
         event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=row.usd)
-        tools.ledger.tell(event)
+        services.ledger.tell(event)
         events = [*events, event]
-    return RunDetail(row=row, events=events, sighting=sighting, note=news)
+    return RunDetail(row=row, events=events, box_status=box_status, note=news)
 
 
 def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
@@ -191,17 +208,17 @@ def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Pl
     )
 
 
-def survey_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Survey:
+def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> MarketReport:
     """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
     or where the job's limits leave no time to train on any offer."""
-    if not isinstance(provider, Surveyor):
+    if not isinstance(provider, MarketReporter):
         raise UsageError(
             f"{provider.name} has no market to explain",
             hint="vastrun plan JOB.yaml --explain --provider vast",
         )
-    survey = provider.survey(spec).without(avoided(ledger.runs(), provider.name, now))
-    enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in survey.quotes])}
-    return survey.limited_to(enough, "limits.usd", "loading and one minute of training")
+    market_report = provider.market_report(spec).without(avoided(ledger.runs(), provider.name, now))
+    enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
+    return market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
 
 
 def _lease_end(run: Run) -> float | None:
@@ -210,17 +227,17 @@ def _lease_end(run: Run) -> float | None:
     return lease_ends_at(run, lease_of(read_job(run.spec_json), run.offer))
 
 
-def _seen(tools: Tools, run: Run, *, keep_armed: bool) -> tuple[Sighting | None, str]:
+def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
     """What the box shows, and how its lease was armed again, if it had to be."""
-    machines = machines_of(run, tools.provider)
+    machines = machines_of(run, services.provider)
     if not machines:
         return None, ""
-    remote = tools.provider.connect(machines[0])
+    remote = services.provider.connect(machines[0])
     try:
-        sighting = look(remote)
-        if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(sighting):
-            return sighting, ""
-        news = rearm(run, read_job(run.spec_json), machines[0], remote, tools)
+        box_status = look(remote)
+        if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
+            return box_status, ""
+        news = rearm(run, read_job(run.spec_json), machines[0], remote, services)
         return look(remote), news
     finally:
         remote.close()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import Judgement, Parcel, StepEnd
+from launcher.core import Bundle, Judgement, StepEnd
 from launcher.core.errors import NoOfferError, StorageError, UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions.judge import judge
@@ -57,7 +57,7 @@ class Rehearsal:
             "VASTRUN_PYTHON": python,
         }
 
-    def lay_out(self, parcel: Parcel, *, afresh: bool) -> None:
+    def lay_out(self, bundle: Bundle, *, afresh: bool) -> None:
         """The box holds what a run would be shipped; `afresh`: and nothing that was trained there before.
 
         Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
@@ -72,7 +72,7 @@ class Rehearsal:
                 shutil.rmtree(self._box / name, ignore_errors=True)
             (self._box / layout.STOP).unlink(missing_ok=True)
             self._box.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tarfile.open(parcel.path) as archive:
+            with tarfile.open(bundle.path) as archive:
                 # Debian 12's Python, 3.11.2, knows no filters, and passes this over.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(self._box)

@@ -1,9 +1,9 @@
 """The nouns: what was asked for, what is offered, what we pay for, what happened. Pure data."""
 
-from launcher.core.boxes import CheckpointCopy, Collected, Completed, Evidence, Parcel, RankSighting, Sighting
-from launcher.core.endings import Cause, Phase, Verdict, Wish
+from launcher.core.boxes import BoxStatus, Bundle, CheckpointCopy, Collected, Completed, Evidence, RankStatus
+from launcher.core.endings import Cause, Phase, UserRequest, Verdict
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.market import Extras, Identity, Instance, Lease, Offer, Order, Standing
+from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, Lease, Offer, Order
 from launcher.core.origins import NOTHING, Origin
 from launcher.core.progress import Progress
 from launcher.core.runs import Cost, Driver, Event, Judgement, Meter, Proof, Rental, Run
@@ -12,6 +12,9 @@ from launcher.core.steps import StepEnd
 __all__ = [
     "LABEL_PREFIX",
     "NOTHING",
+    "AccountStatus",
+    "BoxStatus",
+    "Bundle",
     "Cause",
     "CheckpointCopy",
     "Collected",
@@ -20,7 +23,7 @@ __all__ = [
     "Driver",
     "Event",
     "Evidence",
-    "Extras",
+    "ExtraRates",
     "Identity",
     "Instance",
     "Judgement",
@@ -29,18 +32,15 @@ __all__ = [
     "Offer",
     "Order",
     "Origin",
-    "Parcel",
     "Phase",
     "Progress",
     "Proof",
-    "RankSighting",
+    "RankStatus",
     "Rental",
     "Run",
-    "Sighting",
-    "Standing",
     "StepEnd",
+    "UserRequest",
     "Verdict",
-    "Wish",
     "label_of",
     "ledger_in",
     "run_id_in",

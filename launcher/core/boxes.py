@@ -19,7 +19,7 @@ class Completed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parcel:
+class Bundle:
     """What is shipped to a box: one archive."""
 
     path: str
@@ -29,7 +29,7 @@ class Parcel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankSighting:
+class RankStatus:
     """One rank as last seen by the supervisor."""
 
     rank: int
@@ -41,7 +41,7 @@ class RankSighting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sighting:
+class BoxStatus:
     """What one look at a box saw."""
 
     at: float
@@ -58,7 +58,7 @@ class Sighting:
     loss: float | None = None
     log_bytes: int = 0
     free_mb: int | None = None
-    ranks: tuple[RankSighting, ...] = ()
+    ranks: tuple[RankStatus, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where a run stands, why it left the road, how it ended, and what its user wishes."""
+"""Where a run stands, why it left the road, how it ended, and what its user asks for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Verdict(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-class Wish(StrEnum):
+class UserRequest(StrEnum):
     """What the user asks of a running launcher: by Ctrl-C here, or by `vastrun stop` elsewhere."""
 
     NONE = "none"
@@ -72,5 +72,5 @@ class Wish(StrEnum):
 
     @property
     def strength(self) -> int:
-        """Of several wishes the strongest holds."""
-        return list(Wish).index(self)
+        """Of several requests the strongest holds."""
+        return list(UserRequest).index(self)

@@ -9,7 +9,7 @@ from launcher.core.endings import Cause
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extras:
+class ExtraRates:
     """What a machine costs besides its GPUs."""
 
     storage_usd_per_hour: float = 0.0
@@ -37,7 +37,7 @@ class Offer:
     """What finishing the job there should cost: offers are sorted by it. 0: it costs nothing."""
     loading_usd: float = 0.0
     """The part of that which is spent before it trains, for disk and traffic."""
-    extras: Extras = Extras()
+    extras: ExtraRates = ExtraRates()
     bid_usd_per_hour: float | None = None
     """What to bid for the GPUs; None: a machine on demand, at its price."""
     image: str | None = None
@@ -61,7 +61,7 @@ class Instance:
     """GPUs and storage."""
     rented_at: float
     """Epoch seconds."""
-    extras: Extras = Extras()
+    extras: ExtraRates = ExtraRates()
     idle: bool = False
     """Its GPUs are not charged: it loads, was stopped, or its host is away."""
     up_s: float | None = None
@@ -128,7 +128,7 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class AccountStatus:
     """How an account stands with a provider that costs money."""
 
     credit_usd: float

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from launcher.core.endings import Cause, Phase, Wish
+from launcher.core.endings import Cause, Phase
 from launcher.core.labels import label_of
-from launcher.core.market import Extras, Offer
+from launcher.core.market import ExtraRates, Offer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Judgement:
 class Meter:
     """What is known of a machine's bill besides its price. What is not known to be free is charged."""
 
-    extras: Extras = field(default_factory=Extras)
+    extras: ExtraRates = field(default_factory=ExtraRates)
     began_at: float | None = None
     """When it began to run; None: it was not seen to run."""
     idle_s: float = 0.0
@@ -119,7 +119,6 @@ class Run:
     failed_in: Phase | None = None
     """The phase that the cause came from."""
     proofs: tuple[Proof, ...] = ()
-    wish: Wish = Wish.NONE
     destroy_tries: int = 0
     step: int = 0
     steps: int = 0
@@ -147,7 +146,7 @@ class Event:
     usd: float = 0.0
     """Spent so far."""
     told: str = ""
-    """The milestone that the user was told of by then; empty in any other line."""
+    """The notification that the user was sent then; empty in any other line."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from launcher.core import Offer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hurdle:
+class Constraint:
     """A hard limit of the job that some offers do not pass."""
 
     name: str
@@ -52,12 +52,12 @@ class Quote:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Survey:
+class MarketReport:
     """What the job's limits leave of a market, and what each offer would cost to finish."""
 
     offers: int
     unreadable: int
-    hurdles: tuple[Hurdle, ...]
+    constraints: tuple[Constraint, ...]
     """In the order in which they are tried."""
     relaxations: tuple[Relaxation, ...]
     """Those that would give more to choose from, the most first."""
@@ -68,15 +68,15 @@ class Survey:
     beyond: int = 0
     """Offers that would fit, and that a launch does not see: the provider lists only so many at once."""
 
-    def without(self, hosts: Collection[str]) -> Survey:
+    def without(self, hosts: Collection[str]) -> MarketReport:
         """The same market with no offer on those hosts."""
         kept = tuple(quote for quote in self.quotes if quote.offer.host not in hosts)
         return replace(self, quotes=kept, avoided=self.avoided + len(self.quotes) - len(kept))
 
-    def limited_to(self, offers: Collection[str], name: str, text: str) -> Survey:
+    def limited_to(self, offers: Collection[str], name: str, text: str) -> MarketReport:
         """Return the same market with these offers only; the others fail one more limit."""
         kept = tuple(quote for quote in self.quotes if quote.offer.id in offers)
         if len(kept) == len(self.quotes):
             return self
-        hurdle = Hurdle(name=name, text=text, removed=len(self.quotes) - len(kept))
-        return replace(self, quotes=kept, hurdles=(*self.hurdles, hurdle))
+        constraint = Constraint(name=name, text=text, removed=len(self.quotes) - len(kept))
+        return replace(self, quotes=kept, constraints=(*self.constraints, constraint))

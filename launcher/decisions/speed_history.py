@@ -1,4 +1,4 @@
-"""Experience: how fast earlier runs of the same job trained, and how long known hosts took to be ready."""
+"""Speed history: how fast earlier runs of the same job trained, and how long known hosts took to be ready."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experience:
+class SpeedHistory:
     """What the ledger knows that no market says."""
 
     speeds: Mapping[Kind, Speed] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Experience:
     """By host, from rent to the armed lease: the image is fetched meanwhile."""
 
 
-def experience_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> Experience:
+def speed_history_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> SpeedHistory:
     """What is worth knowing of the provider's machines when this job is to be trained on one."""
     speeds: dict[Kind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
@@ -44,7 +44,7 @@ def experience_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> Experien
             boots[run.host].append(run.boot_s)
         if run.steps_per_s and run.job == spec.name and _work(read_job(run.spec_json)) == _work(spec):
             speeds[run.offer.gpu_name or "", run.offer.gpus].append(run.steps_per_s)
-    return Experience(
+    return SpeedHistory(
         speeds={kind: Speed(steps_per_s=median(found), runs=len(found)) for kind, found in speeds.items()},
         boot_s={host: median(found) for host, found in boots.items()},
     )

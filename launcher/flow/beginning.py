@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.core import Sighting
+from launcher.core import BoxStatus
 from launcher.core.job import JobSpec
 from launcher.flow.progress import PREPARING, awaits_beats
 
@@ -21,26 +21,26 @@ class Beginning:
     """The step that it starts from."""
     _started_at: float | None = None
 
-    def saw(self, sighting: Sighting, spec: JobSpec, now: float) -> None:
+    def saw(self, box_status: BoxStatus, spec: JobSpec, now: float) -> None:
         """The onboard trainer has begun with its first step done, a program with its first heartbeat.
 
         One that needs no heartbeats for its success has begun, too, when its ranks have lived for a while.
         """
-        if not self.has_begun and sighting.box == "running":
-            self.has_begun = self._steps(sighting) if spec.train else self._runs(sighting, spec, now)
+        if not self.has_begun and box_status.box == "running":
+            self.has_begun = self._steps(box_status) if spec.train else self._runs(box_status, spec, now)
 
-    def _steps(self, sighting: Sighting) -> bool:
-        if not sighting.ranks or any(rank.phase in ("", "start") for rank in sighting.ranks):
+    def _steps(self, box_status: BoxStatus) -> bool:
+        if not box_status.ranks or any(rank.phase in ("", "start") for rank in box_status.ranks):
             return False
         if self._first_step is None:
-            self._first_step = sighting.step
-        return sighting.step > self._first_step
+            self._first_step = box_status.step
+        return box_status.step > self._first_step
 
-    def _runs(self, sighting: Sighting, spec: JobSpec, now: float) -> bool:
-        if any(rank.phase not in PREPARING for rank in sighting.ranks):
+    def _runs(self, box_status: BoxStatus, spec: JobSpec, now: float) -> bool:
+        if any(rank.phase not in PREPARING for rank in box_status.ranks):
             return True
-        silent = all(rank.phase == "" for rank in sighting.ranks)
-        if awaits_beats(spec) or not silent or len(sighting.ranks) < spec.world_size:
+        silent = all(rank.phase == "" for rank in box_status.ranks)
+        if awaits_beats(spec) or not silent or len(box_status.ranks) < spec.world_size:
             return False
         self._started_at = now if self._started_at is None else self._started_at
         return now - self._started_at >= SETTLED_S

@@ -1,4 +1,4 @@
-"""boot(trip): the box answers, its lease is armed, and it is the machine that was offered."""
+"""boot(context): the box answers, its lease is armed, and it is the machine that was offered."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from launcher.core import Cause, Instance
 from launcher.core.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import download_check, offer_check, policy
-from launcher.flow.context import End, Trip, lost, stopped
+from launcher.flow.context import End, RunContext, lost, stopped
+from launcher.gate.box_status import lease_of
 from launcher.gate.reading import small_file
-from launcher.gate.status import lease_of
 from launcher.ports import Identified
 from trainer.contract import layout
 
@@ -106,73 +106,73 @@ class Patience:
         return next(over, "")
 
 
-def boot(trip: Trip) -> End:
+def boot(context: RunContext) -> End:
     """Nothing is shipped to a box that cannot end itself, or that is not what was offered."""
-    patience = Patience(began=trip.now(), moved_at=trip.now())
-    while not (late := patience.late(trip.now())):
-        if trip.is_stopping():
+    patience = Patience(began=context.now(), moved_at=context.now())
+    while not (late := patience.late(context.now())):
+        if context.is_stopping():
             return stopped("before its machine was ready")
         try:
-            lease = _lease_state(trip)
+            lease = _lease_state(context)
             if lease == "armed":
-                _note_time(trip, patience)
-                return _accepted(trip)
-            patience.answers(lease, trip.now())
+                _note_time(context, patience)
+                return _accepted(context)
+            patience.answers(lease, context.now())
         except (UnreachableError, GoneError) as error:
-            trip.hang_up()
-            if isinstance(error, GoneError) and trip.is_gone():
+            context.hang_up()
+            if isinstance(error, GoneError) and context.is_gone():
                 return lost("while it booted")
             if isinstance(error, HostKeyError):
-                patience.mistrusts(error, trip.now())
+                patience.mistrusts(error, context.now())
             elif isinstance(error, NoBoxError):
-                patience.boxless(trip.now())
+                patience.boxless(context.now())
             elif error.cause is Cause.PROVIDER:
-                if news := patience.unseen(str(error), trip.now()):
-                    trip.tell(news)
+                if news := patience.unseen(str(error), context.now()):
+                    context.tell(news)
             else:
-                _tell_progress(trip, patience)
+                _tell_progress(context, patience)
         patience.watched = True
-        trip.wait(_PAUSE_S)
+        context.wait(_PAUSE_S)
     cause = Cause.PROVIDER if patience.blind else Cause.HOST
     return End(result=Result.FAILED, cause=cause, detail=late)
 
 
-def _note_time(trip: Trip, patience: Patience) -> None:
+def _note_time(context: RunContext, patience: Patience) -> None:
     """How long the machine took is known only to whoever saw it become ready."""
-    if patience.watched and trip.run.rented_at is not None:
-        trip.save(boot_s=max(0.0, trip.now() - trip.run.rented_at))
+    if patience.watched and context.run.rented_at is not None:
+        context.save(boot_s=max(0.0, context.now() - context.run.rented_at))
 
 
-def unlike_its_offer(trip: Trip, machine: Instance) -> End | None:
+def unlike_its_offer(context: RunContext, machine: Instance) -> End | None:
     """The end of a run whose machine is worse than was offered, by what the provider lists."""
-    if trip.tools.provider.free or trip.run.offer is None:
+    if context.services.provider.free or context.run.offer is None:
         return None
-    return _refused(offer_check.rented_otherwise(machine, trip.run.offer, trip.spec.resources))
+    return _refused(offer_check.rented_otherwise(machine, context.run.offer, context.spec.resources))
 
 
-def _accepted(trip: Trip) -> End:
+def _accepted(context: RunContext) -> End:
     """Ends well when the machine is what was offered."""
-    end = _unlike_by_itself(trip)
-    machine = trip.own_machine()
+    end = _unlike_by_itself(context)
+    machine = context.own_machine()
     if machine is not None:
-        end = end or unlike_its_offer(trip, machine)
+        end = end or unlike_its_offer(context, machine)
     if end is not None:
         return end
-    connection = trip.remote().connection
+    connection = context.remote().connection
     if isinstance(connection, Identified):
-        trip.tell(connection.identity)
-    trip.tell("the lease is armed")
+        context.tell(connection.identity)
+    context.tell("the lease is armed")
     return End(result=Result.OK)
 
 
-def _unlike_by_itself(trip: Trip) -> End | None:
+def _unlike_by_itself(context: RunContext) -> End | None:
     """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
-    if trip.tools.provider.free or trip.run.offer is None:
+    if context.services.provider.free or context.run.offer is None:
         return None
-    wanted, remote = trip.spec.resources, trip.remote()
+    wanted, remote = context.spec.resources, context.remote()
     box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_INSPECTION_S).stdout)
-    difference = offer_check.shows_otherwise(box, trip.run.offer, wanted)
-    if not difference and download_check.is_needed(trip.spec):
+    difference = offer_check.shows_otherwise(box, context.run.offer, wanted)
+    if not difference and download_check.is_needed(context.spec):
         printed = remote.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S).stdout
         difference = download_check.fault(printed, wanted)
     return _refused(difference)
@@ -185,12 +185,12 @@ def _refused(difference: str) -> End | None:
     return End(result=Result.FAILED, cause=Cause.HOST, detail=detail)
 
 
-def _tell_progress(trip: Trip, patience: Patience) -> None:
-    news = patience.silent(trip.machine, trip.now()) if trip.machine else ""
+def _tell_progress(context: RunContext, patience: Patience) -> None:
+    news = patience.silent(context.machine, context.now()) if context.machine else ""
     if news:
-        trip.tell(news)
+        context.tell(news)
 
 
-def _lease_state(trip: Trip) -> str:
+def _lease_state(context: RunContext) -> str:
     """As its state file says; the onstart scripts are not there yet."""
-    return lease_of(small_file(trip.remote(), layout.LEASE_STATE))
+    return lease_of(small_file(context.remote(), layout.LEASE_STATE))

@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from launcher.core import Cause, Driver, Event, Instance, Phase, Progress, Run, Wish, bills
+from launcher.core import Cause, Driver, Event, Instance, Phase, Progress, Run, UserRequest, bills
 from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.flow.guarded import Guarded
 from launcher.flow.machines import machines_of
-from launcher.flow.notifications import Notices
-from launcher.ports import Clock, Ledger, Notifier, Packer, Provider, Screen, Shelf, Wishes
+from launcher.flow.notifications import Notifications
+from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen, UserRequests
 
 _LOOK_AGAIN_S = 2.0
 _LOOK_AGAIN_AT_ONCE_S = 0.2
@@ -26,16 +26,16 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tools:
+class Services:
     """What a launcher drives with."""
 
     provider: Provider
     ledger: Ledger
     clock: Clock
     packer: Packer
-    shelf: Shelf
+    output_store: OutputStore
     screen: Screen
-    wishes: Wishes
+    user_requests: UserRequests
     who: str
     """Names this launcher: `host:pid:started`."""
     notifier: Notifier | None = None
@@ -67,13 +67,13 @@ class OverError(Exception):
         self.end = end
 
 
-class Trip:
+class RunContext:
     """The state of one drive. `run` always equals the row in the ledger."""
 
-    def __init__(self, run: Run, spec: JobSpec, tools: Tools) -> None:
+    def __init__(self, run: Run, spec: JobSpec, services: Services) -> None:
         self.run = run
         self.spec = spec
-        self.tools = tools
+        self.services = services
         self.machine: Instance | None = None
         """As it was last listed for a connection."""
         self.was_refused = False
@@ -84,7 +84,7 @@ class Trip:
         self._progress_in = (run.phase, Progress())
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
-        self._notices = Notices(spec, tools.notifier, tools.ledger, tools.clock)
+        self._notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
         self.arrive()
 
     def arrive(self) -> None:
@@ -96,31 +96,31 @@ class Trip:
         """The row carries the changes. Raises HeldError when another launcher took over."""
         self.run = replace(self.run, **changes)
         self.hold()
-        self.tools.ledger.save(self.run, who=self.tools.who)
-        self._notices.tell(self.run)
+        self.services.ledger.save(self.run, who=self.services.who)
+        self._notifications.tell(self.run)
 
     def hold(self) -> None:
         """This launcher drives the run for a while longer."""
         self._held_at = self.now()
         until = self._held_at + policy.HOLD_S
-        self.tools.ledger.hold(self.run.id, Driver(who=self.tools.who, until=until))
+        self.services.ledger.hold(self.run.id, Driver(who=self.services.who, until=until))
 
     def tell(self, text: str) -> None:
         """A line in the diary and on the screen."""
-        now = self.tools.clock.now()
+        now = self.services.clock.now()
         usd = bills.cost_usd(self.run, now)
         event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
-        self.tools.screen.event(event)
-        self.tools.ledger.tell(event)
+        self.services.screen.event(event)
+        self.services.ledger.tell(event)
 
     def show_log(self) -> None:
         """What is new of the log is here and on the screen. Without room for it here, it stays on the box."""
         try:
-            text = self.tools.shelf.pump(self.run, self.remote())
+            text = self.services.output_store.pump(self.run, self.remote())
         except NoRoomError as error:
             self.tell_of_room(error, "the log stays on the machine until there is space here")
         else:
-            self.tools.screen.log(text)
+            self.services.screen.log(text)
 
     def tell_of_room(self, error: NoRoomError, what: str) -> None:
         """The user is told, once a phase, that this computer's disk is too small, and what comes of it."""
@@ -128,14 +128,17 @@ class Trip:
             self.tell(f"{error}; {what}")
         self._told_of_room_in = self.run.phase
 
-    def wish(self) -> Wish:
-        """The strongest wish of the user here or elsewhere."""
-        here, elsewhere = self.tools.wishes.current(), self.tools.ledger.wish(self.run.id)
-        return max(here, elsewhere, key=lambda wish: wish.strength)
+    def user_request(self) -> UserRequest:
+        """The strongest request of the user here or elsewhere."""
+        here, elsewhere = (
+            self.services.user_requests.current(),
+            self.services.ledger.user_request(self.run.id),
+        )
+        return max(here, elsewhere, key=lambda request: request.strength)
 
     def is_stopping(self) -> bool:
         """The user wants the run to end."""
-        return self.wish() in (Wish.STOP, Wish.DESTROY)
+        return self.user_request() in (UserRequest.STOP, UserRequest.DESTROY)
 
     @property
     def has_come_late(self) -> bool:
@@ -151,7 +154,7 @@ class Trip:
 
         It is called before each request to the box, and while its answer is waited for.
         """
-        if self.wish() is Wish.DESTROY:
+        if self.user_request() is UserRequest.DESTROY:
             raise OverError(
                 End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested")
             )
@@ -171,7 +174,7 @@ class Trip:
             self._progress_in = (self.run.phase, progress)
         phase, progress = self._progress_in
         known = progress if phase is self.run.phase else Progress()
-        self.tools.screen.progress(self.run, known, usd=bills.cost_usd(self.run, self.now()))
+        self.services.screen.progress(self.run, known, usd=bills.cost_usd(self.run, self.now()))
 
     def wait(self, seconds: float) -> None:
         """Time passes, on the screen too; the lock is kept. Ends early when the user wants something."""
@@ -179,21 +182,21 @@ class Trip:
         slice_s = max(0.0, seconds) / slices
         for _ in range(slices):
             began = self.now()
-            self.tools.clock.sleep(slice_s)
+            self.services.clock.sleep(slice_s)
             self.show()
             if self.now() - began < slice_s / 2:
                 break
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
-        self._notices.tell(self.run)
+        self._notifications.tell(self.run)
 
     def now(self) -> float:
-        return self.tools.clock.now()
+        return self.services.clock.now()
 
     def machines(self) -> list[Instance]:
         """This run's machines. Raises ProviderError when it cannot be told."""
         asked_at = self.now()
-        found = machines_of(self.run, self.tools.provider)
+        found = machines_of(self.run, self.services.provider)
         own = self._own(found)
         # A disk that is full must not keep a machine from its end: the next row has it.
         for machine in own:
@@ -219,7 +222,7 @@ class Trip:
         is_new = all(one.instance_id != machine.id for one in self.run.rentals)
         rental = bills.rental_of(self.run, machine, machine.asked_at or asked_at, self.now())
         with suppress(VastrunError):  # one that stays is seen again
-            self.tools.provider.destroy(machine.id)
+            self.services.provider.destroy(machine.id)
             rental = replace(rental, released_at=self.now())
         with suppress(StorageError):
             self.save(rentals=bills.with_rental(self.run, rental))
@@ -250,18 +253,18 @@ class Trip:
 
     def look_closely(self) -> None:
         """What the machine's own row says counts for its cost: the list may be older."""
-        if self.run.instance_id is None or self.tools.provider.free:
+        if self.run.instance_id is None or self.services.provider.free:
             return
         asked_at = self.now()
         with suppress(ProviderError, StorageError):
-            machine = self.tools.provider.machine(self.run.instance_id)
+            machine = self.services.provider.machine(self.run.instance_id)
             if machine is not None:
                 self.meter(machine, asked_at)
 
     def _is_no_more(self, machine: Instance) -> bool:
         """By its id, which is asked for besides where the list still has it. Unable to tell is not gone."""
         try:
-            return self.tools.provider.machine(machine.id) is None
+            return self.services.provider.machine(machine.id) is None
         except ProviderError:
             return False
 
@@ -271,7 +274,7 @@ class Trip:
             self.machine = self.own_machine()
             if self.machine is None:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
-            self._remote = Guarded(self.tools.provider.connect(self.machine), self._heed)
+            self._remote = Guarded(self.services.provider.connect(self.machine), self._heed)
         return self._remote
 
     def hang_up(self) -> None:
@@ -283,7 +286,7 @@ class Trip:
     def is_gone(self) -> bool:
         """True when the provider has no such machine, for as long as `policy` says. Unable to tell is not
         gone."""
-        absent_s = 0.0 if self.tools.provider.free else policy.ABSENT_S
+        absent_s = 0.0 if self.services.provider.free else policy.ABSENT_S
         since = self.now()
         try:
             gone = self._looked_for(self.own_machine, absent_s) is None
@@ -316,7 +319,7 @@ class Trip:
         until = max(self.now() + absent_s, self._shown_by())
         found = look()
         while not found:
-            self.wait(_LOOK_AGAIN_S if self.tools.provider.list_lag_s else _LOOK_AGAIN_AT_ONCE_S)
+            self.wait(_LOOK_AGAIN_S if self.services.provider.list_lag_s else _LOOK_AGAIN_AT_ONCE_S)
             found = look()
             if self.now() >= until:
                 break
@@ -326,4 +329,4 @@ class Trip:
         """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""
         if self.was_refused or self.run.instance_id is not None or self.run.rented_at is None:
             return 0.0
-        return self.run.rented_at + self.tools.provider.list_lag_s
+        return self.run.rented_at + self.services.provider.list_lag_s

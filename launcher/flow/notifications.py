@@ -1,4 +1,4 @@
-"""Notices of one drive: each milestone of the run is told once, also across launchers."""
+"""The notifications of one drive: each kind is sent once for a run, also across launchers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from launcher.core import Run
 from launcher.core.bills import cost_usd
 from launcher.core.errors import StorageError
 from launcher.core.job import JobSpec
-from launcher.decisions.notifications import Milestone, Notice, memo_of, milestones_due, told_in
+from launcher.decisions.notifications import (
+    Notification,
+    NotificationKind,
+    memo_of,
+    notifications_due,
+    told_in,
+)
 from launcher.ports import Clock, Ledger, Notifier
 
 
-class Notices:
+class Notifications:
     """What was told is remembered in the run's diary, and here when the diary cannot be written."""
 
     def __init__(self, spec: JobSpec, notifier: Notifier | None, ledger: Ledger, clock: Clock) -> None:
         self._spec, self._notifier, self._ledger, self._clock = spec, notifier, ledger, clock
-        self._told: set[Milestone] | None = None
+        self._told: set[NotificationKind] | None = None
 
     def tell(self, run: Run) -> None:
         """The user hears of what the run has reached since. Never raises, never waits."""
@@ -25,15 +31,15 @@ class Notices:
             return
         now, limit_usd = self._clock.now(), self._spec.limits.usd
         told = self._told_before(run)
-        for milestone in milestones_due(run, limit_usd, now, told):
+        for kind in notifications_due(run, limit_usd, now, told):
             usd = cost_usd(run, now)
-            told.add(milestone)
-            notice = Notice(milestone=milestone, run=run, at=now, usd=usd, limit_usd=limit_usd)
-            self._notifier.send(notice, self._spec)
+            told.add(kind)
+            notification = Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd)
+            self._notifier.send(notification, self._spec)
             with suppress(StorageError):
-                self._ledger.tell(memo_of(notice))
+                self._ledger.tell(memo_of(notification))
 
-    def _told_before(self, run: Run) -> set[Milestone]:
+    def _told_before(self, run: Run) -> set[NotificationKind]:
         if self._told is None:
             self._told = set()
             with suppress(StorageError):

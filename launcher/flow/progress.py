@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from launcher.core import Progress, Sighting
+from launcher.core import BoxStatus, Progress
 from launcher.core.job import JobSpec
 from launcher.flow.pace import Pace
 
@@ -24,14 +24,14 @@ _BETWEEN: Mapping[str, str] = {
 }
 
 
-def progress_of(sighting: Sighting, spec: JobSpec, pace: Pace, now: float) -> Progress:
+def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) -> Progress:
     """What the user is shown."""
     planned = planned_steps(spec)
     return Progress(
-        activity=activity_of(sighting, spec),
-        step=sighting.step if knows_step(sighting) else None,
-        steps=last_step(spec, sighting) or None,
-        loss=sighting.loss,
+        activity=activity_of(box_status, spec),
+        step=box_status.step if knows_step(box_status) else None,
+        steps=last_step(spec, box_status) or None,
+        loss=box_status.loss,
         left_s=pace.left_s(planned, now) if planned < math.inf else None,
     )
 
@@ -43,32 +43,32 @@ def planned_steps(spec: JobSpec) -> float:
     return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 
-def last_step(spec: JobSpec, sighting: Sighting) -> int:
+def last_step(spec: JobSpec, box_status: BoxStatus) -> int:
     """As the job says, else the box; 0: nobody knows it."""
     planned = planned_steps(spec)
-    return int(planned) if planned < math.inf else sighting.steps
+    return int(planned) if planned < math.inf else box_status.steps
 
 
-def activity_of(sighting: Sighting, spec: JobSpec) -> str:
+def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
     """What is being done besides steps, in words; empty: steps are done, or nothing runs."""
-    if sighting.box != "running":
+    if box_status.box != "running":
         return ""
-    if sighting.onstart_step != _TRAIN:
-        return sighting.onstart_step
-    if len(sighting.ranks) < spec.world_size:
+    if box_status.onstart_step != _TRAIN:
+        return box_status.onstart_step
+    if len(box_status.ranks) < spec.world_size:
         return "importing torch, starting the ranks"
-    phases = {rank.phase for rank in sighting.ranks}
+    phases = {rank.phase for rank in box_status.ranks}
     if phases == {""} and not awaits_beats(spec):
         return "running"
     for phase, words in PREPARING.items():
-        if phase in phases and (phase != "data" or sighting.step == 0):
+        if phase in phases and (phase != "data" or box_status.step == 0):
             return words
     return next((words for phase, words in _BETWEEN.items() if phase in phases), "")
 
 
-def knows_step(sighting: Sighting) -> bool:
+def knows_step(box_status: BoxStatus) -> bool:
     """Whether any rank tells where it is."""
-    return sighting.step > 0 or any(rank.phase for rank in sighting.ranks)
+    return box_status.step > 0 or any(rank.phase for rank in box_status.ranks)
 
 
 def awaits_beats(spec: JobSpec) -> bool:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import shlex
 
-from launcher.core import Instance, Run, Sighting
+from launcher.core import BoxStatus, Instance, Run
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.ports import Remote
 from trainer.contract import layout
 
 _TIMEOUT_S = 60.0
 
 
-def is_disarmed(sighting: Sighting) -> bool:
+def is_disarmed(box_status: BoxStatus) -> bool:
     """No lease would end the box, as far as it can be seen."""
-    return sighting.lease in ("dead", "none")
+    return box_status.lease in ("dead", "none")
 
 
-def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, tools: Tools) -> str:
+def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: Services) -> str:
     """Arm the box's lease again; in words, how that went.
 
     It counts from when the machine began to run, by our own count: what is written on the box may be forged.
@@ -27,10 +27,10 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, tools: Too
     """
     if run.offer is None:
         return "its lease was killed"
-    remote.write(layout.LEASE_SCRIPT, tools.packer.lease().encode())
+    remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
     variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
-        "LEASE_AGE_S": f"{policy.lease_age_s(run, tools.clock.now()):.0f}",
-        "VASTRUN_PROVIDER": tools.provider.name,
+        "LEASE_AGE_S": f"{policy.lease_age_s(run, services.clock.now()):.0f}",
+        "VASTRUN_PROVIDER": services.provider.name,
         "VASTRUN_INSTANCE": machine.id,
         "CONTAINER_ID": machine.id,
     }

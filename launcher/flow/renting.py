@@ -18,7 +18,7 @@ from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import enough_for, over_the_price
 from launcher.decisions.host_history import avoided
-from launcher.flow.context import Trip
+from launcher.flow.context import RunContext
 from launcher.ports import Provider
 
 
@@ -62,75 +62,77 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
     return enough_for(spec, offers)
 
 
-def choose_for(trip: Trip) -> list[Offer]:
+def choose_for(context: RunContext) -> list[Offer]:
     """As `choose`, on hosts that did not fail us lately."""
-    provider = trip.tools.provider
-    return choose(trip.spec, provider, avoided(trip.tools.ledger.runs(), provider.name, trip.now()))
+    provider = context.services.provider
+    return choose(
+        context.spec, provider, avoided(context.services.ledger.runs(), provider.name, context.now())
+    )
 
 
-def rent_anew(trip: Trip) -> Instance:
+def rent_anew(context: RunContext) -> Instance:
     """A new machine: the planned offer, or the next one when it was taken."""
     tried: set[str] = set()
-    offers = [trip.run.offer] if trip.run.offer else []
+    offers = [context.run.offer] if context.run.offer else []
     for _ in range(policy.RENT_TRIES):
         offer = next((o for o in offers if o.id not in tried), None)
         if offer is None:
-            offers = choose_for(trip)
+            offers = choose_for(context)
             offer = next((o for o in offers if o.id not in tried), None)
         if offer is None:
             break
         tried.add(offer.id)
         meter = Meter(extras=offer.extras)
-        trip.save(
+        context.save(
             offer=offer,
             usd_per_hour=offer.usd_per_hour,
             host=offer.host,
             image=offer.image or "",
-            rented_at=trip.now(),
+            rented_at=context.now(),
             meter=meter,
         )
-        trip.was_refused = False
+        context.was_refused = False
         try:
-            return trip.tools.provider.rent(_order(trip, offer))
+            return context.services.provider.rent(_order(context, offer))
         except NoOfferError:
-            trip.was_refused = True
-            trip.tell(f"offer {offer.id} was taken")
+            context.was_refused = True
+            context.tell(f"offer {offer.id} was taken")
         except UncertainError:
-            found = look_for_it(trip)
+            found = look_for_it(context)
             if found is not None:
                 return found
         except UnreachableError as error:
-            trip.was_refused = isinstance(error, BusyError)
+            context.was_refused = isinstance(error, BusyError)
             raise
         except VastrunError:
-            trip.was_refused = True
+            context.was_refused = True
             raise
     raise NoOfferError(
         f"none of {len(tried)} offers could be rented", hint="run vastrun launch again in a minute"
     )
 
 
-def look_for_it(trip: Trip) -> Instance | None:
+def look_for_it(context: RunContext) -> Instance | None:
     """The machine that was asked for before; None when none was, or when it was absent twice.
 
     Raises ProviderError when the provider cannot tell: whoever comes next looks for it again.
     """
-    return None if trip.run.rented_at is None else trip.found_late()
+    return None if context.run.rented_at is None else context.found_late()
 
 
-def _order(trip: Trip, offer: Offer) -> Order:
-    lease = policy.lease_of(trip.spec, offer)
+def _order(context: RunContext, offer: Offer) -> Order:
+    lease = policy.lease_of(context.spec, offer)
     env = policy.lease_env(lease) | {
-        "VASTRUN_LABEL": trip.run.label,
-        "VASTRUN_PROVIDER": trip.tools.provider.name,
+        "VASTRUN_LABEL": context.run.label,
+        "VASTRUN_PROVIDER": context.services.provider.name,
     }
     return Order(
         offer=offer,
-        label=trip.run.label,
+        label=context.run.label,
         image=offer.image,
-        disk_gb=trip.spec.resources.disk_gb,
-        memory_gb=trip.spec.resources.memory_gb,
-        onstart=trip.tools.packer.lease(),
+        disk_gb=context.spec.resources.disk_gb,
+        memory_gb=context.spec.resources.memory_gb,
+        onstart=context.services.packer.lease(),
         env=env,
-        at_most_usd=policy.worst_case_usd(trip.spec, offer),
+        at_most_usd=policy.worst_case_usd(context.spec, offer),
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.core import CheckpointCopy, Wish
+from launcher.core import CheckpointCopy, UserRequest
 from launcher.core.errors import GoneError, ProviderError, StorageError, UnreachableError
-from launcher.flow.context import Trip
+from launcher.flow.context import RunContext
 from launcher.ports import Remote
 
 SLICE_S = 0.5
-"""What a slice may take: the log and the user's wishes wait meanwhile."""
+"""What a slice may take: the log and the user's requests wait meanwhile."""
 _LEAST_BYTES = 1 << 16
 _FIRST_BYTES = 1 << 18
 _MOST_BYTES = 1 << 25
@@ -51,25 +51,25 @@ class Saving:
         self.began_at, self.held = self.began_at or began, copy.held
 
 
-def save_some(trip: Trip, saving: Saving, remote: Remote) -> None:
+def save_some(context: RunContext, saving: Saving, remote: Remote) -> None:
     """A slice more of the newest checkpoint is here. Nothing that goes wrong with it hurts the run."""
-    began = trip.now()
+    began = context.now()
     saving.brought = False
-    if not saving.is_due(began) or trip.wish() is not Wish.NONE:
+    if not saving.is_due(began) or context.user_request() is not UserRequest.NONE:
         return
     try:
-        copy = trip.tools.shelf.save_checkpoint(trip.run, remote, limit=saving.limit)
+        copy = context.services.output_store.save_checkpoint(context.run, remote, limit=saving.limit)
     except (UnreachableError, GoneError):
         raise
     except (StorageError, ProviderError) as error:
         saving.given_up = True
-        trip.tell(f"checkpoints stay on the machine until the end: {error}")
+        context.tell(f"checkpoints stay on the machine until the end: {error}")
         return
-    saving.note(copy, began, trip.now())
+    saving.note(copy, began, context.now())
     if copy is not None and copy.damaged:
-        trip.tell(f"checkpoint {copy.name} is damaged on the machine; not downloaded")
+        context.tell(f"checkpoint {copy.name} is damaged on the machine; not downloaded")
     elif copy is not None and copy.is_whole:
-        trip.tell(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
+        context.tell(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
 
 
 def next_limit(limit: int, moved: int, seconds: float) -> int:

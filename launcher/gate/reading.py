@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from launcher.core import Sighting
+from launcher.core import BoxStatus
 from launcher.core.errors import BoxError, UnreachableError
 from launcher.gate import caps
-from launcher.gate.status import sighting_of
+from launcher.gate.box_status import box_status_of
 from launcher.ports import Remote
 
 _STATUS = "bash onstart/status.sh"
@@ -13,12 +13,12 @@ _STATUS_S = 30.0
 _CHUNK = 1 << 20
 
 
-def look(remote: Remote) -> Sighting:
+def look(remote: Remote) -> BoxStatus:
     """Look at the box. Raises UnreachableError; GoneError; BoxError when its answer makes no sense."""
     done = remote.run(_STATUS, timeout_s=_STATUS_S)
     if done.exit_code != 0:
         raise UnreachableError(f"status.sh ended with {done.exit_code}: {done.stderr.strip()[-200:]!r}")
-    return sighting_of(done.stdout)
+    return box_status_of(done.stdout)
 
 
 def small_file(remote: Remote, path: str, most: int | None = None) -> bytes:

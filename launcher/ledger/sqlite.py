@@ -1,4 +1,4 @@
-"""The ledger: runs, events, drivers and wishes in one SQLite file."""
+"""The ledger: runs, events, drivers and what users ask for in one SQLite file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from launcher.core import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Rental, Run, Wish
+from launcher.core import (
+    Cause,
+    Driver,
+    Event,
+    ExtraRates,
+    Meter,
+    Offer,
+    Phase,
+    Proof,
+    Rental,
+    Run,
+    UserRequest,
+)
 from launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger.migrations import MIGRATIONS, migrate, schema_of
 from trainer.contract.records import whole_unicode
@@ -19,7 +31,8 @@ from trainer.contract.records import whole_unicode
 BUSY_S = 10.0
 MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
 
-_COLUMNS = tuple(field.name for field in fields(Run))
+_COLUMNS = (*(field.name for field in fields(Run)), "wish")
+"""`wish` is of the first schema and always "none": what users ask for stands in the table `wishes`."""
 _INSERT = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in _COLUMNS)} WHERE id = :id"
 _EVENT = "run_id, at, phase, text, usd, told"
@@ -81,14 +94,16 @@ class SqliteLedger:
             rows = self._db.execute(query, (run_id,)).fetchall()
         return [Event(**{**dict(row), "phase": Phase(row["phase"])}) for row in rows]
 
-    def ask(self, run_id: str, wish: Wish) -> None:
+    def ask(self, run_id: str, request: UserRequest) -> None:
         with self._transaction():
-            if wish.strength > self._wish(run_id).strength:
-                self._db.execute("INSERT OR REPLACE INTO wishes (run_id, wish) VALUES (?, ?)", (run_id, wish))
+            if request.strength > self._request(run_id).strength:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO wishes (run_id, wish) VALUES (?, ?)", (run_id, request)
+                )
 
-    def wish(self, run_id: str) -> Wish:
+    def user_request(self, run_id: str) -> UserRequest:
         with self._clear_errors():
-            return self._wish(run_id)
+            return self._request(run_id)
 
     def hold(self, run_id: str, driver: Driver) -> None:
         with self._transaction():
@@ -127,9 +142,9 @@ class SqliteLedger:
     def _is_driving(self, holder: Mapping[str, Any]) -> bool:
         return bool(holder["until"] >= self._now()) and self._alive(holder["who"])
 
-    def _wish(self, run_id: str) -> Wish:
+    def _request(self, run_id: str) -> UserRequest:
         row = self._db.execute("SELECT wish FROM wishes WHERE run_id = ?", (run_id,)).fetchone()
-        return Wish.NONE if row is None else Wish(row["wish"])
+        return UserRequest.NONE if row is None else UserRequest(row["wish"])
 
     def _prepare(self) -> None:
         known = len(MIGRATIONS)
@@ -210,7 +225,7 @@ def _held(run_id: str, holder: Mapping[str, Any]) -> HeldError:
 
 
 def _row_of(run: Run) -> dict[str, Any]:
-    row = {name: getattr(run, name) for name in _COLUMNS}
+    row = {field.name: getattr(run, field.name) for field in fields(Run)} | {"wish": UserRequest.NONE}
     row["detail"] = _storable(run.detail)
     row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
     row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
@@ -225,9 +240,8 @@ def _storable(text: str) -> str:
 
 
 def _run_of(row: sqlite3.Row) -> Run:
-    values = {name: row[name] for name in _COLUMNS}
+    values = {field.name: row[field.name] for field in fields(Run)}
     values["phase"] = Phase(row["phase"])
-    values["wish"] = Wish(row["wish"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
     values["offer"] = None if row["offer"] is None else Offer(**_with_extras(json.loads(row["offer"])))
@@ -243,4 +257,4 @@ def _rental_of(values: dict[str, Any]) -> Rental:
 
 def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a noun that has extras; rows of before have none."""
-    return {**values, "extras": Extras(**values.get("extras", {}))}
+    return {**values, "extras": ExtraRates(**values.get("extras", {}))}

@@ -1,4 +1,4 @@
-"""The shelf: where a run's outputs come to lie on this computer, each checked against its checksum."""
+"""The output store: a run's outputs in a folder of this computer, each checked against its checksum."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from launcher.outputs.storing import claim, must_be_free, need_space, stored, st
 from launcher.ports import Remote
 
 
-class FolderShelf:
-    """A folder a run. `Shelf` says what each verb promises."""
+class FolderStore:
+    """A folder a run. `OutputStore` says what each verb promises."""
 
     def __init__(self, disk_ignores_case: IgnoresCase = ignores_case, index: Index | None = None) -> None:
         """`index` writes what `describe` puts there; None: nothing."""

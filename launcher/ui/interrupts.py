@@ -12,34 +12,38 @@ from dataclasses import replace
 from operator import attrgetter
 from types import FrameType
 
-from launcher.core import Wish
+from launcher.core import UserRequest
 from launcher.ui.question import Ask, Choice, Question, Say
 
-_SAID: Mapping[Wish, str] = {
-    Wish.NONE: "continuing\n",
-    Wish.DETACH: "detaching: the training goes on, and the lease on the machine limits its time\n",
-    Wish.STOP: "stopping: save a checkpoint, download the outputs, destroy the machine\n",
-    Wish.DESTROY: "destroying the machine now, without downloading its outputs\n",
+_SAID: Mapping[UserRequest, str] = {
+    UserRequest.NONE: "continuing\n",
+    UserRequest.DETACH: "detaching: the training goes on, and the lease on the machine limits its time\n",
+    UserRequest.STOP: "stopping: save a checkpoint, download the outputs, destroy the machine\n",
+    UserRequest.DESTROY: "destroying the machine now, without downloading its outputs\n",
 }
 _STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
 _STOP = Choice(
-    key="s", wish=Wish.STOP, text="stop: save a checkpoint, download the outputs,\n     destroy the machine"
+    key="s",
+    request=UserRequest.STOP,
+    text="stop: save a checkpoint, download the outputs,\n     destroy the machine",
 )
-_DETACH = Choice(key="d", wish=Wish.DETACH, text="detach: keep training without this launcher")
-_CONTINUE = Choice(key="c", wish=Wish.NONE, text="continue: change nothing")
+_DETACH = Choice(key="d", request=UserRequest.DETACH, text="detach: keep training without this launcher")
+_CONTINUE = Choice(key="c", request=UserRequest.NONE, text="continue: change nothing")
 
 DRIVES = Question(
     about="Ctrl-C: what should happen to this run? (again: stop)",
     choices=(_STOP, _DETACH, _CONTINUE),
-    again=Wish.STOP,
+    again=UserRequest.STOP,
 )
-VIEWS = replace(DRIVES, about="Ctrl-C: what should happen to this run? (again: detach)", again=Wish.DETACH)
+VIEWS = replace(
+    DRIVES, about="Ctrl-C: what should happen to this run? (again: detach)", again=UserRequest.DETACH
+)
 STOPS = Question(
     about="The run is stopping, its outputs are not complete yet.",
     choices=(
-        Choice(key="x", wish=Wish.DESTROY, text="destroy the machine now, without its outputs"),
-        Choice(key="c", wish=Wish.NONE, text="continue: wait for the outputs"),
+        Choice(key="x", request=UserRequest.DESTROY, text="destroy the machine now, without its outputs"),
+        Choice(key="c", request=UserRequest.NONE, text="continue: wait for the outputs"),
     ),
 )
 
@@ -48,27 +52,27 @@ _strength = attrgetter("strength")
 
 
 class Interrupts:
-    """The Wishes and the Clock port. A handler only notes the wish and rings a bell: nothing is raised."""
+    """The UserRequests and the Clock port. A handler notes a request and rings a bell; nothing is raised."""
 
     def __init__(
         self,
         *,
         say: Say,
         ask: Ask | None = None,
-        first: Wish = Wish.STOP,
-        wish: Wish = Wish.NONE,
+        first: UserRequest = UserRequest.STOP,
+        request: UserRequest = UserRequest.NONE,
         until: float | None = None,
         views: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`ask` puts the question of a Ctrl-C; without it, `first` is what the first one means.
 
-        `wish` holds from the start; from the moment `until` on, at least a detach does. `views`: the command
-        only looks at a run. No signal stops it then, only an answer does.
+        `request` holds from the start; from the moment `until` on, at least a detach does. `views`: the
+        command only looks at a run. No signal stops it then, only an answer does.
         """
         self._views = views
-        self._say, self._ask, self._wish, self._until = say, ask, wish, until
-        self._first = Wish.DETACH if views else first
+        self._say, self._ask, self._request, self._until = say, ask, request, until
+        self._first = UserRequest.DETACH if views else first
         self._now = now
         self._interrupted = False
         self._asked: Question | None = None
@@ -81,7 +85,7 @@ class Interrupts:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Signals become wishes in here. One that this process was told to ignore (nohup) stays ignored."""
+        """Signals become requests in here. One that this process was told to ignore (nohup) stays ignored."""
         handlers = {signal.SIGINT: self._on_int, signal.SIGTERM: self._on_term, signal.SIGHUP: self._on_hup}
         before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
@@ -94,9 +98,9 @@ class Interrupts:
                 signal.signal(number, former)
             self._leave()
 
-    def current(self) -> Wish:
-        """The strongest wish so far."""
-        return max(self._wish, Wish.DETACH, key=_strength) if self.timed_out else self._wish
+    def current(self) -> UserRequest:
+        """The strongest request so far."""
+        return max(self._request, UserRequest.DETACH, key=_strength) if self.timed_out else self._request
 
     @property
     def timed_out(self) -> bool:
@@ -133,13 +137,13 @@ class Interrupts:
 
     def _question(self) -> Question | None:
         """What Ctrl-C asks now; None where nothing is left to be decided."""
-        if self._wish is Wish.NONE:
+        if self._request is UserRequest.NONE:
             return VIEWS if self._views else DRIVES
-        return STOPS if self._wish is Wish.STOP else None
+        return STOPS if self._request is UserRequest.STOP else None
 
     def _answer_alone(self) -> None:
         """Nobody can be asked: the first Ctrl-C has its meaning, and no other one costs the outputs."""
-        if self._wish is Wish.STOP:
+        if self._request is UserRequest.STOP:
             self._say(_STILL_STOPPING)
         else:
             self._answer(self._first)
@@ -147,20 +151,20 @@ class Interrupts:
     def _put(self, ask: Ask, question: Question, former: threading.Thread | None) -> None:
         if former is not None:
             former.join()  # the question before this one leaves the terminal as it was
-        before = self._wish
-        wish = ask(question, lambda: self._left or self._wish is not before)
+        before = self._request
+        request = ask(question, lambda: self._left or self._request is not before)
         if self._asked is question:
             self._asked = None
-        if wish is None:
+        if request is None:
             self._answer_alone()
-        elif wish is not Wish.NONE:
-            self._answer(wish)
-        elif self._wish is before and not self._left:
-            self._say(_SAID[Wish.NONE])
+        elif request is not UserRequest.NONE:
+            self._answer(request)
+        elif self._request is before and not self._left:
+            self._say(_SAID[UserRequest.NONE])
 
-    def _answer(self, wish: Wish) -> None:
-        self._interrupted = self._interrupted or wish is not Wish.NONE
-        self._want(wish)
+    def _answer(self, request: UserRequest) -> None:
+        self._interrupted = self._interrupted or request is not UserRequest.NONE
+        self._want(request)
 
     def _leave(self) -> None:
         """The question, if one stands, goes away, and the terminal is as it was."""
@@ -169,18 +173,18 @@ class Interrupts:
             self._asking.join()
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._want(Wish.DETACH if self._views else Wish.STOP)
+        self._want(UserRequest.DETACH if self._views else UserRequest.STOP)
 
     def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
-        self._want(Wish.DETACH)
+        self._want(UserRequest.DETACH)
 
-    def _want(self, wish: Wish) -> None:
-        if wish.strength <= self._wish.strength:
+    def _want(self, request: UserRequest) -> None:
+        if request.strength <= self._request.strength:
             return
-        self._wish = wish
+        self._request = request
         with suppress(RuntimeError):  # it rings already
             self._bell.release()
-        self._say("\n" + _SAID[wish])
+        self._say("\n" + _SAID[request])
 
 
 def say_on(descriptor: int) -> Say:

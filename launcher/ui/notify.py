@@ -13,15 +13,20 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from launcher.core.addresses import Address, Service, address_of
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec, NotifyUrl
-from launcher.decisions.notifications import Milestone, Notice
-from launcher.ui.render.notifications import body, notice_document, title
+from launcher.decisions.notifications import Notification, NotificationKind
+from launcher.ui.render.notifications import body, notification_document, title
 
 DEFAULTS = "VASTRUN_NOTIFY"
 """Who is told when the job names nobody: URLs with spaces between them."""
 TIMEOUT_S = 5.0
 _GRACE_S = 1.0
 """So much longer than one call may take, the end of the program waits for what is on its way."""
-_URGENT = (Milestone.FAILURE, Milestone.LOST, Milestone.BUDGET_100, Milestone.NOT_DESTROYED)
+_URGENT = (
+    NotificationKind.FAILURE,
+    NotificationKind.LOST,
+    NotificationKind.BUDGET_100,
+    NotificationKind.NOT_DESTROYED,
+)
 
 
 class UrlNotifier:
@@ -42,7 +47,7 @@ class UrlNotifier:
     def wanted(self, spec: JobSpec) -> bool:
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
 
-    def send(self, notice: Notice, spec: JobSpec) -> None:
+    def send(self, notification: Notification, spec: JobSpec) -> None:
         for target in self._targets(spec):
             try:
                 address = self._address(target)
@@ -50,7 +55,7 @@ class UrlNotifier:
                 self._faults.setdefault(f"${target.url_env or DEFAULTS}", str(error))
                 continue
             thread = threading.Thread(
-                target=self._deliver, args=(notice, address), daemon=True, name="notify"
+                target=self._deliver, args=(notification, address), daemon=True, name="notify"
             )
             try:
                 thread.start()
@@ -86,9 +91,9 @@ class UrlNotifier:
             where = name or f"notify: in the job file and at {DEFAULTS}"
             raise UsageError(f"notify: {error}", hint=f"look at {where}") from None
 
-    def _deliver(self, notice: Notice, address: Address) -> None:
+    def _deliver(self, notification: Notification, address: Address) -> None:
         try:
-            with _OPENER.open(request_for(notice, address), timeout=self._timeout_s):
+            with _OPENER.open(request_for(notification, address), timeout=self._timeout_s):
                 return
         except HTTPError as error:
             error.close()
@@ -109,29 +114,29 @@ class UrlNotifier:
                 self._say(f"could not deliver a notification to {shown}: {fault}")
 
 
-def request_for(notice: Notice, address: Address) -> Request:
+def request_for(notification: Notification, address: Address) -> Request:
     """The notice in the form that the service understands."""
-    return _FORMS[address.service](notice, address.url)
+    return _FORMS[address.service](notification, address.url)
 
 
-def _webhook(notice: Notice, url: str) -> Request:
-    return _json(url, notice_document(notice))
+def _webhook(notification: Notification, url: str) -> Request:
+    return _json(url, notification_document(notification))
 
 
-def _slack(notice: Notice, url: str) -> Request:
-    text = f"*{title(notice)}*\n{body(notice)}"
+def _slack(notification: Notification, url: str) -> Request:
+    text = f"*{title(notification)}*\n{body(notification)}"
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
     return _json(url, {"text": text})
 
 
-def _ntfy(notice: Notice, url: str) -> Request:
+def _ntfy(notification: Notification, url: str) -> Request:
     headers = {
-        "Title": title(notice).encode("ascii", "replace").decode(),
-        "Priority": "high" if notice.milestone in _URGENT else "default",
+        "Title": title(notification).encode("ascii", "replace").decode(),
+        "Priority": "high" if notification.kind in _URGENT else "default",
         "Content-Type": "text/plain; charset=utf-8",
     }
-    return Request(url, data=body(notice).encode(), headers=headers, method="POST")
+    return Request(url, data=body(notification).encode(), headers=headers, method="POST")
 
 
 def _json(url: str, document: Mapping[str, object]) -> Request:
@@ -139,7 +144,7 @@ def _json(url: str, document: Mapping[str, object]) -> Request:
     return Request(url, data=json.dumps(document).encode(), headers=headers, method="POST")
 
 
-_FORMS: Mapping[Service, Callable[[Notice, str], Request]] = {
+_FORMS: Mapping[Service, Callable[[Notification, str], Request]] = {
     Service.WEBHOOK: _webhook,
     Service.NTFY: _ntfy,
     Service.SLACK: _slack,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from launcher.core import Wish
+from launcher.core import UserRequest
 from launcher.ui.held import HeldStream
 
 ANSWER_S = 15.0
@@ -28,7 +28,7 @@ class Choice:
     """One answer."""
 
     key: str
-    wish: Wish
+    request: UserRequest
     text: str
 
 
@@ -39,7 +39,7 @@ class Question:
     about: str
     choices: tuple[Choice, ...]
     """The last one is the safe one: what silence, Enter and a lost terminal mean."""
-    again: Wish = Wish.NONE
+    again: UserRequest = UserRequest.NONE
     """What Ctrl-C means while the question stands."""
 
     @property
@@ -54,21 +54,21 @@ class Question:
         return next((choice for choice in self.choices if choice.key == key.lower()), None)
 
 
-Ask = Callable[[Question, Callable[[], bool]], Wish | None]
+Ask = Callable[[Question, Callable[[], bool]], UserRequest | None]
 """Puts the question, until it is answered or that is true. None: there is nobody to ask."""
 
 
 def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s: float = ANSWER_S) -> Ask:
     """Make what asks at this terminal. `live`: a line can be overwritten, so the countdown moves."""
 
-    def ask(question: Question, settled: Callable[[], bool]) -> Wish | None:
+    def ask(question: Question, settled: Callable[[], bool]) -> UserRequest | None:
         if not _in_foreground(terminal):
             return None  # to touch the terminal would suspend this process
         with output.held(), _single_keys(terminal):
             say(_asked(question))
             choice = _answer(question, settled, time.monotonic() + answer_s)
             say("\n" if choice is None else f"{choice.key}\n")
-        return Wish.NONE if choice is None else choice.wish
+        return UserRequest.NONE if choice is None else choice.request
 
     def _answer(question: Question, settled: Callable[[], bool], deadline: float) -> Choice | None:
         shown_s = None

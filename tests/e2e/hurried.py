@@ -13,11 +13,11 @@ from typing import Any
 
 from launcher.bundle import Bundler
 from launcher.commands.attempts import Attempts
-from launcher.core import Event, Instance, Origin, Run, Wish
+from launcher.core import Event, Instance, Origin, Run, UserRequest
 from launcher.core.job import JobSpec, Limits, Resources, Success
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.outputs.store import FolderShelf
+from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from tests.e2e.market import machines
@@ -25,7 +25,7 @@ from tests.e2e.terminal import LEAN
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakeScreen, FakeWishes
+from tests.fakes import FakeScreen, FakeUserRequests
 
 PRINTS = "print('all is well', flush=True)"
 WORKS = f"import time; time.sleep(2); {PRINTS}"
@@ -133,7 +133,7 @@ class Hurried:
         self.screen = CueScreen()
         self.struck_at: float | None = None
         self.ledger = SqliteLedger(Path(":memory:"), now=self._clock.now, alive=lambda _: False)
-        self._wishes = FakeWishes(self._clock)
+        self._user_requests = FakeUserRequests(self._clock)
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> Hurried:
@@ -155,17 +155,17 @@ class Hurried:
         else:
             add()
 
-    def ask(self, wish: Wish, *, cue: str, after_s: float) -> None:
+    def ask(self, request: UserRequest, *, cue: str, after_s: float) -> None:
         """The user wants that, so long after the launcher shows `cue`."""
 
         def note() -> None:
-            self._wishes.at = {self._clock.now() + after_s: wish}
+            self._user_requests.at = {self._clock.now() + after_s: request}
 
         self.screen.cues[cue] = note
 
     def launch(self, spec: JobSpec) -> list[Run]:
         """The job, driven to its end: all its runs, the last one first."""
-        attempts = Attempts(tools_for=self._tools, new_id=self._new_id)
+        attempts = Attempts(services_for=self._services, new_id=self._new_id)
         out = str(self._folder / "out")
         with self.lateness:
             attempts.pursue(attempts.start(spec, provider="vast", run_id=self._new_id(), out_dir=out))
@@ -174,18 +174,18 @@ class Hurried:
     def _new_id(self) -> str:
         return f"calm-heron-{next(self._numbers):04x}"
 
-    def _tools(self, provider: str, origin: Origin) -> Tools:
+    def _services(self, provider: str, origin: Origin) -> Services:
         assert provider == VastProvider.name
         account = Account(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
         vast = TimedVast(account, self._folder / "state", clock=self._clock)
         vast.lateness = self.lateness
-        return Tools(
+        return Services(
             provider=vast,
             ledger=self.ledger,
             clock=self._clock,
             packer=Bundler({}, origin=origin),
-            shelf=FolderShelf(),
+            output_store=FolderStore(),
             screen=self.screen,
-            wishes=self._wishes,
+            user_requests=self._user_requests,
             who=f"host:{next(self._numbers)}:0",
         )

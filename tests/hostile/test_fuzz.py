@@ -31,16 +31,23 @@ from torch.distributed.checkpoint.metadata import (
 
 from launcher.core.errors import BoxError, UnreachableError
 from launcher.gate import caps
+from launcher.gate.box_status import box_status_of, lease_of
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import latest_of, listed
-from launcher.gate.status import lease_of, sighting_of
 from launcher.gate.text import one_line, printable
 from launcher.providers.vast.rows import InstanceRow, OfferRow
 from launcher.ui.render.loglines import lines_of, parse_line, shown
 from tests.fakebox import Training
 from tests.hostile.boxes import Since
 from tests.hostile.lies import GOOD, STEERING, Lie
-from tests.hostile.test_lies import PHASES, WISHES, Wish, assert_a_good_end, assert_no_crash, lying_terminal
+from tests.hostile.test_lies import (
+    ASKS,
+    PHASES,
+    Asks,
+    assert_a_good_end,
+    assert_no_crash,
+    lying_terminal,
+)
 from tests.launcher.vast import rows
 from trainer.contract import layout
 from trainer.contract.records import RecordError, parse_json
@@ -137,7 +144,7 @@ ANYTHING = st.binary(max_size=200) | written(VALUES)
 @given(ANYTHING | written(mutated(STATUS)))
 def test_a_status_is_in_its_ranges_or_refused(printed: bytes) -> None:
     with suppress(BoxError):
-        assert_sound(sighting_of(printed.decode("utf-8", "replace")))
+        assert_sound(box_status_of(printed.decode("utf-8", "replace")))
 
 
 @readers
@@ -232,16 +239,16 @@ def lies() -> st.SearchStrategy[Lie]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("since", PHASES)
-@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.__name__)
-def test_a_run_on_a_box_that_says_anything_comes_to_a_good_end(wish: Wish, since: Since) -> None:
-    few = settings(whole_runs, max_examples=max(1, RUNS // (len(PHASES) * len(WISHES))))
-    few(given(lies())(lambda lie: come_to_a_good_end(lie, since, wish)))()
+@pytest.mark.parametrize("asks", ASKS, ids=lambda asks: asks.__name__)
+def test_a_run_on_a_box_that_says_anything_comes_to_a_good_end(asks: Asks, since: Since) -> None:
+    few = settings(whole_runs, max_examples=max(1, RUNS // (len(PHASES) * len(ASKS))))
+    few(given(lies())(lambda lie: come_to_a_good_end(lie, since, asks)))()
 
 
-def come_to_a_good_end(lie: Lie, since: Since, wish: Wish) -> None:
+def come_to_a_good_end(lie: Lie, since: Since, asks: Asks) -> None:
     with tempfile.TemporaryDirectory() as folder:
         terminal = lying_terminal(Path(folder), lie, since, Training())
-        wish(terminal)
+        asks(terminal)
         assert_no_crash(terminal.launch())
         assert_a_good_end(terminal, lie)
         if terminal.ledger.runs()[0].cause is None and layout.OUTCOME in lie.files and since != "end":

@@ -33,7 +33,7 @@ SHAPES = {"svg", "title", "style", "rect", "text", "line", "polyline", "circle",
 SLACK_S = LIMIT_SLACK_S + LATE_S + NONSENSE_S
 """What a launcher takes at most to notice a limit, and to bring home what is there."""
 
-Wish = Callable[[Terminal], None]
+Asks = Callable[[Terminal], None]
 
 
 def waits(terminal: Terminal) -> None:
@@ -49,25 +49,25 @@ def stops_twice(terminal: Terminal) -> None:
     terminal.press(after_s=6)
 
 
-WISHES = (waits, stops, stops_twice)
+ASKS = (waits, stops, stops_twice)
 PHASES: tuple[Since, ...] = ("boot", "train", "end")
-OTHERS = [(since, wish) for since in PHASES for wish in WISHES if (since, wish) != ("train", waits)]
+OTHERS = [(since, asks) for since in PHASES for asks in ASKS if (since, asks) != ("train", waits)]
 SHARE = 1 if "FUZZ" in os.environ else 4
-"""One of so many of the other phases and wishes is tried with each lie; `make fuzz` tries all of them."""
+"""One of so many of the other phases and requests is tried with each lie; `make fuzz` tries all of them."""
 
 
 def _rows() -> Iterator[ParameterSet]:
     for number, name in enumerate(LIES):
         yield pytest.param(name, "train", waits)
-        for other, (since, wish) in enumerate(OTHERS):
+        for other, (since, asks) in enumerate(OTHERS):
             if (number + other) % SHARE == 0:
-                yield pytest.param(name, since, wish, marks=pytest.mark.slow)
+                yield pytest.param(name, since, asks, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("name", "since", "wish"), list(_rows()))
-def test_a_lie_comes_to_a_good_end(name: str, since: Since, wish: Wish, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "since", "asks"), list(_rows()))
+def test_a_lie_comes_to_a_good_end(name: str, since: Since, asks: Asks, tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES[name], since)
-    wish(terminal)
+    asks(terminal)
 
     launched = terminal.launch()
 

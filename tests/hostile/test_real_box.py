@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Run, Wish
+from launcher.core import Cause, Run, UserRequest
 from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.e2e.hurried import PRINTS, Hurried, job
 from tests.hostile.deceits import DECEITS, Deceit
@@ -16,25 +16,25 @@ from tests.hostile.test_lies import assert_nothing_evil
 LIFE_S = 600.0
 """What the job allows: half a minute here."""
 FACTOR = 20.0
-WISH_S = 40.0
+ASKED_AFTER_S = 40.0
 """After the training began: the deceit is at work by then."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "wish"),
+    ("name", "asked"),
     [
-        *((name, Wish.NONE) for name in DECEITS),
-        *((name, Wish.DESTROY) for name, deceit in DECEITS.items() if not deceit.late),
+        *((name, UserRequest.NONE) for name in DECEITS),
+        *((name, UserRequest.DESTROY) for name, deceit in DECEITS.items() if not deceit.late),
     ],
 )
-def test_a_deceit_comes_to_a_good_end(name: str, wish: Wish, tmp_path: Path) -> None:
+def test_a_deceit_comes_to_a_good_end(name: str, asked: UserRequest, tmp_path: Path) -> None:
     deceit = DECEITS[name]
-    run, gpu_s, left, story = deceived(deceit, wish, tmp_path)
+    run, gpu_s, left, story = deceived(deceit, asked, tmp_path)
 
     assert left == 0, story
     assert run.phase == "ended", story
-    assert run.cause in deceit.causes | ({Cause.STOPPED} if wish is Wish.DESTROY else set()), story
+    assert run.cause in deceit.causes | ({Cause.STOPPED} if asked is UserRequest.DESTROY else set()), story
     assert gpu_s <= LIFE_S + LIMIT_SLACK_S + LATE_S + NONSENSE_S, story
     assert_nothing_evil(tmp_path)
     assert not Path("/tmp/evil-of-a-box").exists()
@@ -42,7 +42,7 @@ def test_a_deceit_comes_to_a_good_end(name: str, wish: Wish, tmp_path: Path) -> 
         assert all(proof.holds is True for proof in run.proofs), story
 
 
-def deceived(deceit: Deceit, wish: Wish, folder: Path) -> tuple[Run, float, int, str]:
+def deceived(deceit: Deceit, asked: UserRequest, folder: Path) -> tuple[Run, float, int, str]:
     """The run, what its machine was paid for, how many are left, and its diary."""
     program = (
         "import subprocess, time; "
@@ -50,7 +50,7 @@ def deceived(deceit: Deceit, wish: Wish, folder: Path) -> tuple[Run, float, int,
         f"time.sleep({1e4 if deceit.holds else 3}); {PRINTS}"
     )
     with Hurried(folder, factor=FACTOR) as hurried:
-        hurried.ask(wish, cue="50-train", after_s=WISH_S)
+        hurried.ask(asked, cue="50-train", after_s=ASKED_AFTER_S)
         spec = job(program, hours=LIFE_S / 3600)
         (run,) = hurried.launch(replace(spec, retry={}))
         story = "\n".join(f"{event.phase}: {event.text[:200]}" for event in hurried.screen.events)

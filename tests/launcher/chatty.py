@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from launcher.core import Wish
+from launcher.core import UserRequest
 from launcher.ui.held import HeldStream
 from launcher.ui.interrupts import Interrupts, say_on
 from launcher.ui.question import ask_at
@@ -20,7 +20,7 @@ def main(who: str, answer_s: float, lines: int) -> None:
     live = os.environ["TERM"] != "dumb"
     ask = ask_at(0, say, output, live=live, answer_s=answer_s)
     interrupts = Interrupts(say=say, ask=ask, views=who == "views")
-    until = Wish.DESTROY if who == "stops" else Wish.DETACH
+    until = UserRequest.DESTROY if who == "stops" else UserRequest.DETACH
     number = 0
     with interrupts.listening():
         while number < lines and interrupts.current().strength < until.strength:
@@ -28,7 +28,7 @@ def main(who: str, answer_s: float, lines: int) -> None:
             output.write(f"line {number} {'.' * 30}\n")
             output.flush()
             interrupts.sleep(0.05)
-    print(f"the wish is {interrupts.current().value}, interrupted: {interrupts.interrupted}")
+    print(f"the request is {interrupts.current().value}, interrupted: {interrupts.interrupted}")
 
 
 def in_background(answer_s: float, lines: int) -> None:

@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from launcher.cli import cli
 from launcher.commands.exporting import Exporter
 from launcher.commands.rehearsing import Rehearsal
-from launcher.core import Instance, Order, Wish
+from launcher.core import Instance, Order, UserRequest
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.outputs.store import FolderShelf
+from launcher.outputs.store import FolderStore
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.notify import UrlNotifier
 from launcher.ui.render.index import index_of
@@ -158,7 +158,7 @@ class Terminal:
             ledger=lambda: self.ledger,
             provider=lambda _: self.market,
             packer=lambda _: FakePacker(self.folder),
-            shelf=lambda: FolderShelf(index=index_of),
+            output_store=lambda: FolderStore(index=index_of),
             screen=lambda began: StreamScreen(
                 sys.stderr, Look(live=False, color=False), began=began, now=self.clock.now
             ),
@@ -171,8 +171,12 @@ class Terminal:
             exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
         )
 
-    def _interrupts(self, first: Wish, wish: Wish, until: float | None, views: bool) -> Interrupts:
-        first = Wish.STOP if first is Wish.NONE else first
-        interrupts = FastInterrupts(say=sys.stderr.write, first=first, wish=wish, until=until, views=views)
+    def _interrupts(
+        self, first: UserRequest, request: UserRequest, until: float | None, views: bool
+    ) -> Interrupts:
+        first = UserRequest.STOP if first is UserRequest.NONE else first
+        interrupts = FastInterrupts(
+            say=sys.stderr.write, first=first, request=request, until=until, views=views
+        )
         interrupts.clock, interrupts.later = self.clock, self.later
         return interrupts

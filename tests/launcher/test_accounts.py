@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Identity, Instance, Order, Standing
+from launcher.core import AccountStatus, Identity, Instance, Order
 from launcher.core.errors import AuthError, BusyError
 from tests.fakebox import Training
 from tests.fakes import FakeClock
@@ -24,7 +24,7 @@ class Bank(Market):
     def identity(self) -> Identity:
         return Identity(account=self._checked(), clock_ahead_s=self.ahead_s)
 
-    def standing(self) -> Standing:
+    def account_status(self) -> AccountStatus:
         raise NotImplementedError
 
     def rent(self, order: Order) -> Instance:

@@ -20,7 +20,7 @@ from launcher.config import dump_job
 from launcher.core import NOTHING, Origin, Phase, Run
 from launcher.core.errors import StorageError, UsageError
 from launcher.core.job import Checkpoints, Code, JobSpec, Limits, Secret, Success
-from launcher.outputs.store import FolderShelf
+from launcher.outputs.store import FolderStore
 from tests.rights import like_anybody
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
@@ -64,8 +64,8 @@ def members(content: bytes) -> dict[str, tarfile.TarInfo]:
 def packed(spec: JobSpec, *, out_dir: str = "/nowhere", origin: Origin = NOTHING) -> Mapping[str, bytes]:
     """Every file of the bundle."""
     with Bundler({}, origin=origin) as bundler:
-        parcel = bundler.pack(run_of(spec), spec)
-        with tarfile.open(parcel.path) as tar:
+        bundle = bundler.pack(run_of(spec), spec)
+        with tarfile.open(bundle.path) as tar:
             return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry))}
 
 
@@ -234,7 +234,7 @@ def test_what_is_excluded_stays_here(code: Path) -> None:
 def test_what_earlier_runs_brought_home_is_not_shipped(folder: str, request: pytest.FixtureRequest) -> None:
     code = request.getfixturevalue(folder)
     out = code / "results" / "calm-heron"
-    FolderShelf().check(run_of(SPEC, str(out)))
+    FolderStore().check(run_of(SPEC, str(out)))
     (out / "run.log").write_text("x")
     assert not [name for name in shipped_code(job_with(code)) if name.startswith("results")]
 

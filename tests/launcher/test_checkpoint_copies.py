@@ -13,7 +13,7 @@ import pytest
 
 from launcher.core import CheckpointCopy, Completed, Phase, Run
 from launcher.core.errors import UnreachableError
-from launcher.outputs.store import FolderShelf
+from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
 from launcher.providers.local.remote import LocalRemote
 from trainer.contract import layout
@@ -76,10 +76,10 @@ class TrainingBox:
         return Completed(exit_code=0 if self.has_links else 1, stdout="", stderr="")
 
     def put(self, local_path: str, path: str) -> None:
-        raise AssertionError("a shelf writes nothing")
+        raise AssertionError("an output store writes nothing")
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        raise AssertionError("a shelf writes nothing")
+        raise AssertionError("an output store writes nothing")
 
     def close(self) -> None:
         pass
@@ -101,14 +101,14 @@ class Home:
             created_at=0.0,
             phase_at=0.0,
         )
-        FolderShelf().check(self._run)
+        FolderStore().check(self._run)
 
     def save(self, limit: int = ALL) -> CheckpointCopy | None:
-        return FolderShelf().save_checkpoint(self._run, self.box, limit=limit)
+        return FolderStore().save_checkpoint(self._run, self.box, limit=limit)
 
     def collect(self) -> tuple[str, ...] | None:
         """Paths of what is damaged."""
-        return FolderShelf().collect(self._run, self.box).evidence.damaged
+        return FolderStore().collect(self._run, self.box).evidence.damaged
 
     def files(self) -> dict[str, bytes]:
         """What lies below `checkpoints/`."""

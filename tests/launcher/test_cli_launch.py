@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config import read_job
-from launcher.core import Cause, Driver, Offer, Phase, Wish
+from launcher.core import Cause, Driver, Offer, Phase, UserRequest
 from launcher.core.errors import AuthError, NoOfferError
 from launcher.core.job import JobSpec
 from tests.fakebox import Training
@@ -341,7 +341,7 @@ def test_stop_asks_whoever_drives_the_run(terminal: Terminal) -> None:
     terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
     terminal.at(1, lambda: terminal.ledger.release(run.id, "attic:77:1.0"))
     terminal.type("stop", "last", "--reason", "enough seen")
-    assert terminal.ledger.wish(run.id) is Wish.STOP
+    assert terminal.ledger.user_request(run.id) is UserRequest.STOP
     assert any("enough seen" in event.text for event in terminal.ledger.events(run.id))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config import dump_job
-from launcher.core import Extras, Offer
+from launcher.core import ExtraRates, Offer
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions.policy import LEAST_S, lease_of, least_usd
 from launcher.flow import begin
@@ -210,7 +210,7 @@ def test_what_loading_a_machine_costs_counts_too(terminal: Terminal) -> None:
 
 
 def test_what_the_lease_keeps_back_of_the_money_counts_too() -> None:
-    offer = replace(OFFER, extras=Extras(storage_usd_per_hour=0.6, down_usd_per_gb=0.5))
+    offer = replace(OFFER, extras=ExtraRates(storage_usd_per_hour=0.6, down_usd_per_gb=0.5))
     for factor, enough in ((0.99, False), (1.01, True)):
         spec = train_job(limits=Limits(hours=10, usd=least_usd(offer) * factor))
         assert (lease_of(spec, offer).life_s >= LEAST_S) is enough
@@ -242,8 +242,10 @@ def test_an_hourly_price_below_all_offers_is_answered_with_the_cheapest(terminal
 
 def test_a_resumed_run_whose_limit_is_too_small_rents_nothing(terminal: Terminal) -> None:
     spec = train_job(limits=Limits(usd=0.0001))
-    tools = terminal.wiring().tools_for("fake", terminal.clock.now())
-    run = begin(spec, dump_job(spec), tools, run_id="calm-heron-3f1a", out_dir=str(terminal.folder / "out"))
+    services = terminal.wiring().services_for("fake", terminal.clock.now())
+    run = begin(
+        spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=str(terminal.folder / "out")
+    )
     end = terminal.type("resume", run.id)
     assert end.exit_code != 0
     assert "limits.usd: $0.0001 is too little" in end.output

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Extras, Instance, Meter, Offer, Order, Phase, Run, bills
+from launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Order, Phase, Run, bills
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions import policy
 from tests.fakebox import Loading, Training
@@ -18,7 +18,7 @@ from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
 
 RENTED = 1_800_000_000.0
-EXTRAS = Extras(storage_usd_per_hour=0.36, down_usd_per_gb=0.5, up_usd_per_gb=0.25)
+EXTRAS = ExtraRates(storage_usd_per_hour=0.36, down_usd_per_gb=0.5, up_usd_per_gb=0.25)
 RUN = Run(
     id="calm-heron-3f1a",
     job="demo",
@@ -38,10 +38,10 @@ LOADS = replace(MACHINE, state="loading", idle=True)
 STOPPED = replace(MACHINE, state="exited", idle=True)
 
 
-def seen(*sightings: tuple[float, Instance]) -> Run:
+def seen(*statuses: tuple[float, Instance]) -> Run:
     """The run after its machine was seen so, each so many seconds after it was rented."""
     run = RUN
-    for after_s, machine in sightings:
+    for after_s, machine in statuses:
         run = replace(run, meter=bills.metered(run, machine, RENTED + after_s))
     return run
 
@@ -52,7 +52,7 @@ def runs_for(seconds: float | None) -> Instance:
 
 
 @pytest.mark.parametrize(
-    ("sightings", "ended_s", "gpu_s"),
+    ("statuses", "ended_s", "gpu_s"),
     [
         pytest.param([], 100, 100, id="nothing was seen: all of it"),
         pytest.param([(50, LOADS)], 80, 0, id="it loads, and did a moment ago"),
@@ -75,9 +75,9 @@ def runs_for(seconds: float | None) -> Instance:
     ],
 )
 def test_gpus_are_charged_unless_they_were_seen_to_be_free(
-    sightings: list[tuple[float, Instance]], ended_s: float, gpu_s: float
+    statuses: list[tuple[float, Instance]], ended_s: float, gpu_s: float
 ) -> None:
-    run = replace(seen(*sightings), released_at=RENTED + ended_s)
+    run = replace(seen(*statuses), released_at=RENTED + ended_s)
 
     assert bills.gpu_seconds(run, RENTED + 1e6) == pytest.approx(gpu_s)
     cost = bills.cost_of(run, RENTED + 1e6)
@@ -162,7 +162,7 @@ def test_traffic_is_charged_both_ways_as_it_was_last_counted() -> None:
     assert bills.cost_of(run, RENTED).traffic_usd == pytest.approx(4.0 * 0.5 + 1.0 * 0.25)
 
 
-def offer(extras: Extras) -> Offer:
+def offer(extras: ExtraRates) -> Offer:
     return Offer(
         id="o",
         host="h",

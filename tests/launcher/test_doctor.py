@@ -217,6 +217,6 @@ def test_the_clock_is_held_against_the_server_s(
 ) -> None:
     clock = FakeClock(time.time() + wrong_by_s)
     provider = VastProvider(Account(key=vast.account_key, server=vast.url), tmp_path, clock=clock)
-    ahead_s = provider.standing().clock_ahead_s
+    ahead_s = provider.account_status().clock_ahead_s
     assert ahead_s is not None
     assert abs(ahead_s - wrong_by_s) < 30

@@ -49,9 +49,9 @@ def server() -> Iterator[str]:
         pages.shutdown()
 
 
-def machine_with(folder: Path, *tools: str) -> str:
+def machine_with(folder: Path, *services: str) -> str:
     """The PATH of a machine that has only these."""
-    for tool in tools:
+    for tool in services:
         found = sys.executable if tool == "python3" else shutil.which(tool)
         if found is None:
             parts.require(tool)

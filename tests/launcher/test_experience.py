@@ -10,7 +10,7 @@ import pytest
 from launcher.config import dump_job
 from launcher.core import Offer, Phase, Run
 from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import Experience, Speed, experience_of
+from launcher.decisions.speed_history import Speed, SpeedHistory, speed_history_of
 from tests.fakebox import Loading, Training
 from tests.fakes import train_job
 from tests.launcher.world import World
@@ -48,14 +48,14 @@ def run(steps_per_s: float | None, spec: JobSpec = JOB, *, gpu: str = "RTX 4090"
 
 def test_the_speed_of_a_kind_of_machine_is_the_median_of_the_runs_on_it() -> None:
     runs = [run(2.0), run(9.0), run(3.0), run(None), run(5.0, gpu="A100 SXM4", host="h2")]
-    assert experience_of(runs, "vast", JOB) == Experience(
+    assert speed_history_of(runs, "vast", JOB) == SpeedHistory(
         speeds={
             ("RTX 4090", 2): Speed(steps_per_s=3.0, runs=3),
             ("A100 SXM4", 2): Speed(steps_per_s=5.0, runs=1),
         },
         boot_s={"h1": 60.0, "h2": 600.0},
     )
-    assert experience_of(runs, "local", JOB) == Experience()
+    assert speed_history_of(runs, "local", JOB) == SpeedHistory()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_speed_of_a_kind_of_machine_is_the_median_of_the_runs_on_it() -> Non
     ids=["longer", "other limits", "a larger batch", "another job", "more ranks"],
 )
 def test_only_runs_whose_steps_were_the_same_work_count(other: JobSpec, counts: bool) -> None:
-    assert bool(experience_of([run(2.0, other)], "vast", JOB).speeds) is counts
+    assert bool(speed_history_of([run(2.0, other)], "vast", JOB).speeds) is counts
 
 
 def test_a_run_notes_how_fast_it_trained_and_how_long_its_machine_took(tmp_path: Path) -> None:

@@ -35,11 +35,11 @@ VERBS: dict[str, tuple[str, ...]] = {
     "packer.pack": DISK_TROUBLES,
     "packer.secrets": DISK_TROUBLES,
     "packer.lease": DISK_TROUBLES,
-    "shelf.must_be_free": ("killed",),
-    "shelf.check": DISK_TROUBLES,
-    "shelf.pump": DISK_TROUBLES,
-    "shelf.save_checkpoint": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
-    "shelf.collect": (*DISK_TROUBLES, "unreachable"),
+    "output_store.must_be_free": ("killed",),
+    "output_store.check": DISK_TROUBLES,
+    "output_store.pump": DISK_TROUBLES,
+    "output_store.save_checkpoint": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
+    "output_store.collect": (*DISK_TROUBLES, "unreachable"),
     "ledger.add": ("no space", "killed"),
     "ledger.save": ("no space", "killed"),
     "ledger.tell": ("no space", "killed"),
@@ -94,8 +94,8 @@ def check_nothing_leaked_and_nothing_lied(world: World, run: Run | None) -> None
     if run.cause is None:
         assert all(proof.holds for proof in run.proofs), run.proofs
         assert run.proofs, story
-        assert layout.OUTCOME in world.shelf.home, story
-        assert world.shelf.log.endswith("the end\n"), story
+        assert layout.OUTCOME in world.output_store.home, story
+        assert world.output_store.log.endswith("the end\n"), story
     else:
         assert run.detail, story
     cost = bills.cost_usd(run, world.clock.now())
@@ -185,12 +185,12 @@ def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, tmp_path: Path
 
 
 KILL_IN: dict[Phase, tuple[str, Moment]] = {
-    Phase.PLAN: ("shelf.check", "after"),
+    Phase.PLAN: ("output_store.check", "after"),
     Phase.RENT: ("provider.rent", "after"),
     Phase.BOOT: ("remote.read", "before"),
     Phase.SHIP: ("remote.put", "after"),
-    Phase.TRAIN: ("shelf.pump", "after"),
-    Phase.COLLECT: ("shelf.collect", "before"),
+    Phase.TRAIN: ("output_store.pump", "after"),
+    Phase.COLLECT: ("output_store.collect", "before"),
     Phase.DESTROY: ("provider.destroy", "before"),
 }
 

@@ -1,4 +1,4 @@
-"""What one drive does with a run: wishes, limits, lost machines, taken offers, a machine that will not go."""
+"""What one drive does with a run: requests, limits, lost machines, taken offers, machines that stay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Driver, Extras, Phase, Wish, bills
+from launcher.core import Cause, Driver, ExtraRates, Phase, UserRequest, bills
 from launcher.core.errors import HeldError
 from launcher.core.job import Limits
 from launcher.core.phases import VERDICT_OF
@@ -50,22 +50,22 @@ def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
 
 def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.wishes.at = {world.clock.now() + 5: Wish.STOP}
+    world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
 
     run = world.launch()
 
     assert run.cause is Cause.STOPPED
-    assert "the end" in world.shelf.log
+    assert "the end" in world.output_store.log
     assert world.rented() == 0
 
 
 def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.expect(Fault(verb="shelf.pump", nth=2, moment="after", trouble="killed"))
+    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
 
-    world.ledger.ask(RUN_ID, Wish.STOP)
+    world.ledger.ask(RUN_ID, UserRequest.STOP)
     run = world.resume()
 
     assert run.cause is Cause.STOPPED
@@ -73,18 +73,18 @@ def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
 
 def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=3000))
-    world.wishes.at = {world.clock.now() + 5: Wish.DESTROY}
+    world.user_requests.at = {world.clock.now() + 5: UserRequest.DESTROY}
 
     run = world.launch()
 
     assert run.cause is Cause.STOPPED
-    assert world.shelf.home == {}
+    assert world.output_store.home == {}
     assert world.rented() == 0
 
 
 def test_a_stop_before_anything_was_rented_rents_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.wishes.at = {world.clock.now(): Wish.STOP}
+    world.user_requests.at = {world.clock.now(): UserRequest.STOP}
 
     run = world.launch()
 
@@ -95,14 +95,14 @@ def test_a_stop_before_anything_was_rented_rents_nothing(tmp_path: Path) -> None
 
 def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
 
     left = world.launch()
     assert left.phase is Phase.TRAIN
     assert world.rented() == 1
     assert world.ledger.driver(RUN_ID) is None
 
-    world.wishes.at = {}
+    world.user_requests.at = {}
     world.pass_time(600)
     run = world.resume()
     assert run.cause is None, run.detail
@@ -110,10 +110,10 @@ def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(tmp_
 
 def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
 
-    world.wishes.at = {}
+    world.user_requests.at = {}
     world.pass_time(86400)
     assert world.rented() == 0
     run = world.resume()
@@ -138,19 +138,19 @@ def test_a_limit_stops_the_training_with_a_checkpoint_and_is_named(
     run = world.launch()
 
     assert run.cause is cause
-    assert "the end" in world.shelf.log
+    assert "the end" in world.output_store.log
     assert world.market.bill_usd <= most_usd
 
 
 def test_money_that_traffic_used_up_stops_the_training_with_a_checkpoint(tmp_path: Path) -> None:
     spec = train_job(limits=Limits(hours=5.0, usd=3.0))
     world = World(tmp_path, training=Training(seconds=90000), spec=spec)
-    world.market.extras, world.market.down_gb = Extras(down_usd_per_gb=0.5), 2.0
+    world.market.extras, world.market.down_gb = ExtraRates(down_usd_per_gb=0.5), 2.0
 
     run = world.launch()
 
     assert run.cause is Cause.MONEY_LIMIT
-    assert "the end" in world.shelf.log
+    assert "the end" in world.output_store.log
     assert 1.7 < world.market.bill_usd <= 2.0
     assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd + 1.0, rel=0.01)
 
@@ -238,7 +238,7 @@ def test_the_first_cause_stays_when_the_clean_up_stumbles(tmp_path: Path) -> Non
 
 def test_two_launchers_never_drive_one_run(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
     world.ledger.hold(RUN_ID, Driver(who="laptop:77:0", until=world.clock.now() + 60))
 
@@ -248,13 +248,13 @@ def test_two_launchers_never_drive_one_run(tmp_path: Path) -> None:
 
 def test_a_launcher_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
     world = World(tmp_path)
-    tools = world.tools("old:1:0")
-    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    services = world.services("old:1:0")
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     run = world.launch()
     world.ledger.hold(RUN_ID, Driver(who="new:2:0", until=world.clock.now() + 60))
 
     with pytest.raises(HeldError):
-        tools.ledger.save(replace(run, detail="overwritten"), who="old:1:0")
+        services.ledger.save(replace(run, detail="overwritten"), who="old:1:0")
 
     assert world.run().detail == ""
 
@@ -294,10 +294,10 @@ def test_an_offer_above_the_hourly_price_is_not_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by_s", [7200.0, -7200.0, 600.0])
 def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: float, tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.wishes.at = {world.clock.now(): Wish.DETACH}
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
 
-    world.wishes.at = {}
+    world.user_requests.at = {}
     world.wrong_by_s = by_s
     run = world.resume()
 

@@ -1,4 +1,4 @@
-"""Signals become wishes; a wait ends when one comes."""
+"""Signals become requests; a wait ends when one comes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from launcher.core import Wish
+from launcher.core import UserRequest
 from launcher.ui.interrupts import STOPS, VIEWS, Interrupts, say_on
 from launcher.ui.question import Ask, Question
 from tests.waiting import LONGEST_S, eventually
@@ -28,20 +28,20 @@ def said() -> Said:
     return Said()
 
 
-def test_without_a_signal_there_is_no_wish(said: Said) -> None:
+def test_without_a_signal_there_is_no_request(said: Said) -> None:
     interrupts = Interrupts(say=said)
     with interrupts.listening():
-        assert interrupts.current() is Wish.NONE
+        assert interrupts.current() is UserRequest.NONE
     assert not interrupts.interrupted
 
 
-def answer(wish: Wish | None, asked: list[Question] | None = None) -> Ask:
+def answer(request: UserRequest | None, asked: list[Question] | None = None) -> Ask:
     """Answers each question at once."""
 
-    def ask(question: Question, settled: Callable[[], bool]) -> Wish | None:
+    def ask(question: Question, settled: Callable[[], bool]) -> UserRequest | None:
         if asked is not None:
             asked.append(question)
-        return wish
+        return request
 
     return ask
 
@@ -51,7 +51,7 @@ def test_where_nobody_can_be_asked_ctrl_c_means_stop_and_no_other_one_costs_the_
     with interrupts.listening():
         for _ in range(3):
             signal.raise_signal(signal.SIGINT)
-    assert interrupts.current() is Wish.STOP
+    assert interrupts.current() is UserRequest.STOP
     assert interrupts.interrupted
     assert "stopping" in said[0]
     assert "vastrun stop last --now" in said[1]
@@ -61,14 +61,14 @@ def test_the_same_holds_for_a_question_that_nobody_can_be_asked(said: Said) -> N
     interrupts = Interrupts(say=said, ask=answer(None))
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
-        eventually(lambda: interrupts.current() is Wish.STOP)
+        eventually(lambda: interrupts.current() is UserRequest.STOP)
 
 
 def test_a_command_may_let_go_of_the_run_at_the_first_ctrl_c(said: Said) -> None:
-    interrupts = Interrupts(say=said, first=Wish.DETACH)
+    interrupts = Interrupts(say=said, first=UserRequest.DETACH)
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
-    assert interrupts.current() is Wish.DETACH
+    assert interrupts.current() is UserRequest.DETACH
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -79,31 +79,31 @@ def test_whoever_only_looks_lets_go_of_the_run_whatever_the_signal_and_however_o
     with interrupts.listening():
         for _ in range(3):
             signal.raise_signal(number)
-    assert interrupts.current() is Wish.DETACH
+    assert interrupts.current() is UserRequest.DETACH
     assert "detaching" in said[0]
 
 
 def test_whoever_only_looks_may_still_answer_that_the_run_is_to_stop(said: Said) -> None:
     asked: list[Question] = []
-    interrupts = Interrupts(say=said, ask=answer(Wish.STOP, asked), views=True)
+    interrupts = Interrupts(say=said, ask=answer(UserRequest.STOP, asked), views=True)
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
-        eventually(lambda: interrupts.current() is Wish.STOP)
+        eventually(lambda: interrupts.current() is UserRequest.STOP)
     assert asked == [VIEWS]
 
 
 def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
     asked: list[Question] = []
-    interrupts = Interrupts(say=said, ask=answer(Wish.DESTROY, asked), wish=Wish.STOP)
+    interrupts = Interrupts(say=said, ask=answer(UserRequest.DESTROY, asked), request=UserRequest.STOP)
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
-        eventually(lambda: interrupts.current() is Wish.DESTROY)
+        eventually(lambda: interrupts.current() is UserRequest.DESTROY)
         signal.raise_signal(signal.SIGINT)
     assert asked == [STOPS]
 
 
 def test_an_answer_that_changes_nothing_is_no_interrupt(said: Said) -> None:
-    interrupts = Interrupts(say=said, ask=answer(Wish.NONE))
+    interrupts = Interrupts(say=said, ask=answer(UserRequest.NONE))
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
         eventually(lambda: "continuing\n" in said)
@@ -111,22 +111,24 @@ def test_an_answer_that_changes_nothing_is_no_interrupt(said: Said) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "wish"), [(signal.SIGTERM, Wish.STOP), (signal.SIGHUP, Wish.DETACH)], ids=["TERM", "HUP"]
+    ("number", "asked"),
+    [(signal.SIGTERM, UserRequest.STOP), (signal.SIGHUP, UserRequest.DETACH)],
+    ids=["TERM", "HUP"],
 )
-def test_other_signals_have_their_wishes(said: Said, number: signal.Signals, wish: Wish) -> None:
+def test_other_signals_have_their_requests(said: Said, number: signal.Signals, asked: UserRequest) -> None:
     interrupts = Interrupts(say=said)
     with interrupts.listening():
         signal.raise_signal(number)
-    assert interrupts.current() is wish
+    assert interrupts.current() is asked
     assert len(said) == 1
 
 
-def test_a_weaker_wish_never_replaces_a_stronger(said: Said) -> None:
+def test_a_weaker_request_never_replaces_a_stronger(said: Said) -> None:
     interrupts = Interrupts(say=said)
     with interrupts.listening():
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
-    assert interrupts.current() is Wish.STOP
+    assert interrupts.current() is UserRequest.STOP
 
 
 def test_a_signal_that_was_ignored_stays_ignored_and_former_handlers_come_back(said: Said) -> None:
@@ -136,23 +138,23 @@ def test_a_signal_that_was_ignored_stays_ignored_and_former_handlers_come_back(s
         interrupts = Interrupts(say=said)
         with interrupts.listening():
             signal.raise_signal(signal.SIGHUP)
-        assert interrupts.current() is Wish.NONE
+        assert interrupts.current() is UserRequest.NONE
         assert signal.getsignal(signal.SIGINT) is before
     finally:
         signal.signal(signal.SIGHUP, former)
 
 
-def test_a_wait_ends_at_once_when_a_wish_comes(said: Said) -> None:
+def test_a_wait_ends_at_once_when_a_request_comes(said: Said) -> None:
     interrupts = Interrupts(say=said)
     began = time.monotonic()
     with interrupts.listening():
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
         interrupts.sleep(600)
     assert time.monotonic() - began < LONGEST_S
-    assert interrupts.current() is Wish.STOP
+    assert interrupts.current() is UserRequest.STOP
 
 
-def test_a_wish_that_came_ends_one_wait_only(said: Said) -> None:
+def test_a_request_that_came_ends_one_wait_only(said: Said) -> None:
     interrupts = Interrupts(say=said)
     with interrupts.listening():
         signal.raise_signal(signal.SIGTERM)
@@ -168,18 +170,18 @@ def test_a_wait_ends_although_a_signal_was_dealt_with_for_longer_than_it() -> No
         while time.monotonic() < until:
             pass
 
-    interrupts = Interrupts(say=say, wish=Wish.STOP)
+    interrupts = Interrupts(say=say, request=UserRequest.STOP)
     with interrupts.listening():
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         interrupts.sleep(0.1)
-    assert interrupts.current() is Wish.STOP
+    assert interrupts.current() is UserRequest.STOP
 
 
 def test_after_its_time_it_wants_to_detach(said: Said) -> None:
-    assert Interrupts(say=said, until=time.time() + 60).current() is Wish.NONE
+    assert Interrupts(say=said, until=time.time() + 60).current() is UserRequest.NONE
     late = Interrupts(say=said, until=time.time() - 1)
     assert late.timed_out
-    assert late.current() is Wish.DETACH
+    assert late.current() is UserRequest.DETACH
 
 
 def test_a_terminal_that_was_closed_does_not_stop_the_launcher() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Driver, Event, Extras, Meter, Offer, Phase, Proof, Run, Wish
+from launcher.core import Cause, Driver, Event, ExtraRates, Meter, Offer, Phase, Proof, Run, UserRequest
 from launcher.core.bills import cost_usd
 from launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger.sqlite import SqliteLedger
@@ -44,19 +44,18 @@ FULL = replace(
         disk_gb=40.0,
         usd_per_hour=0.25,
         description="this computer",
-        extras=Extras(storage_usd_per_hour=0.01),
+        extras=ExtraRates(storage_usd_per_hour=0.01),
     ),
     instance_id="i1",
     host="h1",
     usd_per_hour=0.25,
     rented_at=NOW + 1,
     released_at=NOW + 3,
-    meter=Meter(extras=Extras(up_usd_per_gb=0.02), began_at=NOW + 2, idle_s=1.0, up_gb=0.5),
+    meter=Meter(extras=ExtraRates(up_usd_per_gb=0.02), began_at=NOW + 2, idle_s=1.0, up_gb=0.5),
     ended_at=NOW + 4,
     cause=Cause.SIGNAL,
     detail="rank 1 died by SIGSEGV",
     proofs=(Proof(name="ranks", holds=False, text="1 of 2"), Proof(name="loss", holds=None, text="?")),
-    wish=Wish.STOP,
     destroy_tries=2,
     step=7,
     steps=9,
@@ -124,14 +123,14 @@ def test_the_diary_keeps_its_order(ledger: SqliteLedger) -> None:
     assert list(ledger.events(RUN.id)) == events
 
 
-def test_a_stronger_wish_is_never_replaced_by_a_weaker(ledger: SqliteLedger) -> None:
+def test_a_stronger_request_is_never_replaced_by_a_weaker(ledger: SqliteLedger) -> None:
     ledger.add(RUN)
-    assert ledger.wish(RUN.id) is Wish.NONE
-    ledger.ask(RUN.id, Wish.STOP)
-    ledger.ask(RUN.id, Wish.DETACH)
-    assert ledger.wish(RUN.id) is Wish.STOP
-    ledger.ask(RUN.id, Wish.DESTROY)
-    assert ledger.wish(RUN.id) is Wish.DESTROY
+    assert ledger.user_request(RUN.id) is UserRequest.NONE
+    ledger.ask(RUN.id, UserRequest.STOP)
+    ledger.ask(RUN.id, UserRequest.DETACH)
+    assert ledger.user_request(RUN.id) is UserRequest.STOP
+    ledger.ask(RUN.id, UserRequest.DESTROY)
+    assert ledger.user_request(RUN.id) is UserRequest.DESTROY
 
 
 def test_a_second_driver_is_refused_and_told_who_drives(ledger: SqliteLedger) -> None:
@@ -192,7 +191,7 @@ _RACER = """
 import sys, time
 from pathlib import Path
 from launcher.core.errors import HeldError
-from launcher.ledger import SqliteLedger
+from launcher.ledger.sqlite import SqliteLedger
 from launcher.core import Driver
 
 print("ready", flush=True)
@@ -215,7 +214,7 @@ def test_of_processes_that_race_for_a_run_exactly_one_wins(ledger: SqliteLedger,
 _OPENER = """
 import sys, time
 from pathlib import Path
-from launcher.ledger import SqliteLedger
+from launcher.ledger.sqlite import SqliteLedger
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -301,7 +300,7 @@ import subprocess, sys, time
 from dataclasses import replace
 from pathlib import Path
 from launcher.core.errors import StorageError
-from launcher.ledger import SqliteLedger
+from launcher.ledger.sqlite import SqliteLedger
 from launcher.core import Driver, Phase, Run
 
 folder = Path(sys.argv[1])

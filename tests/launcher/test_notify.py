@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 
 from launcher.config import load_job
-from launcher.core import Cause, Event, Wish
+from launcher.core import Cause, Event, UserRequest
 from launcher.core.addresses import Service, address_of
 from launcher.core.errors import JobFileError, StorageError
 from launcher.core.job import NotifyUrl
-from launcher.decisions.notifications import Milestone, Notice
-from launcher.flow.notifications import Notices
+from launcher.decisions.notifications import Notification, NotificationKind
+from launcher.flow.notifications import Notifications
 from launcher.ports import Ledger
 from launcher.ui.notify import UrlNotifier, request_for
 from launcher.ui.render.notifications import title
@@ -24,7 +24,7 @@ from tests.fakebox import Training
 from tests.fakes import FakeClock, train_job
 from tests.launcher.inbox import inbox
 from tests.launcher.terminal import CRASH, JOB, Terminal
-from tests.launcher.test_milestones import ENDED
+from tests.launcher.test_notifications import ENDED
 
 
 def notified(terminal: Terminal, *urls: str) -> Terminal:
@@ -96,7 +96,7 @@ def test_each_threshold_of_the_budget_is_told_on_the_way(tmp_path: Path) -> None
 def test_a_resumed_run_is_not_told_of_twice(tmp_path: Path) -> None:
     with inbox() as there:
         terminal = notified(Terminal(tmp_path, Training(seconds=10_000, steps=10_000)), there.url)
-        terminal.at(300.0, lambda: terminal.ledger.ask(terminal.ledger.runs()[0].id, Wish.DETACH))
+        terminal.at(300.0, lambda: terminal.ledger.ask(terminal.ledger.runs()[0].id, UserRequest.DETACH))
         terminal.launch("--set", "limits.usd=0.5", "--set", "train.steps=10000")
         assert there.events == ["budget_50"]
         terminal.type("resume", "last")
@@ -127,7 +127,9 @@ def test_a_slow_address_does_not_hold_up_the_sender() -> None:
     notifier = UrlNotifier({}, said.append, timeout_s=2.0)
     with inbox(slow=True) as there:
         spec = train_job(notify=(NotifyUrl(url=there.url),))
-        notifier.send(Notice(milestone=Milestone.END, run=ENDED, at=0.0, usd=0.1, limit_usd=None), spec)
+        notifier.send(
+            Notification(kind=NotificationKind.END, run=ENDED, at=0.0, usd=0.1, limit_usd=None), spec
+        )
         assert said == []  # it has not been waited for
         notifier.close()
     (line,) = said
@@ -170,11 +172,11 @@ def test_ntfy_gets_a_title_and_a_text(tmp_path: Path) -> None:
 
 def test_slack_gets_a_message_whose_special_characters_are_escaped() -> None:
     run = replace(ENDED, cause=Cause.SIGNAL, detail="a < b & c")
-    notice = Notice(milestone=Milestone.FAILURE, run=run, at=0.0, usd=0.1, limit_usd=None)
-    request = request_for(notice, address_of("https://hooks.slack.com/services/x"))
+    notification = Notification(kind=NotificationKind.FAILURE, run=run, at=0.0, usd=0.1, limit_usd=None)
+    request = request_for(notification, address_of("https://hooks.slack.com/services/x"))
     assert isinstance(request.data, bytes)
     assert b"a &lt; b &amp; c" in request.data
-    assert title(notice).encode() in request.data
+    assert title(notification).encode() in request.data
 
 
 def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) -> None:
@@ -231,9 +233,9 @@ def test_a_diary_that_cannot_be_written_keeps_nobody_from_being_told_once() -> N
     with inbox() as there:
         notifier = UrlNotifier({}, said.append)
         spec = train_job(notify=(NotifyUrl(url=there.url),))
-        notices = Notices(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
-        notices.tell(ENDED)
-        notices.tell(ENDED)
+        notifications = Notifications(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
+        notifications.tell(ENDED)
+        notifications.tell(ENDED)
         notifier.close()
     assert there.events == ["end"]
     assert said == []

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job
-from launcher.core import Cause, Driver, Phase, Run, Wish
+from launcher.core import Cause, Driver, Phase, Run, UserRequest
 from launcher.core.job import JobSpec, Limits
 from launcher.flow import begin, drive
 from tests.fakebox import Training
@@ -29,10 +29,10 @@ def terminal(tmp_path: Path) -> Terminal:
 def killed_after_one_attempt(terminal: Terminal, spec: JobSpec = RETRIED) -> Run:
     """The run of a launcher that was killed as soon as its first attempt had failed."""
     wiring = terminal.wiring()
-    interrupts = wiring.interrupts(Wish.STOP, Wish.NONE, None, False)
-    tools = wiring.tools("fake", interrupts, wiring.screen(terminal.clock.now()))
+    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+    services = wiring.services("fake", interrupts, wiring.screen(terminal.clock.now()))
     out = str(terminal.folder / "out")
-    run = drive(begin(spec, dump_job(spec), tools, run_id="calm-heron-3f1a", out_dir=out), spec, tools)
+    run = drive(begin(spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=out), spec, services)
     assert (run.phase, run.cause) == (Phase.ENDED, Cause.SIGNAL)
     return run
 
@@ -70,7 +70,7 @@ def tried_again_before(terminal: Terminal) -> Run:
 
 def told_to_stop(terminal: Terminal) -> Run:
     run = killed_after_one_attempt(terminal)
-    terminal.ledger.ask(run.id, Wish.STOP)
+    terminal.ledger.ask(run.id, UserRequest.STOP)
     return run
 
 
@@ -113,4 +113,4 @@ def test_a_launcher_killed_while_it_begins_an_attempt_leaves_exactly_one_to_resu
 
 
 def launcher_of(world: World, who: str) -> Attempts:
-    return Attempts(tools_for=lambda *_: world.tools(who), new_id=lambda: f"{who[:3]}-otter-0001")
+    return Attempts(services_for=lambda *_: world.services(who), new_id=lambda: f"{who[:3]}-otter-0001")

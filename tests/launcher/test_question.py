@@ -64,13 +64,13 @@ def test_the_question_stands_still_and_counts_down(chatty: Chatty) -> None:
     assert max(len(line) for line in asked) < 60
 
 
-@pytest.mark.parametrize(("key", "wish"), [("s", "stop"), ("d", "detach"), ("S", "stop")])
-def test_one_key_answers(chatty: Chatty, key: str, wish: str) -> None:
+@pytest.mark.parametrize(("key", "asked"), [("s", "stop"), ("d", "detach"), ("S", "stop")])
+def test_one_key_answers(chatty: Chatty, key: str, asked: str) -> None:
     launcher = chatty()
     launcher.press(CTRL_C)
     launcher.shows(FIRST)
     launcher.press("?" + key)
-    launcher.shows(f"the wish is {wish}, interrupted: True")
+    launcher.shows(f"the request is {asked}, interrupted: True")
     assert launcher.end() == 0
 
 
@@ -92,16 +92,16 @@ def test_keys_that_were_typed_before_are_no_answer(chatty: Chatty) -> None:
     launcher.press("s\n" + CTRL_C)
     launcher.shows("(c in 599 s):")
     launcher.press("d")
-    launcher.shows("the wish is detach")
+    launcher.shows("the request is detach")
 
 
-@pytest.mark.parametrize(("who", "wish"), [("drives", "stop"), ("views", "detach")])
-def test_a_second_ctrl_c_never_costs_the_outputs(chatty: Chatty, who: str, wish: str) -> None:
+@pytest.mark.parametrize(("who", "asked"), [("drives", "stop"), ("views", "detach")])
+def test_a_second_ctrl_c_never_costs_the_outputs(chatty: Chatty, who: str, asked: str) -> None:
     launcher = chatty(who)
     launcher.press(CTRL_C)
     launcher.shows(FIRST)
     launcher.press(CTRL_C)
-    launcher.shows(f"the wish is {wish}")
+    launcher.shows(f"the request is {asked}")
     assert launcher.end() == 0
 
 
@@ -123,7 +123,7 @@ def test_while_it_stops_only_a_key_of_its_own_destroys(chatty: Chatty) -> None:
     launcher.press(CTRL_C)
     launcher.shows("(c in 599 s):")
     launcher.press("x")
-    launcher.shows("the wish is destroy")
+    launcher.shows("the request is destroy")
 
 
 def test_three_times_ctrl_c_at_once_asks_whether_to_destroy(chatty: Chatty) -> None:
@@ -136,27 +136,27 @@ def test_three_times_ctrl_c_at_once_asks_whether_to_destroy(chatty: Chatty) -> N
     launcher.press(CTRL_C)
     launcher.shows(SECOND)
     launcher.press("x")
-    launcher.shows("the wish is destroy")
+    launcher.shows("the request is destroy")
     assert launcher.end() == 0
     assert launcher.modes() == before
 
 
 @pytest.mark.parametrize(
-    ("number", "wish"), [(signal.SIGTERM, "stop"), (signal.SIGHUP, "detach")], ids=["TERM", "HUP"]
+    ("number", "asked"), [(signal.SIGTERM, "stop"), (signal.SIGHUP, "detach")], ids=["TERM", "HUP"]
 )
-def test_another_signal_takes_the_question_away(chatty: Chatty, number: signal.Signals, wish: str) -> None:
+def test_another_signal_takes_the_question_away(chatty: Chatty, number: signal.Signals, asked: str) -> None:
     launcher = chatty()
     launcher.press(CTRL_C)
     launcher.shows(FIRST)
     launcher.send(number)
-    launcher.shows(f"the wish is {wish}, interrupted: False")
+    launcher.shows(f"the request is {asked}, interrupted: False")
 
 
 def test_a_run_that_ends_takes_the_question_away_and_the_terminal_is_as_before(chatty: Chatty) -> None:
     launcher = chatty(lines=40)
     before = launcher.modes()
     launcher.press(CTRL_C)
-    launcher.shows("the wish is none")
+    launcher.shows("the request is none")
     assert FIRST in launcher.text
     assert launcher.end() == 0
     assert numbers(launcher) == list(range(1, 41))
@@ -174,6 +174,6 @@ def test_a_terminal_that_can_not_overwrite_shows_one_countdown(chatty: Chatty) -
 def test_in_the_background_nobody_is_asked(chatty: Chatty) -> None:
     launcher = chatty("background")
     os.kill(int(re.findall(r"^process (\d+)", launcher.text, re.MULTILINE)[0]), signal.SIGINT)
-    launcher.shows("the wish is stop")
+    launcher.shows("the request is stop")
     assert FIRST not in launcher.text
     assert launcher.end() == 0

@@ -11,14 +11,14 @@ import pytest
 
 from launcher.bundle import Bundler
 from launcher.commands.attempts import Attempts
-from launcher.core import CheckpointCopy, Origin, Run, Wish, bills
+from launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
 from launcher.core.phases import VERDICT_OF
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.flow.saving import SLICE_S, Saving, next_limit
-from launcher.outputs.store import FolderShelf
+from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
 from tests.fakebox import Training
-from tests.fakes import FakeClock, FakeShelf, train_job
+from tests.fakes import FakeClock, FakeOutputStore, train_job
 from tests.launcher.faults import Fault
 from tests.launcher.world import World
 
@@ -53,7 +53,9 @@ def test_after_a_long_copy_the_line_rests() -> None:
 @pytest.mark.parametrize("trouble", ["no space", "error"])
 def test_a_checkpoint_that_cannot_come_is_told_once_and_hurts_nothing(trouble: str, tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.expect(Fault(verb="shelf.save_checkpoint", nth=1, moment="before", trouble=trouble, times=99))
+    world.expect(
+        Fault(verb="output_store.save_checkpoint", nth=1, moment="before", trouble=trouble, times=99)
+    )
 
     run = world.launch()
 
@@ -63,11 +65,11 @@ def test_a_checkpoint_that_cannot_come_is_told_once_and_hurts_nothing(trouble: s
 
 def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=600, checkpoint_every=1))
-    world.wishes.at = {world.clock.now() + 5: Wish.STOP}
+    world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
 
     world.launch()
 
-    assert world.plan.calls["shelf.save_checkpoint"] == 1
+    assert world.plan.calls["output_store.save_checkpoint"] == 1
 
 
 def test_slices_grow_until_they_take_half_a_second() -> None:
@@ -82,7 +84,7 @@ def test_one_slow_slice_makes_the_next_one_small() -> None:
     assert next_limit(8 << 20, 0, 40.0) == 1 << 16
 
 
-class SlowLine(FakeShelf):
+class SlowLine(FakeOutputStore):
     """Brings one checkpoint of 50 MB at 1 MB/s, and remembers when the log was pumped."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -104,7 +106,7 @@ class SlowLine(FakeShelf):
 
 def test_the_log_is_served_every_second_while_a_large_checkpoint_comes(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=90))
-    line = world.shelf = SlowLine(world.clock)
+    line = world.output_store = SlowLine(world.clock)
 
     run = world.launch()
 
@@ -126,18 +128,18 @@ class Desk:
     def launch(self) -> list[Run]:
         """All runs, the oldest first."""
         numbers = itertools.count(1)
-        attempts = Attempts(tools_for=self._tools_for, new_id=lambda: f"calm-heron-000{next(numbers)}")
+        attempts = Attempts(services_for=self._services_for, new_id=lambda: f"calm-heron-000{next(numbers)}")
         run = attempts.start(
             self.spec, provider="fake", run_id="calm-heron-0000", out_dir=str(self.folder / "out")
         )
         attempts.pursue(run)
         return sorted(self.world.ledger.runs(), key=lambda run: run.id)
 
-    def _tools_for(self, provider: str, origin: Origin) -> Tools:
+    def _services_for(self, provider: str, origin: Origin) -> Services:
         if origin.folder is not None:
             self.shipped.append(json.loads((origin.folder / "latest.json").read_text())["path"])
-        tools = self.world.tools("desk:1:0")
-        return replace(tools, shelf=FolderShelf(), packer=Bundler({}, origin=origin))
+        services = self.world.services("desk:1:0")
+        return replace(services, output_store=FolderStore(), packer=Bundler({}, origin=origin))
 
 
 LOST = (Fault(verb="remote.run", nth=18, moment="before", trouble="vanish"),)

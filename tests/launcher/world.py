@@ -10,17 +10,25 @@ from launcher.config import dump_job
 from launcher.core import Run
 from launcher.core.job import JobSpec
 from launcher.flow import begin, drive
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
 from tests.fakebox import Training
-from tests.fakes import FakeClock, FakePacker, FakeProvider, FakeScreen, FakeShelf, FakeWishes, train_job
+from tests.fakes import (
+    FakeClock,
+    FakeOutputStore,
+    FakePacker,
+    FakeProvider,
+    FakeScreen,
+    FakeUserRequests,
+    train_job,
+)
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
 
 RUN_ID = "calm-heron-3f1a"
 
 
 class World:
-    """Start launchers with `launch` and `resume`; look at what they left in `market`, `shelf`, `ledger`."""
+    """Start launchers with `launch` and `resume`; see what is left in `market`, `output_store`, `ledger`."""
 
     def __init__(
         self, folder: Path, *, training: Training | None = None, spec: JobSpec | None = None
@@ -28,9 +36,9 @@ class World:
         self.spec = spec or train_job()
         self.clock = FakeClock()
         self.market = FakeProvider(self.clock, training=training)
-        self.shelf = FakeShelf()
+        self.output_store = FakeOutputStore()
         self.screen = FakeScreen()
-        self.wishes = FakeWishes(self.clock)
+        self.user_requests = FakeUserRequests(self.clock)
         self.dead: set[str] = set()
         self.wrong_by_s = 0.0
         """How far the launchers' clocks are from the true one."""
@@ -46,42 +54,42 @@ class World:
         """These faults are to come."""
         self.plan.faults = faults
 
-    def tools(self, who: str | None = None) -> Tools:
+    def services(self, who: str | None = None) -> Services:
         """A new launcher's tools."""
         parts: dict[str, Any] = {
             "provider": FaultyProvider(self.market, "provider", self.plan),
             "ledger": Faulty(self.ledger, "ledger", self.plan),
-            "shelf": Faulty(self.shelf, "shelf", self.plan),
+            "output_store": Faulty(self.output_store, "output_store", self.plan),
             "packer": Faulty(self._packer, "packer", self.plan),
         }
         who = who or f"host:{next(self._numbers)}:0"
         clock = WrongClock(self.clock, self.wrong_by_s)
-        return Tools(clock=clock, screen=self.screen, wishes=self.wishes, who=who, **parts)
+        return Services(clock=clock, screen=self.screen, user_requests=self.user_requests, who=who, **parts)
 
     def launch(self) -> Run:
         """A launcher begins the run and drives it."""
-        tools = self.tools()
+        services = self.services()
         try:
-            return drive(self._begun(tools), self.spec, tools)
+            return drive(self._begun(services), self.spec, services)
         except BaseException:
-            self.dead.add(tools.who)
+            self.dead.add(services.who)
             raise
 
     def begin(self) -> Run:
         """The run, which nobody drives yet."""
-        return self._begun(self.tools())
+        return self._begun(self.services())
 
     def resume(self) -> Run:
         """Another launcher drives the run on."""
-        tools = self.tools()
+        services = self.services()
         try:
-            return drive(self.ledger.get(RUN_ID), self.spec, tools)
+            return drive(self.ledger.get(RUN_ID), self.spec, services)
         except BaseException:
-            self.dead.add(tools.who)
+            self.dead.add(services.who)
             raise
 
-    def _begun(self, tools: Tools) -> Run:
-        return begin(self.spec, dump_job(self.spec), tools, run_id=RUN_ID, out_dir="/nowhere")
+    def _begun(self, services: Services) -> Run:
+        return begin(self.spec, dump_job(self.spec), services, run_id=RUN_ID, out_dir="/nowhere")
 
     def run(self) -> Run:
         """The row."""

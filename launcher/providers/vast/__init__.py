@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from launcher.core import LABEL_PREFIX, Identity, Instance, Offer, Order, Standing, run_id_in
+from launcher.core import LABEL_PREFIX, AccountStatus, Identity, Instance, Offer, Order, run_id_in
 from launcher.core.errors import GoneError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
-from launcher.decisions.market_report import Survey
-from launcher.decisions.speed_history import Experience
+from launcher.decisions.market_report import MarketReport
+from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock, shipped_lock
 from launcher.ports import Clock, Remote
 from launcher.providers.identity import LoggedKeys
@@ -30,11 +30,11 @@ from launcher.ssh.keys import KeyRing
 from launcher.ssh.noise import Noise
 from launcher.ssh.remote import SshRemote
 
-Recall = Callable[[JobSpec], Experience]
+Recall = Callable[[JobSpec], SpeedHistory]
 
 
-def _nothing(_: JobSpec) -> Experience:
-    return Experience()
+def _nothing(_: JobSpec) -> SpeedHistory:
+    return SpeedHistory()
 
 
 class VastProvider:
@@ -80,9 +80,9 @@ class VastProvider:
             self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
         )
 
-    def survey(self, spec: JobSpec) -> Survey:
+    def market_report(self, spec: JobSpec) -> MarketReport:
         """The market as the job sees it: what each limit removes, and what the rest would cost."""
-        return market.survey(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
+        return market.market_report(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
 
     def rent(self, order: Order) -> Instance:
         """A machine, to be checked against its offer. Asks once."""
@@ -125,9 +125,9 @@ class VastProvider:
         """The run's key is gone from this computer."""
         self._keys.forget(run_id)
 
-    def standing(self) -> Standing:
+    def account_status(self) -> AccountStatus:
         """The account's credit, and what its key may do."""
-        return accounts.standing(self._api, self._clock.now)
+        return accounts.account_status(self._api, self._clock.now)
 
     def identity(self) -> Identity:
         """The account's number, and Vast's time."""

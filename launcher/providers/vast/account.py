@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from launcher.core import Identity, Standing
+from launcher.core import AccountStatus, Identity
 from launcher.core.errors import AuthError, ProviderError
 from launcher.providers.vast.api import VastApi, credit_of
 
@@ -18,11 +18,11 @@ _MOST_ID = 1 << 63
 _MOST_AHEAD_S = 366 * 86_400.0
 
 
-def standing(api: VastApi, now: Callable[[], float]) -> Standing:
+def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
     """What can be told without changing anything. Raises AuthError when the key is not accepted at all."""
     user, date = api.account()
     heard_at = now()
-    return Standing(
+    return AccountStatus(
         credit_usd=credit_of(user),
         clock_ahead_s=_ahead_s(date, heard_at),
         needed=NEEDED,

@@ -16,7 +16,7 @@ from launcher.providers.vast.rows import OfferRow
 
 
 @dataclass(frozen=True)
-class Hurdle:
+class Constraint:
     """One hard limit: its name in the job file, how it reads, and which rows pass."""
 
     name: str
@@ -29,69 +29,69 @@ class Funnel:
     """What the hard limits leave of the market."""
 
     offers: int
-    removed: tuple[tuple[Hurdle, int], ...]
-    """Each hurdle that removed some, in order, and how many."""
+    removed: tuple[tuple[Constraint, int], ...]
+    """Each constraint that removed some, in order, and how many."""
     left: tuple[OfferRow, ...]
-    relaxed: tuple[tuple[Hurdle, int], ...]
-    """How many would be left without that hurdle alone, where that is more; the most first."""
+    relaxed: tuple[tuple[Constraint, int], ...]
+    """How many would be left without that constraint alone, where that is more; the most first."""
     unreadable: int = 0
 
     def __str__(self) -> str:
         parts = [f"{self.offers} offers"]
-        parts += [f"{count} fail {hurdle.name} ({hurdle.text})" for hurdle, count in self.removed]
+        parts += [f"{count} fail {constraint.name} ({constraint.text})" for constraint, count in self.removed]
         parts += [f"{self.unreadable} cannot be read"] if self.unreadable else []
         line = ", ".join([*parts, f"{len(self.left)} left"])
-        gains = [f"{hurdle.name} to get {count}" for hurdle, count in self.relaxed[:3]]
+        gains = [f"{constraint.name} to get {count}" for constraint, count in self.relaxed[:3]]
         return f"{line}; relax {' or '.join(gains)}" if gains else line
 
 
 def funnel(rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float) -> Funnel:
-    """What is left of the rows, and what each hurdle took."""
+    """What is left of the rows, and what each constraint removed."""
     read = [row for row in map(OfferRow.of, rows) if row is not None]
-    hurdles = tuple(_hurdles(spec, lock, now))
-    failed = [[hurdle for hurdle in hurdles if not hurdle.passes(row)] for row in read]
+    constraints = tuple(_constraints(spec, lock, now))
+    failed = [[constraint for constraint in constraints if not constraint.passes(row)] for row in read]
     left = tuple(row for row, faults in zip(read, failed, strict=True) if not faults)
     first = Counter(faults[0] for faults in failed if faults)
     alone = Counter(faults[0] for faults in failed if len(faults) == 1)
     return Funnel(
         offers=len(rows),
-        removed=tuple((hurdle, first[hurdle]) for hurdle in hurdles if hurdle in first),
+        removed=tuple((constraint, first[constraint]) for constraint in constraints if constraint in first),
         left=left,
-        relaxed=tuple((hurdle, len(left) + gained) for hurdle, gained in alone.most_common()),
+        relaxed=tuple((constraint, len(left) + gained) for constraint, gained in alone.most_common()),
         unreadable=len(rows) - len(read),
     )
 
 
-def _hurdles(spec: JobSpec, lock: Lock, now: float) -> Iterator[Hurdle]:
+def _constraints(spec: JobSpec, lock: Lock, now: float) -> Iterator[Constraint]:
     yield from _machine(spec, lock)
     yield from _place(spec)
     yield from _terms(spec, lock, now)
 
 
-def _machine(spec: JobSpec, lock: Lock) -> Iterator[Hurdle]:
+def _machine(spec: JobSpec, lock: Lock) -> Iterator[Constraint]:
     wanted, gpus = spec.resources, max(1, spec.resources.gpus)
     names = wanted.gpu_names
-    yield Hurdle("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
-    yield Hurdle("gpu_names", _any_of(names), lambda row: not names or row.gpu_name in names)
+    yield Constraint("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
+    yield Constraint("gpu_names", _any_of(names), lambda row: not names or row.gpu_name in names)
     memory_gb = wanted.gpu_memory_gb
-    yield Hurdle("gpu_memory_gb", f"{memory_gb:g} GB", lambda row: row.gpu_memory_gb >= memory_gb)
-    yield Hurdle("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
-    yield Hurdle("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
-    yield Hurdle("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
+    yield Constraint("gpu_memory_gb", f"{memory_gb:g} GB", lambda row: row.gpu_memory_gb >= memory_gb)
+    yield Constraint("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
+    yield Constraint("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
+    yield Constraint("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
     needs = f"ours need {lock.needs}"
-    yield Hurdle("image", needs, lambda row: bool(spec.image or image_for(row, spec, lock)))
+    yield Constraint("image", needs, lambda row: bool(spec.image or image_for(row, spec, lock)))
 
 
-def _place(spec: JobSpec) -> Iterator[Hurdle]:
+def _place(spec: JobSpec) -> Iterator[Constraint]:
     speed = spec.resources.down_mbps
-    yield Hurdle("down_mbps", f"{speed:g} Mbit/s", lambda row: row.down_mbps >= speed)
+    yield Constraint("down_mbps", f"{speed:g} Mbit/s", lambda row: row.down_mbps >= speed)
     least, regions = spec.resources.reliability, tuple(region.upper() for region in spec.resources.regions)
-    yield Hurdle("reliability", f"{least:g}", lambda row: row.reliability >= least)
-    yield Hurdle("regions", _any_of(regions), lambda row: not regions or row.country in regions)
-    yield Hurdle("verification", "verified and free", lambda row: row.verified and row.rentable)
+    yield Constraint("reliability", f"{least:g}", lambda row: row.reliability >= least)
+    yield Constraint("regions", _any_of(regions), lambda row: not regions or row.country in regions)
+    yield Constraint("verification", "verified and free", lambda row: row.verified and row.rentable)
 
 
-def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[Hurdle]:
+def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[Constraint]:
     cap = spec.limits.usd_per_hour
 
     def lasts(row: OfferRow) -> bool:
@@ -100,8 +100,8 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[Hurdle]:
         return row.end_date >= now + life_s + START_S
 
     text = "no bid is possible" if cap is None else f"${cap:g}"
-    yield Hurdle("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)
-    yield Hurdle("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
+    yield Constraint("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)
+    yield Constraint("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
 
 
 def _any_of(words: Sequence[str]) -> str:

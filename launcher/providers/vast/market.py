@@ -11,8 +11,8 @@ from launcher.core import Offer
 from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import over_the_price
-from launcher.decisions.market_report import Hurdle, Quote, Relaxation, Survey
-from launcher.decisions.speed_history import Experience
+from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
+from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.funnel import funnel
@@ -28,7 +28,7 @@ _PAGES = 4
 
 
 def fitting(
-    api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: float, chance: Random
+    api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float, chance: Random
 ) -> list[Offer]:
     """Offers that pass every hard limit, the cheapest to finish first; equals in any order.
 
@@ -48,21 +48,21 @@ def fitting(
     dearer = ranked(funnel(rows, unlimited, lock, now).left, unlimited, lock, known)
     if dearer and spec.limits.usd_per_hour is not None:
         raise over_the_price(spec, [one.offer for one in dearer])
-    relax = " or ".join(hurdle.name for hurdle, _ in seen.relaxed[:2]) or "resources:"
+    relax = " or ".join(constraint.name for constraint, _ in seen.relaxed[:2]) or "resources:"
     raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
 
 
-def survey(api: VastApi, spec: JobSpec, lock: Lock, known: Experience, now: float) -> Survey:
+def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float) -> MarketReport:
     """What the job's limits leave of the market, and what each offer would cost to finish."""
     best = _search(api, spec, query(spec), _order(spec))
     rows = {str(row.get("id")): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
     seen = funnel(list(rows.values()), spec, lock, now)
     # As in `fitting`, so that an offer has the same estimate in both.
     pool = funnel(best, spec, lock, now).left or seen.left
-    return Survey(
+    return MarketReport(
         offers=seen.offers,
         unreadable=seen.unreadable,
-        hurdles=tuple(Hurdle(name=h.name, text=h.text, removed=count) for h, count in seen.removed),
+        constraints=tuple(Constraint(name=h.name, text=h.text, removed=count) for h, count in seen.removed),
         relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
         quotes=tuple(
             Quote(offer=estimate.offer, terms=estimate.terms) for estimate in ranked(pool, spec, lock, known)

@@ -10,7 +10,7 @@ from launcher.core import Offer
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.market_report import Term
-from launcher.decisions.speed_history import Experience
+from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.providers.vast.images import fetched_gb
 from launcher.providers.vast.offers import offer_of
@@ -69,7 +69,7 @@ class Estimate:
         return sum(term.usd for term in self.terms)
 
 
-def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: Experience) -> list[Estimate]:
+def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHistory) -> list[Estimate]:
     """Estimates for the rows that the job can pay, the cheapest to finish first."""
     speeds = speeds_of(rows, spec, known)
     estimates = (_estimate(row, spec, lock, speeds, known) for row in rows)
@@ -89,7 +89,9 @@ def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estim
     return found
 
 
-def _estimate(row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: Experience) -> Estimate | None:
+def _estimate(
+    row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: SpeedHistory
+) -> Estimate | None:
     offer = offer_of(row, spec, lock)
     if offer is None:
         return None
@@ -118,7 +120,7 @@ def _estimate(row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: E
     )
 
 
-def _fetching(row: OfferRow, down_gb: float, known: Experience) -> tuple[float, str]:
+def _fetching(row: OfferRow, down_gb: float, known: SpeedHistory) -> tuple[float, str]:
     """Hours until the image and the data are there, and how that is known."""
     boot_s = known.boot_s.get(row.machine_id)
     if boot_s is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core import Extras
+from launcher.core import ExtraRates
 from launcher.core.errors import UnreachableError
 from launcher.providers.vast.refusals import silent
 
@@ -43,7 +43,7 @@ class OfferRow:
     usd_per_hour: float
     """GPU and storage, on demand or at the lowest bid."""
     min_bid_usd: float
-    extras: Extras
+    extras: ExtraRates
     down_mbps: float
     dlperf: float
 
@@ -105,7 +105,7 @@ class InstanceRow:
     """Empty or 0 in these five: not known."""
     usd_per_hour: float
     """GPU and storage."""
-    extras: Extras
+    extras: ExtraRates
     up_s: float | None
     """How long it runs, as the host says."""
     down_gb: float
@@ -202,9 +202,9 @@ def _text(value: Any) -> str:
     return str(value or "")[:_MOST_CHARACTERS].strip()
 
 
-def _extras(row: Mapping[str, Any]) -> Extras:
+def _extras(row: Mapping[str, Any]) -> ExtraRates:
     total_usd, gpu_usd = _number(row.get("dph_total")), _number(row.get("dph_base"))
-    return Extras(
+    return ExtraRates(
         storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
         down_usd_per_gb=_number(row.get("inet_down_cost")),
         up_usd_per_gb=_number(row.get("inet_up_cost")),

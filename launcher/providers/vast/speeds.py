@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import Experience, Kind, Speed
+from launcher.decisions.speed_history import Kind, Speed, SpeedHistory
 from launcher.providers.vast.rows import OfferRow
 
 
@@ -41,7 +41,7 @@ class Speeds:
         return hours, f"{pace:.3g} steps/s, {how}"
 
 
-def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: Experience) -> Speeds:
+def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
     """What a score is worth is learned where a kind of machine that has one was used before."""
     ratios = [
         known.speeds[row.gpu_name, row.gpus].steps_per_s / row.dlperf

@@ -15,7 +15,7 @@ from launcher.core.exits import exit_code_of
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
 from launcher.decisions.host_history import HostRecord
-from launcher.decisions.market_report import Survey
+from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import worst_case_usd
 
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ def run_document(detail: RunDetail) -> Document:
     return {
         "run": _run(detail.row),
         "events": [asdict(event) for event in detail.events],
-        "box": None if detail.sighting is None else asdict(detail.sighting),
+        "box": None if detail.box_status is None else asdict(detail.box_status),
         "note": detail.note,
     }
 
@@ -111,11 +111,13 @@ def plan_document(plan: Plan) -> Document:
     }
 
 
-def survey_document(survey: Survey, spec: JobSpec) -> Document:
+def market_report_document(report: MarketReport, spec: JobSpec) -> Document:
     quotes = [
-        {**asdict(quote), "offer": _offer(quote.offer, spec), "usd": quote.usd} for quote in survey.quotes
+        {**asdict(quote), "offer": _offer(quote.offer, spec), "usd": quote.usd} for quote in report.quotes
     ]
-    return {**asdict(survey), "quotes": quotes, "left": len(quotes)}
+    values = asdict(report)
+    values["hurdles"] = values.pop("constraints")  # the name that programs know
+    return {**values, "quotes": quotes, "left": len(quotes)}
 
 
 def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
@@ -146,4 +148,5 @@ def _run(row: RunRow) -> dict[str, Any]:
     values = asdict(row.run)
     del values["spec_json"]
     driver = None if row.driver is None else row.driver.who
-    return {**values, "verdict": row.verdict, "usd": row.usd, "driver": driver}
+    # `wish`: the name that programs know.
+    return {**values, "wish": row.request, "verdict": row.verdict, "usd": row.usd, "driver": driver}

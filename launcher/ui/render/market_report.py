@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.core.job import JobSpec
-from launcher.decisions.market_report import Quote, Survey
+from launcher.decisions.market_report import MarketReport, Quote
 from launcher.decisions.policy import worst_case_usd
 from launcher.ui.render.amounts import usd
 from launcher.ui.render.table import short, table
@@ -14,27 +14,34 @@ _MOST_QUOTES = 8
 _MOST_RELAXATIONS = 3
 
 
-def survey_text(survey: Survey, spec: JobSpec) -> str:
+def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
     """The funnel, the ranking with its terms, and the terms of the best."""
-    parts = [_funnel(survey)]
-    if survey.quotes:
-        parts += [_ranking(survey.quotes), _best(survey.quotes[0], spec)]
+    parts = [_funnel(market_report)]
+    if market_report.quotes:
+        parts += [_ranking(market_report.quotes), _best(market_report.quotes[0], spec)]
     return "\n\n".join(parts)
 
 
-def _funnel(survey: Survey) -> str:
-    rows = [(str(survey.offers), "offers on the market", "")]
+def _funnel(market_report: MarketReport) -> str:
+    rows = [(str(market_report.offers), "offers on the market", "")]
     rows += [
-        (f"-{hurdle.removed}", f"fail {hurdle.name}", short(hurdle.text, 48)) for hurdle in survey.hurdles
+        (f"-{constraint.removed}", f"fail {constraint.name}", short(constraint.text, 48))
+        for constraint in market_report.constraints
     ]
-    rows += [(f"-{survey.unreadable}", "cannot be read", "")] if survey.unreadable else []
+    rows += [(f"-{market_report.unreadable}", "cannot be read", "")] if market_report.unreadable else []
     rows += (
-        [(f"-{survey.avoided}", "on hosts to avoid", "vastrun hosts lists them")] if survey.avoided else []
+        [(f"-{market_report.avoided}", "on hosts to avoid", "vastrun hosts lists them")]
+        if market_report.avoided
+        else []
     )
-    rows += [(f"-{survey.beyond}", "not looked at", "a search lists only the best")] if survey.beyond else []
-    rows += [(str(len(survey.quotes)), "left", "")]
+    rows += (
+        [(f"-{market_report.beyond}", "not looked at", "a search lists only the best")]
+        if market_report.beyond
+        else []
+    )
+    rows += [(str(len(market_report.quotes)), "left", "")]
     lines = table(rows[0], rows[1:], right=(0,))
-    gains = [f"{one.name} to get {one.left}" for one in survey.relaxations[:_MOST_RELAXATIONS]]
+    gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:_MOST_RELAXATIONS]]
     return f"{lines}\nrelax {' or '.join(gains)}" if gains else lines
 
 

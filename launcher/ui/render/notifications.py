@@ -6,46 +6,46 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.core.exits import verdict_of
-from launcher.decisions.notifications import BUDGET_SHARES, Milestone, Notice
+from launcher.decisions.notifications import BUDGET_SHARES, Notification, NotificationKind
 from launcher.ui.render.amounts import usd
 from launcher.ui.render.causes import because
 
 Document = Mapping[str, Any]
 
 
-def title(notice: Notice) -> str:
+def title(notification: Notification) -> str:
     """What happened to which run, in a few words."""
-    run, share = notice.run, BUDGET_SHARES.get(notice.milestone)
-    if notice.milestone is Milestone.BUDGET_100:
+    run, share = notification.run, BUDGET_SHARES.get(notification.kind)
+    if notification.kind is NotificationKind.BUDGET_100:
         return f"{run.id}: its money limit is reached"
     if share is not None:
         return f"{run.id}: {share:.0%} of its money is spent"
-    if notice.milestone is Milestone.NOT_DESTROYED:
+    if notification.kind is NotificationKind.NOT_DESTROYED:
         return f"{run.id}: its machine may still be rented"
     return f"{run.id}: {verdict_of(run)}"
 
 
-def body(notice: Notice) -> str:
+def body(notification: Notification) -> str:
     """What one needs to know next, on a few lines."""
-    run = notice.run
-    limit = "" if notice.limit_usd is None else f" of {usd(notice.limit_usd)}"
-    lines = [f"job {run.job} on {run.provider}: {usd(notice.usd)}{limit} spent"]
+    run = notification.run
+    limit = "" if notification.limit_usd is None else f" of {usd(notification.limit_usd)}"
+    lines = [f"job {run.job} on {run.provider}: {usd(notification.usd)}{limit} spent"]
     if why := because(run):
         lines.append(why)
-    if notice.milestone is Milestone.NOT_DESTROYED:
+    if notification.kind is NotificationKind.NOT_DESTROYED:
         return "\n".join([*lines, f"try: vastrun resume {run.id}"])
-    if notice.milestone in BUDGET_SHARES:
+    if notification.kind in BUDGET_SHARES:
         return "\n".join([*lines, f"step {run.step} of {run.steps}" if run.steps else f"phase {run.phase}"])
     return "\n".join([*lines, f"outputs: {run.out_dir}"])
 
 
-def notice_document(notice: Notice) -> Document:
+def notification_document(notification: Notification) -> Document:
     """The notice for a webhook."""
-    run = notice.run
+    run = notification.run
     return {
         "schema_version": 1,
-        "event": notice.milestone,
-        "at": notice.at,
+        "event": notification.kind,
+        "at": notification.at,
         "run_id": run.id,
         "job": run.job,
         "provider": run.provider,
@@ -55,8 +55,8 @@ def notice_document(notice: Notice) -> Document:
         "detail": run.detail,
         "step": run.step,
         "steps": run.steps,
-        "usd": round(notice.usd, 6),
-        "limit_usd": notice.limit_usd,
+        "usd": round(notification.usd, 6),
+        "limit_usd": notification.limit_usd,
         "outputs": run.out_dir,
-        "text": f"{title(notice)}\n{body(notice)}",
+        "text": f"{title(notification)}\n{body(notification)}",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.commands.queries import RunDetail, RunRow
-from launcher.core import Event, Phase, Progress, RankSighting, Run, Sighting
+from launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment, rough, usd
 from launcher.ui.render.table import facts, short, table
@@ -43,19 +43,19 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
                 ("run", f"{run.id} ({run.job})"),
                 ("state", state_of(row)),
                 ("because", run.detail),
-                ("step", progress_of(run) if detail.sighting is None else _seen(run, detail.sighting)),
+                ("step", progress_of(run) if detail.box_status is None else _seen(run, detail.box_status)),
                 ("cost", _cost(row)),
                 ("machine", _machine(run)),
                 ("image", run.image),
-                ("box", _box(detail.sighting, now) or detail.note),
+                ("box", _box(detail.box_status, now) or detail.note),
                 ("driver", _driver(row)),
                 ("parent", run.parent or ""),
                 ("outputs", run.out_dir),
             ]
         )
     ]
-    if detail.sighting is not None and detail.sighting.ranks:
-        parts.append(_ranks(detail.sighting.ranks))
+    if detail.box_status is not None and detail.box_status.ranks:
+        parts.append(_ranks(detail.box_status.ranks))
     if detail.events:
         parts.append(_diary(detail.events[-_LAST_EVENTS:], width))
     return "\n\n".join(parts)
@@ -89,12 +89,12 @@ def progress_text(progress: Progress) -> str:
     return "  ".join(filter(None, parts))
 
 
-def _seen(run: Run, sighting: Sighting) -> str:
+def _seen(run: Run, box_status: BoxStatus) -> str:
     """What the box says now; nothing where no rank tells a step."""
-    if not sighting.step and all(not rank.phase for rank in sighting.ranks):
+    if not box_status.step and all(not rank.phase for rank in box_status.ranks):
         return "-"
-    loss = "" if sighting.loss is None else f", loss {sighting.loss:.4g}"
-    return f"{sighting.step}/{run.steps or sighting.steps or '?'}{loss}"
+    loss = "" if box_status.loss is None else f", loss {box_status.loss:.4g}"
+    return f"{box_status.step}/{run.steps or box_status.steps or '?'}{loss}"
 
 
 def _cost(row: RunRow) -> str:
@@ -109,13 +109,13 @@ def _machine(run: Run) -> str:
     return f"{run.instance_id} ({run.provider}{', host ' + run.host if run.host else ''}){gone}"
 
 
-def _box(sighting: Sighting | None, now: float) -> str:
-    if sighting is None:
+def _box(box_status: BoxStatus | None, now: float) -> str:
+    if box_status is None:
         return ""
-    step = f" in {sighting.onstart_step}" if sighting.onstart_step else ""
-    ends = f" until {moment(sighting.lease_ends_at)}" if sighting.lease_ends_at else ""
-    late = "" if abs(now - sighting.at) < 60 else f"; its clock is {duration(abs(now - sighting.at))} off"
-    return f"{sighting.box}{step}; lease {sighting.lease}{ends}{late}"
+    step = f" in {box_status.onstart_step}" if box_status.onstart_step else ""
+    ends = f" until {moment(box_status.lease_ends_at)}" if box_status.lease_ends_at else ""
+    late = "" if abs(now - box_status.at) < 60 else f"; its clock is {duration(abs(now - box_status.at))} off"
+    return f"{box_status.box}{step}; lease {box_status.lease}{ends}{late}"
 
 
 def _driver(row: RunRow) -> str:
@@ -125,7 +125,7 @@ def _driver(row: RunRow) -> str:
     return f"process {rest.partition(':')[0]} on {host}"
 
 
-def _ranks(ranks: Sequence[RankSighting]) -> str:
+def _ranks(ranks: Sequence[RankStatus]) -> str:
     cells = [
         (
             str(rank.rank),

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("docker")
 
-from launcher.core.errors import ImageError, UsageError
+from launcher.errors import ImageError, UsageError
+from trainer.packages import entries
+
 from launcher.image.context import files_of, fingerprint
 from launcher.image.pins import CHECKOUT, pins_of
-from trainer.boot.packages import entries
 
 REQUIREMENTS = [CHECKOUT / "trainer/requirements.txt", *sorted((CHECKOUT / "requirements").glob("*.txt"))]
 ARGUMENTS = {"TORCH": "2.13.0"}
@@ -50,8 +51,8 @@ def test_the_context_has_what_is_allowed_and_nothing_else(checkout: Path) -> Non
             "Dockerfile",
             "README.md",
             "configs/quickstart.yaml",
-            "launcher/image/lock.py",
             "launcher/core/job.py",
+            "launcher/image/lock.py",
         )
     ]
 

@@ -14,14 +14,14 @@ from launcher.core.job import JobSpec, Limits, Resources
 from launcher.decisions.host_history import avoided
 from launcher.decisions.policy import STILL_S
 from launcher.flow import begin, drive
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.flow.renting import choose
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakeClock, FakePacker, FakeScreen, FakeShelf, FakeWishes, train_job
+from tests.fakes import FakeClock, FakeOutputStore, FakePacker, FakeScreen, FakeUserRequests, train_job
 
 JOB = train_job(resources=Resources(gpus=0, disk_gb=20.0), limits=Limits(hours=1.0, usd=3.0))
 
@@ -36,23 +36,23 @@ class Desk:
         self.provider = VastProvider(account, folder, clock=clock)
         self.ledger = SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True)
         self.screen = FakeScreen()
-        self.tools = Tools(
+        self.services = Services(
             provider=self.provider,
             ledger=self.ledger,
             clock=clock,
             packer=FakePacker(folder),
-            shelf=FakeShelf(),
+            output_store=FakeOutputStore(),
             screen=self.screen,
-            wishes=FakeWishes(clock),
+            user_requests=FakeUserRequests(clock),
             who="desk:1:0",
         )
 
     def launch(self, spec: JobSpec = JOB) -> Run:
-        run = begin(spec, dump_job(spec), self.tools, run_id="calm-heron-3f1a", out_dir="/nowhere")
-        return drive(run, spec, self.tools)
+        run = begin(spec, dump_job(spec), self.services, run_id="calm-heron-3f1a", out_dir="/nowhere")
+        return drive(run, spec, self.services)
 
     def avoided(self) -> frozenset[str]:
-        return avoided(self.ledger.runs(), "vast", self.tools.clock.now())
+        return avoided(self.ledger.runs(), "vast", self.services.clock.now())
 
 
 @pytest.fixture

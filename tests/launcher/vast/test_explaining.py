@@ -66,16 +66,19 @@ def test_on_vast_an_offer_has_the_same_sums_in_the_plan_and_its_explanation(
         about = ("job.yaml", "--provider", "vast")
         planned = terminal.type("plan", *about, "--json").json()["offers"]
         dry = terminal.type("launch", *about, "--dry-run", "--json").json()["offers"]
-        survey = terminal.type("plan", *about, "--explain", "--json").json()
+        market_report = terminal.type("plan", *about, "--explain", "--json").json()
         text = terminal.type("plan", *about, "--explain").out
-    quotes = [quote["offer"] for quote in survey["quotes"]]
+    quotes = [quote["offer"] for quote in market_report["quotes"]]
     for seen in (dry, quotes):
         assert {one["id"]: cents(one) for one in seen} == {one["id"]: cents(one) for one in planned}
     assert [one["expected_usd"] for one in quotes] == sorted(one["expected_usd"] for one in quotes)
     assert planned[0]["expected_usd"] <= quotes[0]["expected_usd"] * 1.01
-    removed = sum(hurdle["removed"] for hurdle in survey["hurdles"])
-    assert survey["offers"] == removed + survey["unreadable"] + survey["beyond"] + survey["left"]
-    assert (survey["beyond"] > 0) is (count == 90)
+    removed = sum(constraint["removed"] for constraint in market_report["hurdles"])
+    assert (
+        market_report["offers"]
+        == removed + market_report["unreadable"] + market_report["beyond"] + market_report["left"]
+    )
+    assert (market_report["beyond"] > 0) is (count == 90)
     assert ("not looked at" in text) is (count == 90)
     assert max(map(len, text.splitlines())) <= 80
 

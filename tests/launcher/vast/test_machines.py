@@ -60,7 +60,7 @@ def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastPro
         lambda: provider.machine(machine.id),
         lambda: provider.destroy(machine.id),
         lambda: provider.rent(wanted),
-        provider.standing,
+        provider.account_status,
         lambda: provider.charged(0.0, 1.0),
     )
     for call in calls:

@@ -39,19 +39,19 @@ def test_a_gpu_that_nobody_offers_is_named(provider: VastProvider) -> None:
 
 
 def test_a_survey_says_what_each_limit_took_and_what_each_offer_would_cost(provider: VastProvider) -> None:
-    seen = provider.survey(job(gpu_names=("RTX 4090",), reliability=0.97))
-    assert seen.offers == sum(hurdle.removed for hurdle in seen.hurdles) + len(seen.quotes)
-    assert "reliability" in {hurdle.name for hurdle in seen.hurdles}
+    seen = provider.market_report(job(gpu_names=("RTX 4090",), reliability=0.97))
+    assert seen.offers == sum(constraint.removed for constraint in seen.constraints) + len(seen.quotes)
+    assert "reliability" in {constraint.name for constraint in seen.constraints}
     assert [quote.usd for quote in seen.quotes] == sorted(quote.usd for quote in seen.quotes)
     assert {quote.offer.gpu_name for quote in seen.quotes} == {"RTX 4090"}
 
 
 def test_the_offer_that_is_taken_is_the_first_of_the_survey(provider: VastProvider) -> None:
-    assert provider.survey(job()).quotes[0].offer.host == provider.search(job())[0].host
+    assert provider.market_report(job()).quotes[0].offer.host == provider.search(job())[0].host
 
 
 def test_a_survey_of_what_nothing_fits_says_what_to_relax(provider: VastProvider) -> None:
-    seen = provider.survey(job(gpu_names=("RTX 4090",), reliability=1.0))
+    seen = provider.market_report(job(gpu_names=("RTX 4090",), reliability=1.0))
     assert not seen.quotes
     assert seen.relaxations[0].name == "reliability"
 

@@ -9,17 +9,17 @@ import pytest
 
 from launcher.core.job import JobSpec, Resources
 from launcher.decisions.market_report import Term
-from launcher.decisions.speed_history import Experience, Speed
+from launcher.decisions.speed_history import Speed, SpeedHistory
 from launcher.providers.vast.ranking import Estimate, ranked
 from tests.fakes import train_job
 from tests.launcher.vast.rows import LOCK, offer_row
 from trainer.contract.config import TrainConfig
 
-NEW = Experience()
+NEW = SpeedHistory()
 """Of somebody who never trained anything."""
 
 
-def best(*changes: dict[str, Any], spec: JobSpec | None = None, known: Experience = NEW) -> str:
+def best(*changes: dict[str, Any], spec: JobSpec | None = None, known: SpeedHistory = NEW) -> str:
     """The machine that is ranked first of offers that differ by these changes."""
     rows = [offer_row(machine_id=number, id=number, **change) for number, change in enumerate(changes, 1)]
     return ranked(rows, spec or job(), LOCK, known)[0].row.machine_id
@@ -86,7 +86,7 @@ def test_an_estimate_explains_itself_term_by_term() -> None:
 def test_what_was_learned_on_a_kind_of_machine_counts_instead_of_its_score() -> None:
     boasts = {"gpu_name": "RTX 5090", "dlperf": 200.0}
     trains = {"gpu_name": "RTX 4090", "dlperf": 100.0}
-    known = Experience(
+    known = SpeedHistory(
         speeds={
             ("RTX 5090", 1): Speed(steps_per_s=10.0, runs=2),
             ("RTX 4090", 1): Speed(steps_per_s=20.0, runs=1),
@@ -98,7 +98,7 @@ def test_what_was_learned_on_a_kind_of_machine_counts_instead_of_its_score() -> 
 
 def test_an_estimate_says_from_how_many_runs_it_was_learned_and_where_a_score_stands_in() -> None:
     rows = [offer_row(dlperf=98.0), offer_row(machine_id=7, gpu_name="RTX 3090", dlperf=49.0)]
-    known = Experience(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
+    known = SpeedHistory(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
     spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
     learned, scored = ranked(rows, spec, LOCK, known)
     assert learned.terms[0].text == "1.0 h at 2 steps/s, learned from 3 runs"
@@ -106,7 +106,7 @@ def test_an_estimate_says_from_how_many_runs_it_was_learned_and_where_a_score_st
 
 
 def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:
-    slow = Experience(boot_s={offer_row().machine_id: 1200.0})
+    slow = SpeedHistory(boot_s={offer_row().machine_id: 1200.0})
     assert only(job(), slow).terms[2].text == "20 min as it took before"
     assert only(job(), slow).usd > only(job()).usd
 
@@ -128,5 +128,5 @@ def test_a_smaller_image_is_fetched_sooner_and_one_of_unknown_size_counts_as_usu
     assert fetch(1000, cuda_max_good=12.6).text == usual.text
 
 
-def only(spec: JobSpec, known: Experience = NEW) -> Estimate:
+def only(spec: JobSpec, known: SpeedHistory = NEW) -> Estimate:
     return ranked([offer_row()], spec, LOCK, known)[0]

@@ -15,14 +15,14 @@ from launcher.core import Driver, Phase, Run
 from launcher.core.bills import cost_usd
 from launcher.core.errors import ProviderError
 from launcher.flow import begin
-from launcher.flow.context import Tools
+from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import Account
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakePacker, FakeScreen, FakeShelf, FakeWishes, train_job
+from tests.fakes import FakeOutputStore, FakePacker, FakeScreen, FakeUserRequests, train_job
 from tests.launcher.vast.trying import order
 
 RUN_ID = "calm-heron-3f1a"
@@ -49,21 +49,21 @@ class Desk:
         account = Account(key=vast.account_key, server=vast.url, login=vast.login)
         self.provider = VastProvider(account, folder, clock=self.clock)
         self.ledger = SqliteLedger(Path(":memory:"), now=self.clock.now, alive=lambda _: True)
-        self.tools = Tools(
+        self.services = Services(
             provider=self.provider,
             ledger=self.ledger,
             clock=self.clock,
             packer=FakePacker(folder),
-            shelf=FakeShelf(),
+            output_store=FakeOutputStore(),
             screen=FakeScreen(),
-            wishes=FakeWishes(self.clock),  # type: ignore[arg-type]
+            user_requests=FakeUserRequests(self.clock),  # type: ignore[arg-type]
             who="desk:1:0",
         )
 
     def rented(self) -> Run:
         """A run with its machine."""
         spec = train_job()
-        run = begin(spec, dump_job(spec), self.tools, run_id=RUN_ID, out_dir="/nowhere")
+        run = begin(spec, dump_job(spec), self.services, run_id=RUN_ID, out_dir="/nowhere")
         asked_at = self.clock.now()
         offer = order(self.provider).offer
         machine = self.provider.rent(order(self.provider, label=run.label))
@@ -134,7 +134,7 @@ def test_a_machine_that_was_left_is_told_ended_and_paid_for(desk: Desk, name: st
 
     assert desk.orphans() == {one.id for one in desk.vast.instances} == {int(run.instance_id or 0)}
     found = orphans(desk.ledger, desk.provider, desk.clock.now())
-    gone = reap(found, desk.tools)
+    gone = reap(found, desk.services)
 
     assert len(desk.vast.instances) == 0
     assert gone == [run.instance_id] or name == "a list that stands still"
@@ -153,7 +153,7 @@ def test_a_machine_that_was_made_when_its_run_had_ended_is_told_ended_and_paid_f
 
     (second,) = desk.vast.instances
     assert desk.orphans() == {second.id}
-    assert reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.tools) == [str(second.id)]
+    assert reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.services) == [str(second.id)]
 
     assert [one.instance_id for one in desk.ledger.get(RUN_ID).rentals] == [str(second.id)]
     bill_usd = desk.vast.billing.total_usd()

@@ -1,4 +1,4 @@
-"""The shelf, against a box in memory and real files here."""
+"""The output store, against a box in memory and real files here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from launcher.core import Completed, Evidence, Phase, Run, StepEnd
 from launcher.core.errors import NoRoomError, StorageError, UnreachableError, UsageError
-from launcher.outputs.store import FolderShelf
+from launcher.outputs.store import FolderStore
 from tests import disks, parts
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
@@ -51,13 +51,13 @@ class MemoryBox:
         return content
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        raise AssertionError("a shelf runs nothing")
+        raise AssertionError("an output store runs nothing")
 
     def put(self, local_path: str, path: str) -> None:
-        raise AssertionError("a shelf writes nothing")
+        raise AssertionError("an output store writes nothing")
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        raise AssertionError("a shelf writes nothing")
+        raise AssertionError("an output store writes nothing")
 
     def close(self) -> None:
         pass
@@ -98,36 +98,36 @@ def files_in(folder: str) -> dict[str, bytes]:
 
 def test_the_log_comes_in_parts_and_each_byte_once(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES[:25].encode()})
-    assert FolderShelf().pump(run, box) == LINES[:19]
+    assert FolderStore().pump(run, box) == LINES[:19]
     box.files[layout.LOG] = LINES.encode()
-    assert FolderShelf().pump(run, box) == LINES[19:]
-    assert FolderShelf().pump(run, box) == ""
+    assert FolderStore().pump(run, box) == LINES[19:]
+    assert FolderStore().pump(run, box) == ""
     assert files_in(run.out_dir) == {"log.txt": LINES.encode()}
 
 
 def test_a_log_that_was_begun_anew_on_the_box_is_kept_beside_the_new_one(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES.encode()})
-    FolderShelf().pump(run, box)
+    FolderStore().pump(run, box)
     for number, text in enumerate(("2.000 rank0 again\n", "3.000 rank0 and again\n"), 1):
         held = (Path(run.out_dir) / "log.txt").read_text()
         box.files[layout.LOG] = text.encode()
-        assert FolderShelf().pump(run, box) == text
+        assert FolderStore().pump(run, box) == text
         assert (Path(run.out_dir) / f"log.txt.{number}").read_text() == held
 
 
 def test_a_pump_cut_off_in_mid_line_goes_on_where_the_file_ends(run: Run) -> None:
     Path(run.out_dir).mkdir(parents=True)
     (Path(run.out_dir) / "log.txt").write_bytes(LINES.encode()[:30])
-    FolderShelf().pump(run, MemoryBox({layout.LOG: LINES.encode()}))
+    FolderStore().pump(run, MemoryBox({layout.LOG: LINES.encode()}))
     assert files_in(run.out_dir)["log.txt"] == LINES.encode()
 
 
 def test_a_log_of_many_megabytes_is_pumped_in_bounded_parts(run: Run) -> None:
     log = b"x" * 99 + b"\n"
     box = MemoryBox({layout.LOG: log * 200_000})
-    shelf = FolderShelf()
+    output_store = FolderStore()
     sizes = []
-    while text := shelf.pump(run, box):
+    while text := output_store.pump(run, box):
         sizes.append(len(text))
     assert sum(sizes) == 20_000_000
     assert max(sizes) <= 8 << 20
@@ -136,8 +136,8 @@ def test_a_log_of_many_megabytes_is_pumped_in_bounded_parts(run: Run) -> None:
 def test_a_line_without_an_end_is_collected_when_the_run_is_over(run: Run) -> None:
     box = box_with({})
     box.files[layout.LOG] = b"1.0 rank0 Segmentation fau"
-    assert FolderShelf().pump(run, box) == ""
-    FolderShelf().collect(run, box)
+    assert FolderStore().pump(run, box) == ""
+    FolderStore().collect(run, box)
     assert files_in(run.out_dir)["log.txt"] == b"1.0 rank0 Segmentation fau"
 
 
@@ -152,7 +152,7 @@ def test_everything_the_manifest_names_comes_home(run: Run) -> None:
             "code/results/a.npz": b"abc",
         }
     )
-    collected = FolderShelf().collect(run, box)
+    collected = FolderStore().collect(run, box)
     home = files_in(run.out_dir)
     assert home["checkpoints/step-000010/model.pt"] == weights
     assert home["outputs/results/a.npz"] == b"abc"
@@ -179,7 +179,7 @@ def test_on_a_disk_that_ignores_case_no_file_is_written_over_another(run: Run, o
             "run/Stacks/A": b"other",
         }
     )
-    collected = FolderShelf(lambda _: True).collect(run, box)
+    collected = FolderStore(lambda _: True).collect(run, box)
     assert collected.evidence.damaged == ()
     home = files_in(run.out_dir)
     assert collected.renamed == {other: f"outputs/{Path(other).name}.2", "run/Stacks/A": "details/Stacks/A.1"}
@@ -187,18 +187,18 @@ def test_on_a_disk_that_ignores_case_no_file_is_written_over_another(run: Run, o
     assert home["outputs/loss.txt"] == b"first"
     assert home["outputs/loss.txt.1"] == b"third"
     assert len({name.casefold() for name in home}) == len(home)
-    assert FolderShelf(lambda _: True).collect(run, box) == collected
+    assert FolderStore(lambda _: True).collect(run, box) == collected
 
 
 def test_on_a_disk_that_minds_case_names_stay(run: Run) -> None:
     files = {"run/outputs/loss.txt": b"first", "run/outputs/LOSS.txt": b"second"}
-    assert FolderShelf(lambda _: False).collect(run, box_with(files)).renamed == {}
+    assert FolderStore(lambda _: False).collect(run, box_with(files)).renamed == {}
     assert files_in(run.out_dir)["outputs/LOSS.txt"] == b"second"
 
 
 def test_files_from_the_code_and_from_the_outputs_lie_side_by_side_whatever_their_names(run: Run) -> None:
     files = {"code/a": b"1", "run/outputs/a": b"2", "code/b": b"3", "run/outputs/b/c": b"4", "code/b-d": b"5"}
-    collected = FolderShelf(lambda _: False).collect(run, box_with(files))
+    collected = FolderStore(lambda _: False).collect(run, box_with(files))
     assert collected.evidence.damaged == ()
     assert collected.renamed == {"run/outputs/a": "outputs/a.1", "code/b": "outputs/b.1"}
     home = files_in(run.out_dir)
@@ -208,7 +208,7 @@ def test_files_from_the_code_and_from_the_outputs_lie_side_by_side_whatever_thei
 
 def test_no_file_of_a_box_lies_on_top_but_what_belongs_there(run: Run) -> None:
     names = ("README.md", "loss.svg", "result.json", "log.txt", ".vastrun.part", "details/x", "outputs/x")
-    FolderShelf().collect(run, box_with({f"{at}{n}": b"x" for at in ("", "run/", "code/") for n in names}))
+    FolderStore().collect(run, box_with({f"{at}{n}": b"x" for at in ("", "run/", "code/") for n in names}))
     top = {name for name in files_in(run.out_dir) if "/" not in name}
     assert top == {"log.txt"}
     assert files_in(run.out_dir)["log.txt"] == LINES.encode()
@@ -221,7 +221,7 @@ def test_a_folder_that_an_older_vastrun_filled_is_filled_on_in_its_own_way(run: 
     (out / "outputs").mkdir()
     (out / "outputs" / "a").write_bytes(b"abc")
     box = box_with({"run/outputs/a": b"abc", "run/RUN.log": b"own", "code/b": b"b", layout.FINAL: b"{}"})
-    collected = FolderShelf(lambda _: True).collect(run, box)
+    collected = FolderStore(lambda _: True).collect(run, box)
     assert collected.evidence.damaged == ()
     assert "run/outputs/a" not in box.asked
     assert collected.renamed == {"run/RUN.log": "RUN.log.1"}
@@ -236,14 +236,14 @@ def test_whether_a_disk_ignores_case_is_found_out_on_the_disk(run: Run, tmp_path
     (tmp_path / "a").touch()
     one_name = (tmp_path / "A").exists()
     files = {"run/outputs/loss.txt": b"first", "run/outputs/LOSS.txt": b"second"}
-    assert bool(FolderShelf().collect(run, box_with(files)).renamed) == one_name
+    assert bool(FolderStore().collect(run, box_with(files)).renamed) == one_name
 
 
 def test_a_second_collection_reads_no_checked_file_again(run: Run) -> None:
     box = box_with({"run/outputs/a": b"a" * 100})
-    first = FolderShelf().collect(run, box)
+    first = FolderStore().collect(run, box)
     box.asked.clear()
-    assert FolderShelf().collect(run, box) == first
+    assert FolderStore().collect(run, box) == first
     assert "run/outputs/a" not in box.asked
 
 
@@ -252,9 +252,9 @@ def test_a_collection_that_was_cut_off_goes_on_where_it_was(run: Run) -> None:
     box = box_with({"run/outputs/a": content})
     box.reads_left = 3
     with pytest.raises(UnreachableError):
-        FolderShelf().collect(run, box)
+        FolderStore().collect(run, box)
     box.reads_left = 10**9
-    assert FolderShelf().collect(run, box).evidence.damaged == ()
+    assert FolderStore().collect(run, box).evidence.damaged == ()
     assert box.asked.count("run/outputs/a") == 4
     assert files_in(run.out_dir)["outputs/a"] == content
 
@@ -262,14 +262,14 @@ def test_a_collection_that_was_cut_off_goes_on_where_it_was(run: Run) -> None:
 def test_a_file_damaged_on_the_way_is_asked_for_again(run: Run) -> None:
     box = box_with({"run/outputs/a": b"abc"})
     box.flips = {"run/outputs/a"}
-    assert FolderShelf().collect(run, box).evidence.damaged == ()
+    assert FolderStore().collect(run, box).evidence.damaged == ()
     assert files_in(run.out_dir)["outputs/a"] == b"abc"
 
 
 @pytest.mark.parametrize("content", [b"abX", b"ab", b""])
 def test_a_file_that_is_not_as_its_manifest_says_is_damaged_and_left_out(run: Run, content: bytes) -> None:
     box = box_with({"run/outputs/a": content, "run/outputs/b": b"b"}, manifest={"run/outputs/a": b"abc"})
-    assert FolderShelf().collect(run, box).evidence.damaged == ("run/outputs/a",)
+    assert FolderStore().collect(run, box).evidence.damaged == ("run/outputs/a",)
     home = files_in(run.out_dir)
     assert "outputs/a" not in home
     assert not any(".incoming" in path for path in home)
@@ -296,13 +296,13 @@ def test_a_path_that_no_honest_box_writes_is_refused(run: Run, path: str) -> Non
     (out / "outputs" / "link").symlink_to(out.parent)
     box = box_with({path: b"evil", "run/outputs/a": b"abc"})
     before = set(out.parent.rglob("*"))
-    assert len(FolderShelf().collect(run, box).evidence.damaged) == 1
+    assert len(FolderStore().collect(run, box).evidence.damaged) == 1
     assert files_in(run.out_dir)["outputs/a"] == b"abc"
     assert not [p for p in set(out.parent.rglob("*")) - before if p.is_file() and p.read_bytes() == b"evil"]
 
 
 def test_a_path_with_a_doubled_slash_stays_inside(run: Run, tmp_path: Path) -> None:
-    FolderShelf().collect(run, box_with({f"run/{tmp_path}/stranger": b"evil"}))
+    FolderStore().collect(run, box_with({f"run/{tmp_path}/stranger": b"evil"}))
     assert not (tmp_path / "stranger").exists()
 
 
@@ -320,7 +320,7 @@ def test_a_manifest_that_cannot_be_read_is_damaged_and_it_is_said_why(
 ) -> None:
     box = box_with({})
     box.files[layout.MANIFEST] = text
-    collected = FolderShelf().collect(run, box)
+    collected = FolderStore().collect(run, box)
     (damaged,) = collected.evidence.damaged or ()
     assert damaged.startswith(why)
     assert collected.evidence.exit_code == 0
@@ -328,7 +328,7 @@ def test_a_manifest_that_cannot_be_read_is_damaged_and_it_is_said_why(
 
 def test_a_box_that_died_early_still_gives_its_logs(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES.encode(), layout.LEASE_LOG: b"run.sh died\n", layout.STATUS: b"{}"})
-    collected = FolderShelf().collect(run, box)
+    collected = FolderStore().collect(run, box)
     assert collected.evidence == Evidence(outcome=None, damaged=())
     assert sorted(files_in(run.out_dir)) == ["details/lease.log", "details/status.json", "log.txt"]
 
@@ -336,13 +336,13 @@ def test_a_box_that_died_early_still_gives_its_logs(run: Run) -> None:
 def test_a_folder_that_takes_no_files_is_told_before_anything_is_rented(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"cannot write to .*file/run: Not a directory") as caught:
-        FolderShelf().check(run_in(tmp_path / "file" / "run"))
+        FolderStore().check(run_in(tmp_path / "file" / "run"))
     assert "--out" in caught.value.hint
 
 
 def test_a_folder_of_outputs_keeps_itself_out_of_git(run: Run) -> None:
-    FolderShelf().check(run)
-    FolderShelf().check(run)
+    FolderStore().check(run)
+    FolderStore().check(run)
     assert files_in(run.out_dir) == {".gitignore": b"*\n", ".vastrun": b"calm-heron-3f1a\n"}
 
 
@@ -352,18 +352,18 @@ def test_a_folder_with_files_of_the_user_is_refused_and_stays_as_it_is(run: Run,
     place.parent.mkdir(parents=True)
     place.write_text("mine")
     with pytest.raises(UsageError, match="is not empty") as refused:
-        FolderShelf().check(run)
+        FolderStore().check(run)
     assert "--out" in refused.value.hint
     assert files_in(run.out_dir) == {name: b"mine"}
 
 
 def test_a_folder_with_the_outputs_of_another_run_is_refused_unless_it_has_none(run: Run) -> None:
-    FolderShelf().check(run)
-    FolderShelf().check(replace(run, id="quick-tern-1b02"))
+    FolderStore().check(run)
+    FolderStore().check(replace(run, id="quick-tern-1b02"))
     (Path(run.out_dir) / "log.txt").write_text("of quick-tern")
-    FolderShelf().check(replace(run, id="quick-tern-1b02"))
+    FolderStore().check(replace(run, id="quick-tern-1b02"))
     with pytest.raises(UsageError, match="holds the outputs of quick-tern-1b02"):
-        FolderShelf().check(run)
+        FolderStore().check(run)
 
 
 @pytest.fixture
@@ -376,7 +376,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_nearly_full_is_told_before_anything_is_rented(tiny_disk: Path) -> None:
     (tiny_disk / "filler").write_bytes(bytes(10 << 20))
     with pytest.raises(StorageError, match="MB free, and 50 MB are needed"):
-        FolderShelf().check(run_in(tiny_disk / "run"))
+        FolderStore().check(run_in(tiny_disk / "run"))
 
 
 def test_outputs_too_large_for_the_disk_are_refused_whole_and_come_when_there_is_room(
@@ -387,9 +387,9 @@ def test_outputs_too_large_for_the_disk_are_refused_whole_and_come_when_there_is
     run = run_in(tiny_disk / "run")
     box = box_with({"run/outputs/a": bytes(3 << 20)})
     with pytest.raises(StorageError, match="MB are needed"):
-        FolderShelf().collect(run, box)
+        FolderStore().collect(run, box)
     filler.unlink()
-    assert FolderShelf().collect(run, box).evidence.damaged == ()
+    assert FolderStore().collect(run, box).evidence.damaged == ()
 
 
 def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
@@ -406,18 +406,18 @@ def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
 
 def test_an_index_that_the_disk_does_not_take_leaves_the_one_before(tiny_disk: Path) -> None:
     run, page = run_in(tiny_disk / "run"), "x" * 9
-    shelf = FolderShelf(index=lambda _run, _contents, _now: {"README.md": page})
-    shelf.collect(run, box_with({}))
-    shelf.describe(run, 0.0)
+    output_store = FolderStore(index=lambda _run, _contents, _now: {"README.md": page})
+    output_store.collect(run, box_with({}))
+    output_store.describe(run, 0.0)
     page = "y" * (9 << 20)
     with pytest.raises(NoRoomError, match="MB are needed"):
-        shelf.describe(run, 0.0)
+        output_store.describe(run, 0.0)
     assert files_in(run.out_dir)["README.md"] == b"x" * 9
     assert not list((tiny_disk / "run").glob(".README*"))
 
 
 def pump_all(run: Run, box: MemoryBox) -> None:
-    while FolderShelf().pump(run, box):
+    while FolderStore().pump(run, box):
         pass
 
 
@@ -426,7 +426,7 @@ def collect_with_files_capped(folder: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
     try:
-        FolderShelf().collect(run_in(folder), box_with({"run/outputs/a": bytes(3 << 20)}))
+        FolderStore().collect(run_in(folder), box_with({"run/outputs/a": bytes(3 << 20)}))
     except StorageError as error:
         (folder / "said").write_text(str(error))
 
@@ -437,6 +437,6 @@ def test_a_write_that_fails_half_way_is_one_clear_error_and_can_be_taken_up(tmp_
     child.join(30)
     assert (tmp_path / "said").read_text() == f"cannot write to {tmp_path}: File too large"
     box = box_with({"run/outputs/a": bytes(3 << 20)})
-    assert FolderShelf().collect(run_in(tmp_path), box).evidence.damaged == ()
+    assert FolderStore().collect(run_in(tmp_path), box).evidence.damaged == ()
     assert box.asked.count("run/outputs/a") == 2
     assert files_in(str(tmp_path))["outputs/a"] == bytes(3 << 20)

@@ -1,11 +1,11 @@
-"""sighting_of(): what `status.sh` prints, as a Sighting; lease_of(): the state of a lease, from its file."""
+"""What `status.sh` prints of a box becomes a BoxStatus; the file of its lease becomes the lease's state."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from launcher.core import RankSighting, Sighting
+from launcher.core import BoxStatus, RankStatus
 from launcher.core.errors import BoxError
 from trainer.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
 from trainer.contract.records import AtMost, Between, RecordError, Text, read_json
@@ -47,14 +47,14 @@ class _Status:
     supervisor: _Supervisor | None = None
 
 
-def sighting_of(printed: str) -> Sighting:
+def box_status_of(printed: str) -> BoxStatus:
     """Read what one look at a box printed. Raises BoxError when it makes no sense."""
     try:
         status: _Status = read_json(_Status, printed)
     except RecordError as error:
         raise BoxError(f"the machine sent an invalid status: {error}") from error
     supervisor = status.supervisor or _Supervisor()
-    return Sighting(
+    return BoxStatus(
         at=status.now,
         box=status.box,
         exit_code=status.exit_code,
@@ -66,7 +66,7 @@ def sighting_of(printed: str) -> Sighting:
         loss=supervisor.loss,
         log_bytes=status.log_bytes,
         free_mb=status.free_mb,
-        ranks=tuple(map(_rank_sighting, supervisor.ranks)),
+        ranks=tuple(map(_rank_status, supervisor.ranks)),
     )
 
 
@@ -79,8 +79,8 @@ def lease_of(state_file: bytes) -> str:
     return state if state in get_args(Lease) else "not there"
 
 
-def _rank_sighting(rank: _Rank) -> RankSighting:
-    return RankSighting(
+def _rank_status(rank: _Rank) -> RankStatus:
+    return RankStatus(
         rank=rank.rank,
         pid=rank.pid,
         step=rank.step or 0,
