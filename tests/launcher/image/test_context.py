@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("docker")
 
-from launcher.errors import ImageError, UsageError
-from trainer.packages import entries
-
+from launcher.core.errors import ImageError, UsageError
 from launcher.image.context import files_of, fingerprint
 from launcher.image.pins import CHECKOUT, pins_of
+from trainer.boot.packages import entries
 
 REQUIREMENTS = [CHECKOUT / "trainer/requirements.txt", *sorted((CHECKOUT / "requirements").glob("*.txt"))]
 ARGUMENTS = {"TORCH": "2.13.0"}
@@ -29,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
         *(
             "Dockerfile",
             "README.md",
-            "launcher/core/job.py",
+            "launcher/ports.py",
             "launcher/image/lock.py",
             "configs/quickstart.yaml",
         ),
@@ -47,19 +46,13 @@ def of(checkout: Path, arguments: dict[str, str] = ARGUMENTS) -> str:
 
 def test_the_context_has_what_is_allowed_and_nothing_else(checkout: Path) -> None:
     assert [path for path in files_of(checkout) if path != ".dockerignore"] == [
-        *(
-            "Dockerfile",
-            "README.md",
-            "configs/quickstart.yaml",
-            "launcher/core/job.py",
-            "launcher/image/lock.py",
-        )
+        *("Dockerfile", "README.md", "configs/quickstart.yaml", "launcher/image/lock.py", "launcher/ports.py")
     ]
 
 
 def test_the_same_files_have_the_same_fingerprint_wherever_and_whenever_they_lie(checkout: Path) -> None:
     first = of(checkout)
-    (checkout / "launcher/core/job.py").write_text("launcher/core/job.py")
+    (checkout / "launcher/ports.py").write_text("launcher/ports.py")
     (checkout / "configs/image.lock").write_text("another")
     (checkout / "runs/a/log").write_text("another")
     assert of(checkout) == first
@@ -68,11 +61,11 @@ def test_the_same_files_have_the_same_fingerprint_wherever_and_whenever_they_lie
 
 def test_another_content_name_mode_or_argument_is_another_fingerprint(checkout: Path) -> None:
     seen = [of(checkout), of(checkout, {"TORCH": "2.12.0"})]
-    (checkout / "launcher/core/job.py").write_text("x")
+    (checkout / "launcher/ports.py").write_text("x")
     seen.append(of(checkout))
-    (checkout / "launcher/core/job.py").chmod(0o755)
+    (checkout / "launcher/ports.py").chmod(0o755)
     seen.append(of(checkout))
-    (checkout / "launcher/core/job.py").rename(checkout / "launcher/work.py")
+    (checkout / "launcher/ports.py").rename(checkout / "launcher/work.py")
     seen.append(of(checkout))
     assert len(set(seen)) == len(seen)
 
