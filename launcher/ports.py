@@ -16,8 +16,8 @@ from launcher.core import (
     Identity,
     Instance,
     Offer,
-    Order,
     Progress,
+    RentalOrder,
     Run,
     UserRequest,
 )
@@ -73,7 +73,7 @@ class Remote(Protocol):
 
 
 @runtime_checkable
-class Identified(Protocol):
+class ChecksIdentity(Protocol):
     """A remote that can say how it knows the machine."""
 
     @property
@@ -83,7 +83,7 @@ class Identified(Protocol):
 
 
 @runtime_checkable
-class Heedful(Protocol):
+class Interruptible(Protocol):
     """A remote that can be interrupted while it waits."""
 
     def heed(self, check: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class Heedful(Protocol):
 
 
 @runtime_checkable
-class Noisy(Protocol):
+class CountsNoise(Protocol):
     """A remote whose machine prints lines that mean nothing."""
 
     @property
@@ -121,7 +121,7 @@ class Provider(Protocol):
         """
         ...
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         """A machine that carries `order.label`. Asks once.
 
         Raises NoOfferError when the offer is taken, UncertainError when the machine may exist.
@@ -152,7 +152,7 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Described(Protocol):
+class DescribesMachines(Protocol):
     """A provider that others install and run here."""
 
     def describe(self) -> str:
@@ -183,7 +183,7 @@ class KeepsKeys(Protocol):
 
 
 @runtime_checkable
-class Biller(Protocol):
+class HasBills(Protocol):
     """A provider that says afterwards what it charged."""
 
     def charged(self, since: float, until: float) -> Mapping[str, float]:
@@ -192,7 +192,7 @@ class Biller(Protocol):
 
 
 @runtime_checkable
-class MarketReporter(Protocol):
+class HasMarketReport(Protocol):
     """A provider with a market worth explaining."""
 
     def market_report(self, spec: JobSpec) -> MarketReport:

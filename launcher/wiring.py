@@ -234,7 +234,7 @@ def _python(environ: Mapping[str, str]) -> str:
 
 def _vast_account(environ: Mapping[str, str]) -> object:
     """The account of whoever runs this. Its key stays in this process."""
-    from launcher.providers.vast.api import SERVER, Account
+    from launcher.providers.vast.api import SERVER, VastAccount
 
     base = environ.get("XDG_CONFIG_HOME", "")
     folder = Path(base) if base.startswith("/") else Path.home() / ".config"
@@ -253,7 +253,7 @@ def _vast_account(environ: Mapping[str, str]) -> object:
             f"VAST_URL: expected an address with https://, got {server!r}: the key would travel in the open",
             hint="unset VAST_URL; http:// is for an emulator on this computer or in its network",
         )
-    return Account(
+    return VastAccount(
         key=key,
         server=server,
         login=environ.get("VAST_LOGIN", "") or "root",

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from launcher.core import Instance, Order
+from launcher.core import Instance, RentalOrder
 from launcher.ports import Clock
 from trainer.contract import layout
 from trainer.contract.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
@@ -52,7 +52,7 @@ class FakeBox:
     def __init__(
         self,
         instance: Instance,
-        order: Order,
+        order: RentalOrder,
         training: Training,
         clock: Clock,
         *,

@@ -21,9 +21,9 @@ from launcher.core import (
     ExtraRates,
     Instance,
     Offer,
-    Order,
     Phase,
     Progress,
+    RentalOrder,
     Run,
     UserRequest,
 )
@@ -134,7 +134,7 @@ class FakeProvider:
             quotes=quotes,
         )
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         if order.offer.id in self.taken:
             raise NoOfferError("taken")
         self._settle()

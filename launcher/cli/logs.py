@@ -22,7 +22,7 @@ from launcher.ports import Clock
 from launcher.ui.render.amounts import moment
 from launcher.ui.render.loglines import (
     CONTEXT,
-    Choice,
+    LogFilter,
     LogLine,
     chosen,
     first_error,
@@ -72,7 +72,9 @@ def command(
             f"--rank {rank}: {run.id} has {has}", hint=f"vastrun logs {run.id} --rank {ranks - 1}"
         )
     feed = LogFeed(run, wiring.ledger(), wiring.provider(run.provider))
-    choice = Choice(rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex)
+    choice = LogFilter(
+        rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex
+    )
     form = _as_json if as_json else _as_text(timestamps)
     lines = chosen(_all(feed), choice, tail=tail)
     if errors:

@@ -12,7 +12,7 @@ from launcher.commands import computer
 from launcher.commands.orphans import Owner, by_owner, orphans
 from launcher.core import AccountStatus
 from launcher.core.errors import AuthError, VastrunError
-from launcher.ports import Described, HasAccount, Ledger, Provider
+from launcher.ports import DescribesMachines, HasAccount, Ledger, Provider
 from launcher.providers import PROVIDERS
 from launcher.providers.local import needs
 from launcher.shipped import install_command
@@ -134,7 +134,7 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
         except VastrunError as error:
             yield _failure(name, error)
             return
-    if isinstance(provider, Described):
+    if isinstance(provider, DescribesMachines):
         try:
             yield Finding(name=name, health=Health.OK, text=provider.describe())
         except VastrunError as error:

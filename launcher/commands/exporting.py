@@ -20,7 +20,7 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportedCheckpoint:
     """What was written, as `trainer.checkpoints.export` says it."""
 
     checkpoint: str
@@ -37,7 +37,7 @@ class Exporter:
     python: str
     environment: Mapping[str, str]
 
-    def export(self, run: Run, to: Path, *, which: str, everything: bool, force: bool) -> Exported:
+    def export(self, run: Run, to: Path, *, which: str, everything: bool, force: bool) -> ExportedCheckpoint:
         """Write the checkpoint of the run to `to`: the `latest` intact, the `best`, or that of a step.
 
         Raises UsageError when there is nothing to export or `to` is no place for it, StorageError when it
@@ -66,7 +66,7 @@ class Exporter:
             )
         if done.returncode != 0:
             raise self._failure(done.stderr)
-        exported: Exported = read_json(Exported, done.stdout)
+        exported: ExportedCheckpoint = read_json(ExportedCheckpoint, done.stdout)
         return exported
 
     def _failure(self, said: str) -> StorageError:

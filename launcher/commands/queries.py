@@ -34,7 +34,7 @@ from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.renting import choose
 from launcher.gate.reading import look
 from launcher.outputs.folder import Outputs
-from launcher.ports import Biller, Ledger, MarketReporter, Provider
+from launcher.ports import HasBills, HasMarketReport, Ledger, Provider
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -96,7 +96,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class RunEnding:
     """What `launch` hands over at the end: the run, its scores and what the attempts cost together."""
 
     row: RunRow
@@ -109,7 +109,7 @@ class Ending:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class LaunchPlan:
     """What a job could run on, best first, and what it may cost."""
 
     spec: JobSpec
@@ -144,7 +144,7 @@ def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], n
     billed: dict[str, float] = {}
     for name, since in rented.items():
         provider = provider_of(name)
-        if isinstance(provider, Biller):
+        if isinstance(provider, HasBills):
             billed |= provider.charged(since, now)
     return [replace(row, billed_usd=billed.get(row.run.label)) for row in rows]
 
@@ -183,11 +183,11 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     )
 
 
-def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Ending:
+def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> RunEnding:
     """How a run ended, and the attempts before it."""
     outputs = Outputs(run)
     outcome = outputs.outcome()
-    return Ending(
+    return RunEnding(
         checkpoint=outputs.checkpoints is not None,
         lease_ends_at=_lease_end(run),
         row=row_of(ledger, run, now),
@@ -196,10 +196,10 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> End
     )
 
 
-def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Plan:
+def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> LaunchPlan:
     """What `launch` would rent. Costs nothing. Raises as `choose`."""
     offers = choose(spec, provider, avoided(ledger.runs(), provider.name, now))
-    return Plan(
+    return LaunchPlan(
         spec=spec,
         provider=provider.name,
         offers=offers,
@@ -211,7 +211,7 @@ def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> Pl
 def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> MarketReport:
     """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
     or where the job's limits leave no time to train on any offer."""
-    if not isinstance(provider, MarketReporter):
+    if not isinstance(provider, HasMarketReport):
         raise UsageError(
             f"{provider.name} has no market to explain",
             hint="vastrun plan JOB.yaml --explain --provider vast",

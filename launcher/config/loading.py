@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from launcher.config.reading import Reading
+from launcher.config.reading import YamlReader
 from launcher.config.rules import clashes
 from launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
 from launcher.core.errors import JobFileError
@@ -26,7 +26,7 @@ def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSp
         root, faults = _with_overrides(parse(text, name), overrides)
     except SyntaxFault as error:
         raise JobFileError((str(error.fault),)) from error
-    reading = Reading(root)
+    reading = YamlReader(root)
     spec = _checked(reading)
     if spec is not None:
         meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
@@ -57,7 +57,7 @@ def _adapter() -> TypeAdapter[JobSpec]:
     return TypeAdapter(JobSpec)
 
 
-def _checked(reading: Reading) -> JobSpec | None:
+def _checked(reading: YamlReader) -> JobSpec | None:
     """The job; values that do not fit are noted and take their defaults, so that the rest is checked."""
     try:
         return _validated(reading.data)

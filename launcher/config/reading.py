@@ -30,7 +30,7 @@ _SHOWN = 60
 """Characters of a value in a message."""
 
 
-class Reading:
+class YamlReader:
     """Plain data read from a node, ready for pydantic; what could not be read is left out of it."""
 
     def __init__(self, root: Node) -> None:

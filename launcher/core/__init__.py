@@ -3,7 +3,7 @@
 from launcher.core.boxes import BoxStatus, Bundle, CheckpointCopy, Collected, Completed, Evidence, RankStatus
 from launcher.core.endings import Cause, Phase, UserRequest, Verdict
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, Lease, Offer, Order
+from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, Lease, Offer, RentalOrder
 from launcher.core.origins import NOTHING, Origin
 from launcher.core.progress import Progress
 from launcher.core.runs import Cost, Driver, Event, Judgement, Meter, Proof, Rental, Run
@@ -30,13 +30,13 @@ __all__ = [
     "Lease",
     "Meter",
     "Offer",
-    "Order",
     "Origin",
     "Phase",
     "Progress",
     "Proof",
     "RankStatus",
     "Rental",
+    "RentalOrder",
     "Run",
     "StepEnd",
     "UserRequest",

@@ -101,7 +101,7 @@ class Lease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class RentalOrder:
     """All that a provider needs to rent."""
 
     offer: Offer

@@ -29,7 +29,7 @@ _VARIANTS = frozenset({"TI", "D", "NVL"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Box:
+class BoxHardware:
     """What a machine shows of itself. 0: it could not be read."""
 
     disk_gb: float = 0.0
@@ -41,13 +41,13 @@ class Box:
     """The newest that the driver supports."""
 
 
-def read_box(text: str) -> Box:
+def read_box(text: str) -> BoxHardware:
     """What `COMMAND` printed."""
     facts = [line.split(None, 1) for line in text.splitlines() if " " in line.strip()]
     memory = [_number(value) * 1024 / 1e9 for name, value in facts if name == "memory_kb"]
     memory += [_number(value) / 1e9 for name, value in facts if name == "memory_bytes"]
     gpus = [value.partition(",") for name, value in facts if name == "gpu"]
-    return Box(
+    return BoxHardware(
         disk_gb=max((_number(value) * 1024 / 1e9 for name, value in facts if name == "disk_kb"), default=0.0),
         memory_gb=min((gb for gb in memory if gb > 0), default=0.0),
         gpus=tuple((name.strip(), _number(mib) / 1000) for mib, _, name in gpus),
@@ -71,7 +71,7 @@ def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
     return _listed(checks)
 
 
-def shows_otherwise(box: Box, offer: Offer, wanted: Resources) -> str:
+def shows_otherwise(box: BoxHardware, offer: Offer, wanted: Resources) -> str:
     """How the box is worse than its offer, by its own tools; empty when it is not."""
     checks = _room_checks(box.disk_gb, box.memory_gb, wanted)
     if wanted.gpus > 0:
@@ -86,7 +86,7 @@ def _room_checks(disk_gb: float, memory_gb: float, wanted: Resources) -> list[tu
     ]
 
 
-def _gpu_checks(box: Box, offer: Offer, wanted: Resources) -> list[tuple[bool, str]]:
+def _gpu_checks(box: BoxHardware, offer: Offer, wanted: Resources) -> list[tuple[bool, str]]:
     if not box.gpus:
         return [(False, "nvidia-smi shows no GPU")]
     cuda = max(offer.cuda, wanted.cuda)

@@ -9,10 +9,10 @@ from launcher.core import Cause, Instance
 from launcher.core.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import download_check, offer_check, policy
-from launcher.flow.context import End, RunContext, lost, stopped
+from launcher.flow.context import PhaseEnd, RunContext, lost, stopped
 from launcher.gate.box_status import lease_of
 from launcher.gate.reading import small_file
-from launcher.ports import Identified
+from launcher.ports import ChecksIdentity
 from trainer.contract import layout
 
 _PAUSE_S = 0.5
@@ -23,7 +23,7 @@ _INSPECTION_S = 150.0
 
 
 @dataclass
-class Patience:
+class BootTimeouts:
     """How long a machine may take, by how far it is. All moments in epoch seconds."""
 
     began: float
@@ -106,51 +106,51 @@ class Patience:
         return next(over, "")
 
 
-def boot(context: RunContext) -> End:
+def boot(context: RunContext) -> PhaseEnd:
     """Nothing is shipped to a box that cannot end itself, or that is not what was offered."""
-    patience = Patience(began=context.now(), moved_at=context.now())
-    while not (late := patience.late(context.now())):
+    timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
+    while not (late := timeouts.late(context.now())):
         if context.is_stopping():
             return stopped("before its machine was ready")
         try:
             lease = _lease_state(context)
             if lease == "armed":
-                _note_time(context, patience)
+                _note_time(context, timeouts)
                 return _accepted(context)
-            patience.answers(lease, context.now())
+            timeouts.answers(lease, context.now())
         except (UnreachableError, GoneError) as error:
             context.hang_up()
             if isinstance(error, GoneError) and context.is_gone():
                 return lost("while it booted")
             if isinstance(error, HostKeyError):
-                patience.mistrusts(error, context.now())
+                timeouts.mistrusts(error, context.now())
             elif isinstance(error, NoBoxError):
-                patience.boxless(context.now())
+                timeouts.boxless(context.now())
             elif error.cause is Cause.PROVIDER:
-                if news := patience.unseen(str(error), context.now()):
+                if news := timeouts.unseen(str(error), context.now()):
                     context.tell(news)
             else:
-                _tell_progress(context, patience)
-        patience.watched = True
+                _tell_progress(context, timeouts)
+        timeouts.watched = True
         context.wait(_PAUSE_S)
-    cause = Cause.PROVIDER if patience.blind else Cause.HOST
-    return End(result=Result.FAILED, cause=cause, detail=late)
+    cause = Cause.PROVIDER if timeouts.blind else Cause.HOST
+    return PhaseEnd(result=Result.FAILED, cause=cause, detail=late)
 
 
-def _note_time(context: RunContext, patience: Patience) -> None:
+def _note_time(context: RunContext, timeouts: BootTimeouts) -> None:
     """How long the machine took is known only to whoever saw it become ready."""
-    if patience.watched and context.run.rented_at is not None:
+    if timeouts.watched and context.run.rented_at is not None:
         context.save(boot_s=max(0.0, context.now() - context.run.rented_at))
 
 
-def unlike_its_offer(context: RunContext, machine: Instance) -> End | None:
+def unlike_its_offer(context: RunContext, machine: Instance) -> PhaseEnd | None:
     """The end of a run whose machine is worse than was offered, by what the provider lists."""
     if context.services.provider.free or context.run.offer is None:
         return None
     return _refused(offer_check.rented_otherwise(machine, context.run.offer, context.spec.resources))
 
 
-def _accepted(context: RunContext) -> End:
+def _accepted(context: RunContext) -> PhaseEnd:
     """Ends well when the machine is what was offered."""
     end = _unlike_by_itself(context)
     machine = context.own_machine()
@@ -159,13 +159,13 @@ def _accepted(context: RunContext) -> End:
     if end is not None:
         return end
     connection = context.remote().connection
-    if isinstance(connection, Identified):
+    if isinstance(connection, ChecksIdentity):
         context.tell(connection.identity)
     context.tell("the lease is armed")
-    return End(result=Result.OK)
+    return PhaseEnd(result=Result.OK)
 
 
-def _unlike_by_itself(context: RunContext) -> End | None:
+def _unlike_by_itself(context: RunContext) -> PhaseEnd | None:
     """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
     if context.services.provider.free or context.run.offer is None:
         return None
@@ -178,15 +178,15 @@ def _unlike_by_itself(context: RunContext) -> End | None:
     return _refused(difference)
 
 
-def _refused(difference: str) -> End | None:
+def _refused(difference: str) -> PhaseEnd | None:
     if not difference:
         return None
     detail = f"the machine is not what was offered: {difference}"
-    return End(result=Result.FAILED, cause=Cause.HOST, detail=detail)
+    return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=detail)
 
 
-def _tell_progress(context: RunContext, patience: Patience) -> None:
-    news = patience.silent(context.machine, context.now()) if context.machine else ""
+def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
+    news = timeouts.silent(context.machine, context.now()) if context.machine else ""
     if news:
         context.tell(news)
 

@@ -43,7 +43,7 @@ class Services:
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class PhaseEnd:
     """How a step ended."""
 
     result: Result
@@ -51,18 +51,18 @@ class End:
     detail: str = ""
 
 
-def stopped(when: str) -> End:
-    return End(result=Result.FAILED, cause=Cause.STOPPED, detail=f"stopped {when}")
+def stopped(when: str) -> PhaseEnd:
+    return PhaseEnd(result=Result.FAILED, cause=Cause.STOPPED, detail=f"stopped {when}")
 
 
-def lost(when: str) -> End:
-    return End(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
+def lost(when: str) -> PhaseEnd:
+    return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
 
 class OverError(Exception):
     """Nothing more is done with the box: the user wants its machine ended, or a limit is passed."""
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: PhaseEnd) -> None:
         super().__init__(end.detail)
         self.end = end
 
@@ -156,12 +156,14 @@ class RunContext:
         """
         if self.user_request() is UserRequest.DESTROY:
             raise OverError(
-                End(result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested")
+                PhaseEnd(
+                    result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested"
+                )
             )
         cause = self.over_limit()
         if cause is not None:
             detail = "past its limit, and its lease did not destroy it"
-            raise OverError(End(result=Result.FAILED, cause=cause, detail=detail))
+            raise OverError(PhaseEnd(result=Result.FAILED, cause=cause, detail=detail))
 
     def _heed(self) -> None:
         """What is done before each request to the box, and while its answer is waited for."""

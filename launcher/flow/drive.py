@@ -18,8 +18,8 @@ from launcher.core.errors import (
 from launcher.core.job import JobSpec
 from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from launcher.decisions import policy
-from launcher.flow.context import End, OverError, RunContext, Services, lost, stopped
-from launcher.flow.refused import Refused, identify
+from launcher.flow.context import OverError, PhaseEnd, RunContext, Services, lost, stopped
+from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
 
 
@@ -76,7 +76,7 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
     return context.run
 
 
-def _take(context: RunContext) -> End | None:
+def _take(context: RunContext) -> PhaseEnd | None:
     """The end of the present step, whatever it raises. A fault of ours must not leave a machine rented."""
     phase = context.run.phase
     try:
@@ -92,17 +92,17 @@ def _take(context: RunContext) -> End | None:
     except GoneError as error:
         if phase is not Phase.DESTROY and context.is_gone():
             return lost(f"in phase {phase.value}")
-        return End(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
+        return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
     except VastrunError as error:
-        return End(result=Result.FAILED, cause=error.cause, detail=str(error))
+        return PhaseEnd(result=Result.FAILED, cause=error.cause, detail=str(error))
     except Exception as error:  # noqa: BLE001 - the one place: see above
         detail = f"{type(error).__name__}: {error}"
-        return End(result=Result.FAILED, cause=Cause.INTERNAL, detail=detail)
+        return PhaseEnd(result=Result.FAILED, cause=Cause.INTERNAL, detail=detail)
 
 
-def _step(context: RunContext) -> End | None:
+def _step(context: RunContext) -> PhaseEnd | None:
     """The end of the present step. It begins again while the provider refuses us."""
-    phase, refused = context.run.phase, Refused(context)
+    phase, refused = context.run.phase, RefusalTimer(context)
     identify(context)
     while True:
         if phase in BEFORE_TRAINING and context.is_stopping():
@@ -125,7 +125,7 @@ def _give_up(context: RunContext, error: StorageError) -> None:
         )
 
 
-def _advance(context: RunContext, end: End) -> None:
+def _advance(context: RunContext, end: PhaseEnd) -> None:
     """The row moves on as the table says; the first cause stays."""
     run, now = context.run, context.now()
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}

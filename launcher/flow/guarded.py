@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launcher.core import Completed
-from launcher.ports import Heedful, Remote
+from launcher.ports import Interruptible, Remote
 
 
 class Guarded:
@@ -15,7 +15,7 @@ class Guarded:
         self._remote, self._check = remote, check
         self.connection = remote
         """What some remotes can say besides is asked of it: see `ports.Identified` and `ports.Noisy`."""
-        if isinstance(remote, Heedful):
+        if isinstance(remote, Interruptible):
             remote.heed(check)
 
     def run(self, command: str, *, timeout_s: float) -> Completed:

@@ -44,7 +44,7 @@ def identify(context: RunContext) -> None:
     context.arrive()
 
 
-class Refused:
+class RefusalTimer:
     """How long one step has been refused."""
 
     def __init__(self, context: RunContext) -> None:

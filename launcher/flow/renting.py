@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from launcher.core import Instance, Meter, Offer, Order
+from launcher.core import Instance, Meter, Offer, RentalOrder
 from launcher.core.errors import (
     BusyError,
     NoOfferError,
@@ -120,13 +120,13 @@ def look_for_it(context: RunContext) -> Instance | None:
     return None if context.run.rented_at is None else context.found_late()
 
 
-def _order(context: RunContext, offer: Offer) -> Order:
+def _order(context: RunContext, offer: Offer) -> RentalOrder:
     lease = policy.lease_of(context.spec, offer)
     env = policy.lease_env(lease) | {
         "VASTRUN_LABEL": context.run.label,
         "VASTRUN_PROVIDER": context.services.provider.name,
     }
-    return Order(
+    return RentalOrder(
         offer=offer,
         label=context.run.label,
         image=offer.image,

@@ -14,20 +14,20 @@ from launcher.decisions import policy
 from launcher.decisions.estimates import offer_text
 from launcher.decisions.judge import judge
 from launcher.flow.booting import boot, unlike_its_offer
-from launcher.flow.context import End, OverError, RunContext
+from launcher.flow.context import OverError, PhaseEnd, RunContext
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
 from launcher.flow.watch import watch
-from launcher.ports import KeepsKeys, Noisy
+from launcher.ports import CountsNoise, KeepsKeys
 from trainer.contract import layout
 
 _PATIENCE_S = 300.0
 _PAUSE_S = 2.0
 _UNPACK_TIMEOUT_S = 600.0
-_OK = End(result=Result.OK)
+_OK = PhaseEnd(result=Result.OK)
 _T = TypeVar("_T")
 
 
-def plan(context: RunContext) -> End:
+def plan(context: RunContext) -> PhaseEnd:
     """Everything that can be wrong on this computer is found here, before any money is spent."""
     services = context.services
     services.output_store.check(context.run)
@@ -41,7 +41,7 @@ def plan(context: RunContext) -> End:
     return _OK
 
 
-def rent(context: RunContext) -> End:
+def rent(context: RunContext) -> PhaseEnd:
     """A machine carries this run's label. Looks for it first, so that it is safe to repeat."""
     asked_at = context.now()
     machine = look_for_it(context) or rent_anew(context)
@@ -58,7 +58,7 @@ def rent(context: RunContext) -> End:
     return unlike_its_offer(context, machine) or _OK
 
 
-def ship(context: RunContext) -> End:
+def ship(context: RunContext) -> PhaseEnd:
     """The bundle and the secrets are on the box, unpacked."""
     bundle = context.services.packer.pack(context.run, context.spec)
     secrets = context.services.packer.secrets(context.spec)
@@ -81,12 +81,12 @@ def ship(context: RunContext) -> End:
     return _OK
 
 
-def train(context: RunContext) -> End | None:
+def train(context: RunContext) -> PhaseEnd | None:
     """The training is over, or left alone."""
     return watch(context)
 
 
-def collect(context: RunContext) -> End:
+def collect(context: RunContext) -> PhaseEnd:
     """Logs, checkpoints and outputs are on this computer, checked; the last judgement is made."""
     collected = _with_room(
         context,
@@ -104,10 +104,10 @@ def collect(context: RunContext) -> End:
     for path, name in collected.renamed.items():
         context.tell(f"{path} was saved as {name}: another file has its name")
     result = Result.FAILED if collected.evidence.damaged else Result.OK
-    return End(result=result, cause=judgement.cause, detail=judgement.detail)
+    return PhaseEnd(result=result, cause=judgement.cause, detail=judgement.detail)
 
 
-def destroy(context: RunContext) -> End:
+def destroy(context: RunContext) -> PhaseEnd:
     """The provider said twice that it has no machine of this run."""
     context.hang_up()
     context.look_closely()
@@ -120,7 +120,7 @@ def destroy(context: RunContext) -> End:
         _note_given_back(context)
     looked_at = context.now()
     if not context.is_clear():
-        return End(result=Result.FAILED, detail="the machine still exists")
+        return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
     if isinstance(context.services.provider, KeepsKeys):  # also where the machine ended without us
         context.services.provider.forget(context.run.id)
     if machine_id is None:
@@ -132,7 +132,7 @@ def destroy(context: RunContext) -> End:
     return _OK
 
 
-STEPS: Mapping[Phase, Callable[[RunContext], End | None]] = {
+STEPS: Mapping[Phase, Callable[[RunContext], PhaseEnd | None]] = {
     Phase.PLAN: plan,
     Phase.RENT: rent,
     Phase.BOOT: boot,
@@ -151,7 +151,7 @@ def _note_given_back(context: RunContext) -> None:
 
 def _tell_noise(context: RunContext) -> None:
     connection = context.remote().connection
-    if isinstance(connection, Noisy) and connection.left_out:
+    if isinstance(connection, CountsNoise) and connection.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in connection.left_out.items())
         context.tell(f"unreadable lines from the machine, not shown: {kinds}")
 
@@ -172,7 +172,7 @@ def _with_room(context: RunContext, action: Callable[[], _T]) -> _T:
             context.tell_of_room(error, f"free some space within {(until - context.now()) / 60:.0f} min")
             if context.now() > until:
                 detail = f"no space on this computer for the outputs: {error}"
-                raise OverError(End(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)) from error
+                raise OverError(PhaseEnd(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)) from error
             context.must_go_on()
             context.wait(policy.ROOM_S)
 

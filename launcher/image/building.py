@@ -14,7 +14,7 @@ from launcher.image.context import files_of, fingerprint, write_context
 from launcher.image.daemon import explained
 from launcher.image.pins import Pins
 from launcher.image.pulling import have, is_here
-from launcher.image.stream import Screen, follow
+from launcher.image.stream import BuildScreen, follow
 from launcher.image.wheels import fetch, interpreter_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Recipe:
         return _REQUIREMENTS if self.pins.cuda else (*_REQUIREMENTS, _TORCH_FOR_CPU)
 
 
-def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: Screen) -> str:
+def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: BuildScreen) -> str:
     """The reference of the image, which is there. `wheels`: a folder to keep them in. Raises ImageError."""
     base = _base(client, recipe.pins.base, screen)
     arguments = _arguments(recipe, base)
@@ -65,7 +65,7 @@ def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: Screen) ->
     return reference
 
 
-def _base(client: DockerClient, name: str, screen: Screen) -> str:
+def _base(client: DockerClient, name: str, screen: BuildScreen) -> str:
     """The base by what cannot change."""
     reference = Reference.of(name)
     have(client, reference, screen)
@@ -77,7 +77,7 @@ def _base(client: DockerClient, name: str, screen: Screen) -> str:
     return next((digest for digest in digests if digest.startswith(f"{reference.name}@")), str(image.id))
 
 
-def _wheels(client: DockerClient, recipe: Recipe, base: str, cache: Path, screen: Screen) -> Path:
+def _wheels(client: DockerClient, recipe: Recipe, base: str, cache: Path, screen: BuildScreen) -> Path:
     """The folder with what the image's Python needs, and nothing else."""
     interpreter = interpreter_of(client, base)
     version = "{}.{}".format(*interpreter.version)
@@ -108,7 +108,7 @@ def _run(
     context: Path,
     arguments: Mapping[str, str],
     reference: str,
-    screen: Screen,
+    screen: BuildScreen,
 ) -> None:
     doing = f"cannot build {recipe.pins.variant}"
     with context.open("rb") as file, explained(doing):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from launcher.core.image_ref import Reference
 from launcher.image.daemon import explained
 from launcher.image.lock import ARCHITECTURE
-from launcher.image.stream import Screen, follow
+from launcher.image.stream import BuildScreen, follow
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 
-def have(client: DockerClient, reference: Reference, screen: Screen) -> None:
+def have(client: DockerClient, reference: Reference, screen: BuildScreen) -> None:
     """The image is here. Raises ImageError."""
     if is_here(client, reference):
         return

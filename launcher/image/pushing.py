@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from launcher.core.errors import ImageError
 from launcher.core.image_ref import Reference
 from launcher.image.daemon import explained
-from launcher.image.stream import Screen, follow
+from launcher.image.stream import BuildScreen, follow
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 
-def push(client: DockerClient, image: Reference, repository: str, screen: Screen) -> Reference:
+def push(client: DockerClient, image: Reference, repository: str, screen: BuildScreen) -> Reference:
     """The image as the registry has it now, by its digest. Raises ImageError."""
     doing = f"cannot push {image} to {repository}"
     with explained(doing):

@@ -17,7 +17,7 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")
 _WIDTH = 100
 
 
-class Screen(Protocol):
+class BuildScreen(Protocol):
     """Where it is shown."""
 
     def step(self, name: str, text: str) -> None:
@@ -56,7 +56,7 @@ class Layers:
         return f"{ready} of {len(self._layers)} layers{amount}"
 
 
-def follow(messages: Iterable[Mapping[str, Any]], screen: Screen, *, name: str, doing: str) -> list[Any]:
+def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: str, doing: str) -> list[Any]:
     """Shows the messages as steps of that name; returns what the daemon tells besides.
 
     Raises ImageError with the daemon's reason, and the last lines that the build printed.
@@ -74,7 +74,7 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: Screen, *, name: str, 
     return told
 
 
-def _show(line: str, screen: Screen, name: str, printed: deque[str]) -> None:
+def _show(line: str, screen: BuildScreen, name: str, printed: deque[str]) -> None:
     step = _STEP.match(line)
     if step and not step[2].startswith("ARG "):
         screen.step(name, f"{step[1]} {' '.join(step[2].split())}"[:_WIDTH])

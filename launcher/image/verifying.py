@@ -13,7 +13,7 @@ from launcher.image.daemon import explained
 from launcher.image.lock import Capability, Lock, LockedImage
 from launcher.image.locking import Catalogue, check_digest, reference_of
 from launcher.image.pulling import have
-from launcher.image.stream import Screen
+from launcher.image.stream import BuildScreen
 from launcher.shipped import trainer_dir
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class ImageCheck:
     """One thing that was compared."""
 
     name: str
@@ -52,7 +52,7 @@ def check_registry(subject: Subject, registry: Catalogue) -> None:
         check_digest(subject.locked, registry.look_up(subject.reference).reference.digest)
 
 
-def contents_of(client: DockerClient, reference: Reference, screen: Screen) -> Mapping[str, Any]:
+def contents_of(client: DockerClient, reference: Reference, screen: BuildScreen) -> Mapping[str, Any]:
     """What the image has, by `boot/image_contents.py`; pulled where it is not here. Raises ImageError."""
     have(client, reference, screen)
     screen.step("run", str(reference))
@@ -70,22 +70,24 @@ def contents_of(client: DockerClient, reference: Reference, screen: Screen) -> M
 
 def checks(
     found: Mapping[str, Any], locked: LockedImage | None, version: str, machine: Capability | None
-) -> list[Check]:
+) -> list[ImageCheck]:
     """What the image has beside what it should have; and whether it runs on the machine."""
     wanted = {} if locked is None else {"torch": locked.torch, "cuda": locked.cuda, "nccl": locked.nccl}
     rows = [_version(name, found.get(name), wanted.get(name) or "") for name in ("torch", "cuda", "nccl")]
-    rows.append(Check(name="python", found=found["python"], wanted="", holds=True))
+    rows.append(ImageCheck(name="python", found=found["python"], wanted="", holds=True))
     if locked is None or locked.whole:
         rows.append(_version("vastrun", found["vastrun"], version))
     missing = ", ".join(found["missing"])
     whole = locked is None or locked.whole
-    rows.append(Check(name="missing", found=missing or "nothing", wanted="", holds=not (whole and missing)))
+    rows.append(
+        ImageCheck(name="missing", found=missing or "nothing", wanted="", holds=not (whole and missing))
+    )
     if machine is not None and locked is not None:
         misfit = locked.misfit(machine)
-        rows.append(Check(name="machine", found=misfit or "it runs there", wanted="", holds=not misfit))
+        rows.append(ImageCheck(name="machine", found=misfit or "it runs there", wanted="", holds=not misfit))
     return rows
 
 
-def _version(name: str, found: str | None, wanted: str) -> Check:
+def _version(name: str, found: str | None, wanted: str) -> ImageCheck:
     holds = not wanted or (found or "").partition("+")[0] == wanted
-    return Check(name=name, found=found or "none", wanted=wanted, holds=holds)
+    return ImageCheck(name=name, found=found or "none", wanted=wanted, holds=holds)

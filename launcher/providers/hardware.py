@@ -19,7 +19,7 @@ _LEAST_DISK_GB = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
+class LocalGpu:
     """One GPU, as nvidia-smi names it."""
 
     uuid: str
@@ -35,7 +35,7 @@ class Hardware:
     cores: int
     memory_gb: float
     disk_gb: float
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[LocalGpu, ...] = ()
     cuda: float = 0.0
     """The newest CUDA version that the driver supports; 0: no driver."""
 
@@ -64,19 +64,19 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def gpus_here(visible: str | None) -> tuple[tuple[Gpu, ...], float]:
+def gpus_here(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
     """This computer's GPUs, and the newest CUDA version that their driver supports."""
     rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
     gpus = []
     for row in rows.splitlines():
         index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
         if visible is None or _is_among(visible, index, uuid):
-            gpus.append(Gpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
+            gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
     version = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
     return tuple(gpus), float(version[1]) if version else 0.0
 
 
-def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[Gpu]:
+def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[LocalGpu]:
     """The GPUs whose name and memory suit the job."""
     return [
         gpu
@@ -130,7 +130,7 @@ def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, 
     )
 
 
-def _is_named(gpu: Gpu, name: str) -> bool:
+def _is_named(gpu: LocalGpu, name: str) -> bool:
     """Vast says "A100 SXM4", the driver "NVIDIA A100-SXM4-80GB"."""
     return _words(name) <= _words(gpu.name)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from launcher.core.errors import HostKeyError, StorageError, UnreachableError
 from launcher.ssh.hosts import Address, KnownHosts
 from launcher.ssh.keys import KeyPair
-from launcher.ssh.session import BrokenError, Check, Session
+from launcher.ssh.session import BrokenError, Check, SshSession
 
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport
@@ -33,7 +33,7 @@ class KeyRefusedError(UnreachableError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class ConnectTimeouts:
     """How long a silent machine is waited for."""
 
     connect_s: float = 8.0
@@ -51,7 +51,7 @@ class Login:
     key: KeyPair
     hosts: KnownHosts
     user: str = "root"
-    patience: Patience = Patience()
+    timeouts: ConnectTimeouts = ConnectTimeouts()
 
 
 class Connection:
@@ -72,12 +72,12 @@ class Connection:
         """How the machine is known to be ours."""
         return self._login.hosts.identity
 
-    def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> Session:
+    def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> SshSession:
         """The command, started in the folder `box`. `env`: `NAME=value`, no secrets."""
         token = secrets.token_hex(8)
         words = [*script("session"), token, box, *env, "--", *argv]
         channel = self._channel(f"exec {shlex.join(words)}")
-        return Session(channel, token, stall_s=self._login.patience.stall_s, check=self.check)
+        return SshSession(channel, token, stall_s=self._login.timeouts.stall_s, check=self.check)
 
     def drop(self) -> None:
         """The next command gets a new connection."""
@@ -115,7 +115,7 @@ class Connection:
         import paramiko
 
         logging.getLogger("paramiko").addHandler(_SILENT)
-        limit_s = self._login.patience.connect_s
+        limit_s = self._login.timeouts.connect_s
         with _in_words(limit_s):
             transport = paramiko.Transport(_plugged(address, limit_s))
             try:
@@ -144,7 +144,7 @@ class Connection:
         """Raises BrokenError when the machine did not take the command."""
         import paramiko
 
-        limit_s = self._login.patience.stall_s
+        limit_s = self._login.timeouts.stall_s
         watchdog = threading.Timer(limit_s, transport.close)  # paramiko itself would wait for ever
         watchdog.start()
         try:

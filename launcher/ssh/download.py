@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from launcher.core.errors import BoxError
 from launcher.ssh.connection import script
-from launcher.ssh.session import BrokenError, Session
+from launcher.ssh.session import BrokenError, SshSession
 
 _AHEAD = 64 << 20
 """Bytes asked for at once by who reads a file in order."""
@@ -19,10 +19,10 @@ _SKIPPED = 1 << 18
 class Download:
     """The command and the answer that it is giving."""
 
-    def __init__(self, start: Callable[..., Session]) -> None:
+    def __init__(self, start: Callable[..., SshSession]) -> None:
         """`start` begins a command on the box."""
         self._start = start
-        self._session: Session | None = None
+        self._session: SshSession | None = None
         self._path, self._at, self._left = "", 0, 0
 
     def read(self, path: str, offset: int, limit: int) -> bytes:

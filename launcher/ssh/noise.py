@@ -13,7 +13,7 @@ _KNOWN = {
 }
 
 
-class Noise:
+class NoiseFilter:
     """Tells known noise from text, and keeps count of it."""
 
     def __init__(self) -> None:

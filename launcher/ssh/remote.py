@@ -13,8 +13,8 @@ from launcher.core import Completed
 from launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
 from launcher.ssh.connection import Connection, Login, script
 from launcher.ssh.download import Download
-from launcher.ssh.noise import Noise
-from launcher.ssh.session import BrokenError, Session
+from launcher.ssh.noise import NoiseFilter
+from launcher.ssh.session import BrokenError, SshSession
 from launcher.ssh.upload import Upload
 
 _T = TypeVar("_T")
@@ -33,7 +33,7 @@ class SshRemote:
         root: str,
         env: Mapping[str, str],
         is_gone: Callable[[], bool],
-        noise: Noise,
+        noise: NoiseFilter,
     ) -> None:
         """`root`: the box's folder, absolute. `env`: what commands see besides the box's own environment; no
         secrets. `is_gone`: asks the provider, when nobody answers. `noise`: counts what is not shown.
@@ -110,7 +110,7 @@ class SshRemote:
                     return
         raise ProviderError(f"{path} arrived damaged, twice")
 
-    def _start(self, *argv: str) -> Session:
+    def _start(self, *argv: str) -> SshSession:
         """The command, begun. Raises NoBoxError when the box's folder is not there."""
         session = self._connection.start(self._root, argv, self._env)
         try:
@@ -123,7 +123,7 @@ class SshRemote:
             raise NoBoxError(f"the machine has no folder {self._root}")
         return session
 
-    def _kill(self, session: Session) -> None:
+    def _kill(self, session: SshSession) -> None:
         """The command and all that it started are dead; else the box does it, a second later."""
         try:
             killer = self._start(*script("kill"), str(session.pid()))

@@ -32,7 +32,7 @@ class BrokenError(UnreachableError):
     """The connection broke in the middle of a command."""
 
 
-class Session:
+class SshSession:
     """A command that was started as `scripts/session.sh` says. What comes before its mark is left out."""
 
     def __init__(self, channel: Channel, token: str, *, stall_s: float, check: Check = _nothing) -> None:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from launcher.core.errors import ProviderError, UnreachableError
 from launcher.ssh.connection import script
-from launcher.ssh.session import BrokenError, Session
+from launcher.ssh.session import BrokenError, SshSession
 
 _BLOCK = 65536
 _CHUNK = 1 << 16
@@ -23,7 +23,7 @@ _SLOWEST_PER_S = 16e3
 _DAMAGED = 4
 _CUT_SHORT = 3
 
-Start = Callable[..., Session]
+Start = Callable[..., SshSession]
 
 
 class Upload:
@@ -55,7 +55,7 @@ class Upload:
             raise _refused(session.errors())
         return exit_code == 0
 
-    def _send(self, session: Session) -> None:
+    def _send(self, session: SshSession) -> None:
         wanted = session.line()
         if wanted.isdecimal() and len(wanted) <= _DIGITS:  # else its exit code says why
             self._source.seek(min(int(wanted) * _BLOCK, self._size))

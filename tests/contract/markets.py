@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core import Offer, Order
+from launcher.core import Offer, RentalOrder
 from launcher.core.job import JobSpec, Resources
 from launcher.ports import Provider
 from launcher.providers import provider_class
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
 from tests import parts
@@ -53,9 +53,9 @@ class Market:
     again: Callable[[], Provider]
     close: Callable[[], None] = lambda: None
 
-    def order(self, label: str, *, env: Mapping[str, str] = LEASE) -> Order:
+    def order(self, label: str, *, env: Mapping[str, str] = LEASE) -> RentalOrder:
         offer = self.offer()
-        return Order(
+        return RentalOrder(
             offer=offer,
             label=label,
             image=offer.image,
@@ -102,7 +102,7 @@ def vast(folder: Path) -> Market:
     emulator.__enter__()
 
     def make() -> Provider:
-        account = Account(key=emulator.account_key, server=emulator.url, login=emulator.login)
+        account = VastAccount(key=emulator.account_key, server=emulator.url, login=emulator.login)
         return Ready(provider_class("vast")(account, folder / "state", clock=FakeClock(time.time())))
 
     return Market(provider=make(), again=make, close=emulator.close)

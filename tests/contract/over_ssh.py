@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.core import Instance, Offer, Order
+from launcher.core import Instance, Offer, RentalOrder
 from launcher.core.job import JobSpec
 from launcher.ports import Provider, Remote
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import Noise
+from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 from tests.emulators.sshd import Sshd
 
@@ -31,7 +31,7 @@ class OverSsh:
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return self._local.search(spec)
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         self._sshd.authorize(self._keys.pair(order.label).public)
         return self._local.rent(order)
 
@@ -54,7 +54,7 @@ class OverSsh:
             root=str(self._boxes / instance.id),
             env={},
             is_gone=lambda: instance.id not in [found.id for found in self.instances()],
-            noise=Noise(),
+            noise=NoiseFilter(),
         )
 
     def destroy(self, instance_id: str) -> None:

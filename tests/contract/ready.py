@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.core import Instance, Offer, Order
+from launcher.core import Instance, Offer, RentalOrder
 from launcher.core.errors import UnreachableError
 from launcher.core.job import JobSpec
 from launcher.ports import Provider, Remote
@@ -26,7 +26,7 @@ class Ready:
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return self._provider.search(replace(spec, image=spec.image or self._image))
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         rented = self._provider.rent(order)
         deadline = time.monotonic() + LONGEST_S
         while not self._is_armed(rented):

@@ -19,7 +19,7 @@ from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from tests.e2e.market import machines
 from tests.e2e.terminal import LEAN
 from tests.emulators.clock import Clock
@@ -176,7 +176,7 @@ class Hurried:
 
     def _services(self, provider: str, origin: Origin) -> Services:
         assert provider == VastProvider.name
-        account = Account(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
+        account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
         vast = TimedVast(account, self._folder / "state", clock=self._clock)
         vast.lateness = self.lateness
         return Services(

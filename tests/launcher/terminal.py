@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from launcher.cli import cli
 from launcher.commands.exporting import Exporter
 from launcher.commands.rehearsing import Rehearsal
-from launcher.core import Instance, Order, UserRequest
+from launcher.core import Instance, RentalOrder, UserRequest
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
@@ -80,7 +80,7 @@ class Market(FakeProvider):
         """Agrees to destroy a machine and does not, while this is set."""
         self._trainings = trainings
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         self.training = self._trainings[0]
         if len(self._trainings) > 1:
             self._trainings.pop(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import AccountStatus, Identity, Instance, Order
+from launcher.core import AccountStatus, Identity, Instance, RentalOrder
 from launcher.core.errors import AuthError, BusyError
 from tests.fakebox import Training
 from tests.fakes import FakeClock
@@ -27,7 +27,7 @@ class Bank(Market):
     def account_status(self) -> AccountStatus:
         raise NotImplementedError
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         self._checked()
         return super().rent(order)
 
@@ -148,7 +148,7 @@ class CrowdedMarket(Bank):
         if verb == self.verb and self.clock.now() < self.until:
             raise BusyError("Vast limits how often it may be called (HTTP 429)")
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         self._busy("rent")
         return super().rent(order)
 

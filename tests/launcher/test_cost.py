@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Order, Phase, Run, bills
+from launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Phase, RentalOrder, Run, bills
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions import policy
 from tests.fakebox import Loading, Training
@@ -124,7 +124,7 @@ class SlowMarket(FakeProvider):
     answer_s = 3.0
     gpu_usd = 0.0
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         return replace(super().rent(order), state="loading", idle=True)
 
     def instances(self) -> Sequence[Instance]:

@@ -17,7 +17,7 @@ from launcher.commands.doctor import permissions_json
 from launcher.core import Driver, Phase
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from launcher.wiring import wire
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -216,7 +216,7 @@ def test_the_clock_is_held_against_the_server_s(
     tmp_path: Path, vast: VastEmulator, wrong_by_s: float
 ) -> None:
     clock = FakeClock(time.time() + wrong_by_s)
-    provider = VastProvider(Account(key=vast.account_key, server=vast.url), tmp_path, clock=clock)
+    provider = VastProvider(VastAccount(key=vast.account_key, server=vast.url), tmp_path, clock=clock)
     ahead_s = provider.account_status().clock_ahead_s
     assert ahead_s is not None
     assert abs(ahead_s - wrong_by_s) < 30

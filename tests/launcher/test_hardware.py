@@ -15,7 +15,7 @@ from launcher.config import load_job
 from launcher.core.errors import NoOfferError
 from launcher.core.job import Resources
 from launcher.providers import provider_class
-from launcher.providers.hardware import Gpu, Hardware, look_around, remedy, shortfall
+from launcher.providers.hardware import Hardware, LocalGpu, look_around, remedy, shortfall
 from tests.contract.markets import RealClock, local, small_job
 
 STATION = Hardware(
@@ -23,8 +23,8 @@ STATION = Hardware(
     memory_gb=64.0,
     disk_gb=500.0,
     gpus=(
-        Gpu(uuid="GPU-1", name="NVIDIA GeForce RTX 4090", memory_gb=24.0),
-        Gpu(uuid="GPU-2", name="NVIDIA A100-SXM4-80GB", memory_gb=80.0),
+        LocalGpu(uuid="GPU-1", name="NVIDIA GeForce RTX 4090", memory_gb=24.0),
+        LocalGpu(uuid="GPU-2", name="NVIDIA A100-SXM4-80GB", memory_gb=80.0),
     ),
     cuda=12.4,
 )
@@ -118,7 +118,7 @@ esac
 def test_gpus_are_those_that_nvidia_smi_lists(nvidia_smi: Callable[[str], None], tmp_path: Path) -> None:
     nvidia_smi(TWO_GPUS)
     found = look_around(tmp_path)
-    assert found.gpus[1] == Gpu(uuid="GPU-bbbb", name="NVIDIA GeForce RTX 4090", memory_gb=24)
+    assert found.gpus[1] == LocalGpu(uuid="GPU-bbbb", name="NVIDIA GeForce RTX 4090", memory_gb=24)
     assert found.cuda == 12.4
 
 

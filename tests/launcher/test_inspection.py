@@ -9,7 +9,7 @@ import pytest
 
 from launcher.core import Instance, Offer
 from launcher.core.job import Resources
-from launcher.decisions.offer_check import COMMAND, Box, read_box, rented_otherwise, shows_otherwise
+from launcher.decisions.offer_check import COMMAND, BoxHardware, read_box, rented_otherwise, shows_otherwise
 from tests.waiting import LONGEST_S
 
 OFFER = Offer(
@@ -90,7 +90,7 @@ def test_what_the_box_shows_must_be_what_was_offered(old: str, new: str, said: s
 
 
 def test_a_job_without_gpus_does_not_ask_for_any() -> None:
-    assert shows_otherwise(Box(disk_gb=100.0), OFFER, Resources(gpus=0, disk_gb=100.0)) == ""
+    assert shows_otherwise(BoxHardware(disk_gb=100.0), OFFER, Resources(gpus=0, disk_gb=100.0)) == ""
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_job_without_gpus_does_not_ask_for_any() -> None:
     ],
 )
 def test_a_gpu_is_known_by_the_name_that_its_driver_gives_it(offered: str, shown: str, same: bool) -> None:
-    box = Box(gpus=((shown, 24.6),))
+    box = BoxHardware(gpus=((shown, 24.6),))
     offer = replace(OFFER, gpu_name=offered, gpus=1, gpu_memory_gb=0.0)
     assert (shows_otherwise(box, offer, Resources(gpus=1)) == "") is same
 

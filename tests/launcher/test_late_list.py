@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Instance, Order
+from launcher.core import Cause, Instance, RentalOrder
 from launcher.core.errors import ProviderError, UncertainError, UnreachableError
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
@@ -58,7 +58,7 @@ class SpeechlessMarket(Market):
 
     late_s = 0.0
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         machine = super().rent(order)
         self.unlisted.add(machine.id)
         self.listed_at = self.clock.now() + self.late_s
@@ -121,7 +121,7 @@ class MuteMarket(Market):
 
     mute_until = 0.0
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         self.mute_until = self.clock.now() + 600
         return super().rent(order)
 
@@ -155,7 +155,7 @@ def test_what_a_boot_waits_for_is_told_every_15_s_with_the_reason(terminal: Term
 class RefusingMarket(Market):
     """Says at once that it rents nothing."""
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         raise ProviderError("no credit")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance, Order
+from launcher.core import Instance, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError
 from launcher.core.job import Resources
 from launcher.ports import Provider
@@ -177,7 +177,7 @@ def small_disk(tmp_path: Path, market: Market) -> Iterator[Path]:
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Order:
+def order(tmp_path: Path) -> RentalOrder:
     """An order that was planned while there was room."""
     return local(tmp_path / "elsewhere").order("vastrun-calm-heron-3f1a")
 
@@ -189,7 +189,7 @@ def fill(disk: Path) -> None:
 
 
 def test_a_file_that_does_not_fit_is_told_and_leaves_nothing(
-    small_disk: Path, market: Market, order: Order
+    small_disk: Path, market: Market, order: RentalOrder
 ) -> None:
     instance = market.provider.rent(order)
     remote = market.provider.connect(instance)
@@ -202,7 +202,7 @@ def test_a_file_that_does_not_fit_is_told_and_leaves_nothing(
 
 
 def test_renting_on_a_full_disk_is_told_and_leaves_no_machine(
-    small_disk: Path, market: Market, order: Order
+    small_disk: Path, market: Market, order: RentalOrder
 ) -> None:
     fill(small_disk)
     with pytest.raises(ProviderError, match="no space left on this computer's disk"):
@@ -210,7 +210,7 @@ def test_renting_on_a_full_disk_is_told_and_leaves_no_machine(
     assert not market.provider.instances()
 
 
-def test_a_box_on_a_full_disk_can_be_destroyed(small_disk: Path, market: Market, order: Order) -> None:
+def test_a_box_on_a_full_disk_can_be_destroyed(small_disk: Path, market: Market, order: RentalOrder) -> None:
     instance = market.provider.rent(order)
     fill(small_disk)
     market.provider.destroy(instance.id)

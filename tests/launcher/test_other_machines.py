@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance, Order
+from launcher.core import Instance, RentalOrder
 from launcher.core.errors import ProviderError, UncertainError
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
@@ -19,7 +19,7 @@ class TwiceMarket(Market):
     later_s = 0.0
     deaf_to_2 = False
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         machine = super().rent(order)
         if self.rentals == 1:
             self.again = (self.clock.now() + self.later_s, replace(order, offer=order.offer))
@@ -36,7 +36,7 @@ class TwiceMarket(Market):
             raise ProviderError("HTTP 500")
         super().destroy(instance_id)
 
-    again: tuple[float, Order] | None = None
+    again: tuple[float, RentalOrder] | None = None
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ class LateMarket(Market):
     """Makes the first machine only `late_s` after it was asked for, and never answers that question."""
 
     late_s = 100.0
-    asked: tuple[float, Order] | None = None
+    asked: tuple[float, RentalOrder] | None = None
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         if self.asked is None:
             self.asked = (self.clock.now(), order)
             raise UncertainError("timed out")

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import LABEL_PREFIX, Instance, Offer, Order
+from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
 from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.image.lock import Lock, shipped_lock
 from launcher.ports import Clock, Remote
-from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, Box, config_of, limits_of
+from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, ContainerBox, config_of, limits_of
 from launcher.providers.docker.ends import ENDED, end_error
 from launcher.providers.docker.engine import Engine
 from launcher.providers.docker.images import image_for, variants_here
@@ -27,7 +27,7 @@ from launcher.providers.onstart import BOX
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import Noise
+from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 
 _LEAST_SHM_GB = 2.0
@@ -60,7 +60,7 @@ class DockerProvider:
         self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
         self._keys = KeyRing(state / "keys")
         self._logged = LoggedKeys(self._engine.log, clock)
-        self._noise: defaultdict[str, Noise] = defaultdict(Noise)
+        self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -71,9 +71,9 @@ class DockerProvider:
         image, whole = image_for(spec, hardware, self._engine, self._lock())
         return [replace(offer, image=image, image_whole=whole)]
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         """A container that was started. It carries its labels from the moment it exists."""
-        box = Box(
+        box = ContainerBox(
             name=f"{order.label}.{secrets.token_hex(2)}",
             order=order,
             public_key=self._keys.pair(_run_of(order.label)).public,

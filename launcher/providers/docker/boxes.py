@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.core import Order
+from launcher.core import RentalOrder
 from launcher.providers.docker.rows import SSH_PORT
 from launcher.providers.onstart import onstart_text
 
@@ -28,11 +28,11 @@ _BEGIN = 'printf %s "$1" >/.launch && printf %s "$2" >~/onstart.sh && exec bash 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Box:
+class ContainerBox:
     """A container to be made."""
 
     name: str
-    order: Order
+    order: RentalOrder
     public_key: str
     """Of the run; it is let in."""
     owner: str
@@ -42,7 +42,7 @@ class Box:
     """HERE or ANYWHERE."""
 
 
-def config_of(box: Box) -> dict[str, Any]:
+def config_of(box: ContainerBox) -> dict[str, Any]:
     """What runs in the container. Holds no secret."""
     order = box.order
     injected = {
@@ -63,7 +63,7 @@ def config_of(box: Box) -> dict[str, Any]:
     }
 
 
-def limits_of(box: Box) -> dict[str, Any]:
+def limits_of(box: ContainerBox) -> dict[str, Any]:
     """What the container may use, and how it is reached."""
     order = box.order
     limits: dict[str, Any] = {

@@ -9,7 +9,7 @@ from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec, Resources
 from launcher.providers.docker.boxes import CPU_ONLY
 from launcher.providers.docker.rows import Station
-from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, gpus_here, remedy, shortfall
+from launcher.providers.hardware import Hardware, LocalGpu, fitting_gpus, gpus_here, remedy, shortfall
 
 
 def hardware_of(station: Station, wanted: Resources, *, remote: bool, visible: str | None) -> Hardware:
@@ -19,7 +19,7 @@ def hardware_of(station: Station, wanted: Resources, *, remote: bool, visible: s
     limits on the kind of GPU; the box looks for itself before it trains.
     """
     if remote:
-        unknown = [Gpu(uuid=str(index), name="", memory_gb=0.0) for index in range(wanted.gpus)]
+        unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(wanted.gpus)]
         gpus, cuda = tuple(unknown) if station.gives_gpus else (), 0.0
         disk_gb = wanted.disk_gb
     else:

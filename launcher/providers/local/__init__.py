@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.core import LABEL_PREFIX, Instance, Offer, Order
+from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.ledger.presence import is_locked
 from launcher.ports import Clock, Remote
-from launcher.providers.hardware import Gpu, Hardware, fitting_gpus, look_around, remedy, shortfall
+from launcher.providers.hardware import Hardware, LocalGpu, fitting_gpus, look_around, remedy, shortfall
 from launcher.providers.local.needs import lack
 from launcher.providers.local.remote import LocalRemote, box_error
 from launcher.shipped import onstart_dir
@@ -80,7 +80,7 @@ class LocalProvider:
             )
         return [self._offer(hardware, fitting_gpus(hardware, spec.resources)[: spec.resources.gpus])]
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         """A folder that is whole from the moment it has its name, and its lease."""
         instance_id = f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(2)}"
         box = self._root / instance_id
@@ -140,7 +140,7 @@ class LocalProvider:
         if box.exists():
             raise ProviderError(f"{box} could not be removed: {done.stderr.strip()[-300:]}")
 
-    def _offer(self, hardware: Hardware, gpus: Sequence[Gpu]) -> Offer:
+    def _offer(self, hardware: Hardware, gpus: Sequence[LocalGpu]) -> Offer:
         devices = f"{len(gpus)} x {gpus[0].name}, " if gpus else ""
         return Offer(
             id=",".join(gpu.uuid for gpu in gpus) or _CPU_ONLY,

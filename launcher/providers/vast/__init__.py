@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from launcher.core import LABEL_PREFIX, AccountStatus, Identity, Instance, Offer, Order, run_id_in
+from launcher.core import LABEL_PREFIX, AccountStatus, Identity, Instance, Offer, RentalOrder, run_id_in
 from launcher.core.errors import GoneError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
@@ -19,7 +19,7 @@ from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
-from launcher.providers.vast.api import SERVER, Account, VastApi
+from launcher.providers.vast.api import SERVER, VastAccount, VastApi
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
@@ -27,7 +27,7 @@ from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import Noise
+from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 
 Recall = Callable[[JobSpec], SpeedHistory]
@@ -48,7 +48,7 @@ class VastProvider:
 
     def __init__(
         self,
-        account: Account,
+        account: VastAccount,
         state: Path,
         recall: Recall = _nothing,
         lock: Callable[[], Lock] = shipped_lock,
@@ -70,7 +70,7 @@ class VastProvider:
         self._login = account.login
         self._seed = Random().random()
         self._opened: set[str] = set()
-        self._noise: defaultdict[str, Noise] = defaultdict(Noise)
+        self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
         self._offline_since: dict[str, float] = {}
 
@@ -84,7 +84,7 @@ class VastProvider:
         """The market as the job sees it: what each limit removes, and what the rest would cost."""
         return market.market_report(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
 
-    def rent(self, order: Order) -> Instance:
+    def rent(self, order: RentalOrder) -> Instance:
         """A machine, to be checked against its offer. Asks once."""
         return renting.rent(self._api, order, self._env, self._clock.now())
 

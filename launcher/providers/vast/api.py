@@ -29,7 +29,7 @@ _MOST_USD = 1e9
 _T = TypeVar("_T")
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Vast answered, and it is not a success."""
 
     def __init__(self, answer: Answer) -> None:
@@ -37,12 +37,12 @@ class Refused(Exception):
         self.answer = answer
 
 
-class NoAnswer(Exception):
+class NoAnswerError(Exception):
     """There is no answer that can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class VastAccount:
     """Whose machines, and where."""
 
     key: str = field(repr=False)
@@ -57,7 +57,7 @@ class Account:
 class VastApi:
     """The calls that the provider needs. Each returns Vast's JSON, or raises one of our errors."""
 
-    def __init__(self, account: Account, limiter: Limiter, clock: Clock) -> None:
+    def __init__(self, account: VastAccount, limiter: Limiter, clock: Clock) -> None:
         self._account = account
         self._limiter = limiter
         self._clock = clock
@@ -83,11 +83,11 @@ class VastApi:
 
         try:
             answer = self._answer("create", create)
-        except Refused as refused:
+        except RefusedError as refused:
             if refused.answer.transient:
                 raise UncertainError(f"Vast failed while it rented: {refused}") from refused
             raise error_of(refused.answer) from refused
-        except NoAnswer as missing:
+        except NoAnswerError as missing:
             raise UncertainError(f"Vast did not say whether it rented: {missing}") from missing
         if not isinstance(answer, dict):
             raise UncertainError("Vast did not say whether it rented: its answer is no object")
@@ -179,9 +179,9 @@ class VastApi:
 
         try:
             answer = self._answer("logs", logs)
-        except Refused as refused:
+        except RefusedError as refused:
             raise error_of(refused.answer) from refused
-        except NoAnswer as missing:
+        except NoAnswerError as missing:
             raise silent(str(missing)) from missing
         if not isinstance(answer, str):
             raise silent("a log that is no text")
@@ -210,11 +210,11 @@ class VastApi:
         while True:
             try:
                 return self._answer(endpoint, call)
-            except Refused as refused:
+            except RefusedError as refused:
                 error = error_of(refused.answer)
                 if not refused.answer.transient:
                     raise error from refused
-            except NoAnswer as missing:
+            except NoAnswerError as missing:
                 error = silent(str(missing))
             pause = next(pauses, None)
             if pause is None:
@@ -231,7 +231,7 @@ class VastApi:
                 self.asked_at = self._clock.now()
                 try:
                     return _once(call)
-                except Refused as refused:
+                except RefusedError as refused:
                     refused_s = _pause_after(refused.answer, next(pauses, None))
                     if refused_s is None:
                         raise
@@ -266,17 +266,17 @@ def _once(call: Callable[[], _T]) -> _T:
     except requests.HTTPError as error:
         response = error.response
         if response is None:
-            raise NoAnswer(_in_words(error)) from error
+            raise NoAnswerError(_in_words(error)) from error
         answer = Answer(status=response.status_code, text=response.text, headers=response.headers)
-        raise Refused(answer) from error
+        raise RefusedError(answer) from error
     except requests.RequestException as error:
-        raise NoAnswer(_in_words(error)) from error
+        raise NoAnswerError(_in_words(error)) from error
     except KeyError as error:
-        raise NoAnswer(f"an answer without {error}") from error
+        raise NoAnswerError(f"an answer without {error}") from error
     except (TypeError, AttributeError, IndexError, ValueError) as error:  # the SDK expects Vast's own types
-        raise NoAnswer(f"an answer that is not valid ({type(error).__name__}: {error})"[:300]) from error
+        raise NoAnswerError(f"an answer that is not valid ({type(error).__name__}: {error})"[:300]) from error
     except TimeoutError as error:  # the SDK's own, of a log that is not ready
-        raise NoAnswer(str(error)) from error
+        raise NoAnswerError(str(error)) from error
 
 
 def _pause_after(answer: Answer, usual_s: float | None) -> float | None:

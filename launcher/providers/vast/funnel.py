@@ -16,7 +16,7 @@ from launcher.providers.vast.rows import OfferRow
 
 
 @dataclass(frozen=True)
-class Constraint:
+class HardLimit:
     """One hard limit: its name in the job file, how it reads, and which rows pass."""
 
     name: str
@@ -29,10 +29,10 @@ class Funnel:
     """What the hard limits leave of the market."""
 
     offers: int
-    removed: tuple[tuple[Constraint, int], ...]
+    removed: tuple[tuple[HardLimit, int], ...]
     """Each constraint that removed some, in order, and how many."""
     left: tuple[OfferRow, ...]
-    relaxed: tuple[tuple[Constraint, int], ...]
+    relaxed: tuple[tuple[HardLimit, int], ...]
     """How many would be left without that constraint alone, where that is more; the most first."""
     unreadable: int = 0
 
@@ -62,36 +62,36 @@ def funnel(rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float) -> Funnel
     )
 
 
-def _constraints(spec: JobSpec, lock: Lock, now: float) -> Iterator[Constraint]:
+def _constraints(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     yield from _machine(spec, lock)
     yield from _place(spec)
     yield from _terms(spec, lock, now)
 
 
-def _machine(spec: JobSpec, lock: Lock) -> Iterator[Constraint]:
+def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
     wanted, gpus = spec.resources, max(1, spec.resources.gpus)
     names = wanted.gpu_names
-    yield Constraint("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
-    yield Constraint("gpu_names", _any_of(names), lambda row: not names or row.gpu_name in names)
+    yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
+    yield HardLimit("gpu_names", _any_of(names), lambda row: not names or row.gpu_name in names)
     memory_gb = wanted.gpu_memory_gb
-    yield Constraint("gpu_memory_gb", f"{memory_gb:g} GB", lambda row: row.gpu_memory_gb >= memory_gb)
-    yield Constraint("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
-    yield Constraint("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
-    yield Constraint("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
+    yield HardLimit("gpu_memory_gb", f"{memory_gb:g} GB", lambda row: row.gpu_memory_gb >= memory_gb)
+    yield HardLimit("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
+    yield HardLimit("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
+    yield HardLimit("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
     needs = f"ours need {lock.needs}"
-    yield Constraint("image", needs, lambda row: bool(spec.image or image_for(row, spec, lock)))
+    yield HardLimit("image", needs, lambda row: bool(spec.image or image_for(row, spec, lock)))
 
 
-def _place(spec: JobSpec) -> Iterator[Constraint]:
+def _place(spec: JobSpec) -> Iterator[HardLimit]:
     speed = spec.resources.down_mbps
-    yield Constraint("down_mbps", f"{speed:g} Mbit/s", lambda row: row.down_mbps >= speed)
+    yield HardLimit("down_mbps", f"{speed:g} Mbit/s", lambda row: row.down_mbps >= speed)
     least, regions = spec.resources.reliability, tuple(region.upper() for region in spec.resources.regions)
-    yield Constraint("reliability", f"{least:g}", lambda row: row.reliability >= least)
-    yield Constraint("regions", _any_of(regions), lambda row: not regions or row.country in regions)
-    yield Constraint("verification", "verified and free", lambda row: row.verified and row.rentable)
+    yield HardLimit("reliability", f"{least:g}", lambda row: row.reliability >= least)
+    yield HardLimit("regions", _any_of(regions), lambda row: not regions or row.country in regions)
+    yield HardLimit("verification", "verified and free", lambda row: row.verified and row.rentable)
 
 
-def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[Constraint]:
+def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     cap = spec.limits.usd_per_hour
 
     def lasts(row: OfferRow) -> bool:
@@ -100,8 +100,8 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[Constraint]:
         return row.end_date >= now + life_s + START_S
 
     text = "no bid is possible" if cap is None else f"${cap:g}"
-    yield Constraint("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)
-    yield Constraint("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
+    yield HardLimit("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)
+    yield HardLimit("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
 
 
 def _any_of(words: Sequence[str]) -> str:

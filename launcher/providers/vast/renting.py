@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher.core import Instance, Order
+from launcher.core import Instance, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast.api import VastApi
@@ -19,7 +19,7 @@ _RUNTYPE = "ssh_direc ssh_proxy"
 _LOOKS = 5
 
 
-def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Instance:
+def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], now: float) -> Instance:
     """A machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError."""
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
@@ -31,7 +31,7 @@ def rent(api: VastApi, order: Order, env: Mapping[str, str], now: float) -> Inst
     return _looked_at(api, instance_id, order, now)
 
 
-def request(order: Order, env: Mapping[str, str]) -> dict[str, Any]:
+def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
     """What Vast is asked for. Holds no secret."""
     if order.image is None:
         raise NoOfferError("no image of vastrun runs on this offer", hint="image: in the job file")
@@ -72,7 +72,7 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
     )
 
 
-def _check_credit(api: VastApi, order: Order) -> None:
+def _check_credit(api: VastApi, order: RentalOrder) -> None:
     """Vast stops every machine of an account that runs dry, and lets others have them."""
     credit_usd = api.credit_usd()
     if credit_usd < order.at_most_usd:
@@ -92,7 +92,7 @@ def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> Vastr
     return NoOfferError(f"the machine did not start: {error}")
 
 
-def _looked_at(api: VastApi, instance_id: str, order: Order, now: float) -> Instance:
+def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float) -> Instance:
     """The rented machine as Vast lists it; ended at once where it was given to somebody else.
 
     One that cannot be looked at is taken as ordered: it is ours, whatever it is.

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher.commands.orphans import Orphan
-from launcher.commands.queries import Ending, Explanation, Plan, RunDetail, RunRow
+from launcher.commands.queries import Explanation, LaunchPlan, RunDetail, RunEnding, RunRow
 from launcher.core import Offer
 from launcher.core.bills import gpu_seconds, rented_seconds
 from launcher.core.exits import exit_code_of
@@ -41,7 +41,7 @@ def run_document(detail: RunDetail) -> Document:
     }
 
 
-def ending_document(ending: Ending) -> Document:
+def ending_document(ending: RunEnding) -> Document:
     return {
         "run": _run(ending.row),
         "exit_code": exit_code_of(ending.row.run),
@@ -101,7 +101,7 @@ def hosts_document(records: Sequence[HostRecord]) -> Document:
     return {"hosts": [asdict(record) for record in records]}
 
 
-def plan_document(plan: Plan) -> Document:
+def plan_document(plan: LaunchPlan) -> Document:
     return {
         "job": _job(plan.spec),
         "provider": plan.provider,

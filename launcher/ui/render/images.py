@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from launcher.image.here import LocalImage
 from launcher.image.lock import Lock, LockedImage
-from launcher.image.verifying import Check
+from launcher.image.verifying import ImageCheck
 from launcher.ui.render.amounts import moment
 from launcher.ui.render.documents import Document
 from launcher.ui.render.table import short, table
@@ -47,18 +47,18 @@ def images_document(lock: Lock, here: Sequence[LocalImage], note: str) -> Docume
     return {"locked": locked, "here": [asdict(image) for image in here], "note": note}
 
 
-def checks_text(checks: Sequence[Check]) -> str:
+def checks_text(checks: Sequence[ImageCheck]) -> str:
     """One line for each thing that was compared."""
     rows = [(_verdict(check), check.name, check.found, check.wanted) for check in checks]
     return table(("", "WHAT", "FOUND", "EXPECTED"), rows)
 
 
-def checks_document(reference: str, checks: Sequence[Check]) -> Document:
+def checks_document(reference: str, checks: Sequence[ImageCheck]) -> Document:
     holds = all(check.holds for check in checks)
     return {"image": reference, "holds": holds, "checks": [asdict(check) for check in checks]}
 
 
-def _verdict(check: Check) -> str:
+def _verdict(check: ImageCheck) -> str:
     return "ok" if check.holds else "FAIL"
 
 

@@ -31,7 +31,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class LogFilter:
     """Which lines to show. Everything that is given must hold."""
 
     rank: int | None = None
@@ -66,7 +66,7 @@ def shown(text: str) -> str:
     return printable(text.rstrip("\r").rpartition("\r")[2][:LINE_CHARACTERS])
 
 
-def chosen(raw: Iterable[str], choice: Choice, *, tail: int | None = None) -> Iterator[LogLine]:
+def chosen(raw: Iterable[str], choice: LogFilter, *, tail: int | None = None) -> Iterator[LogLine]:
     """The lines that `choice` takes; of these the last `tail` only."""
     lines = (line for line in map(parse_line, raw) if line is not None and choice.takes(line))
     return lines if tail is None else iter(deque(lines, maxlen=tail))

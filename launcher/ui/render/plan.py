@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from launcher.commands.queries import Plan
+from launcher.commands.queries import LaunchPlan
 from launcher.config.shell import script_of
 from launcher.core import Cause, Lease, Offer
 from launcher.core.job import JobSpec
@@ -22,12 +22,12 @@ _TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at m
 _LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
 
 
-def plan_text(plan: Plan, width: int | None = None) -> str:
+def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
     """What `launch` would do. Nothing was asked for that costs money. `width`: of the terminal."""
     return f"{_request(plan)}\n\n{_offers(plan, width)}"
 
 
-def _request(plan: Plan) -> str:
+def _request(plan: LaunchPlan) -> str:
     spec = plan.spec
     return facts(
         [
@@ -85,7 +85,7 @@ def _program(spec: JobSpec) -> str:
     return lines[0] + (" …" if len(lines) > 1 else "")
 
 
-def _offers(plan: Plan, width: int | None) -> str:
+def _offers(plan: LaunchPlan, width: int | None) -> str:
     # The first ones cost as good as the same, and are tried in any order.
     offers = sorted(plan.offers, key=lambda offer: offer.expected_usd)
     cells = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.commands.queries import Ending, RunRow
+from launcher.commands.queries import RunEnding, RunRow
 from launcher.core import Phase, Proof
 from launcher.decisions.advice import advice_for
 from launcher.ui.render.amounts import duration, moment, usd, usd_sum
@@ -16,7 +16,7 @@ from trainer.contract.scores import lines_of
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
 
-def summary(ending: Ending, now: float) -> str:
+def summary(ending: RunEnding, now: float) -> str:
     """The last lines of `launch`."""
     run, ends_at = ending.row.run, ending.lease_ends_at
     return facts(
@@ -50,7 +50,7 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
     return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
 
 
-def _cost(ending: Ending) -> str:
+def _cost(ending: RunEnding) -> str:
     row = ending.row
     own = f"{usd(row.usd)} at {usd(row.run.usd_per_hour)}/h"
     if len(ending.attempts) < 2:

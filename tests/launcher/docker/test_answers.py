@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause, Instance, Offer, Order
+from launcher.core import Cause, Instance, Offer, RentalOrder
 from launcher.core.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
 from launcher.core.job import JobSpec, Resources
 from launcher.providers.docker import DockerProvider
@@ -52,9 +52,9 @@ def provider_of(url: str, folder: Path) -> DockerProvider:
     return DockerProvider(folder / "state", {"DOCKER_HOST": url}, clock=FakeClock())
 
 
-def order_of(offer: Offer, memory_gb: float) -> Order:
+def order_of(offer: Offer, memory_gb: float) -> RentalOrder:
     lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
-    return Order(
+    return RentalOrder(
         offer=offer,
         label=LABEL,
         image=offer.image,

@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.ssh.connection import Login, Patience
+from launcher.ssh.connection import ConnectTimeouts, Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import Noise
+from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 from tests.emulators.sshd import Sshd
 
 RUN, INSTANCE = "calm-heron-3f1a", "52607650"
-USUAL = Patience()
-QUICK = Patience(connect_s=2.0, stall_s=1.0)
+USUAL = ConnectTimeouts()
+QUICK = ConnectTimeouts(connect_s=2.0, stall_s=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class Machine:
         vouch: Callable[[], Collection[str]] = tuple,
         env: Mapping[str, str] | None = None,
         is_gone: Callable[[], bool] = lambda: False,
-        noise: Noise | None = None,
-        patience: Patience = USUAL,
+        noise: NoiseFilter | None = None,
+        timeouts: ConnectTimeouts = USUAL,
     ) -> SshRemote:
         """A shell in the box, as a launcher that has just started makes one."""
         login = Login(
@@ -41,9 +41,9 @@ class Machine:
             key=self.keys.pair(RUN),
             hosts=KnownHosts(self.keys.known_hosts(RUN, INSTANCE), vouch=vouch),
             user=self.sshd.user,
-            patience=patience,
+            timeouts=timeouts,
         )
-        noise = noise or Noise()
+        noise = noise or NoiseFilter()
         return SshRemote(login, root=str(self.box), env=env or {}, is_gone=is_gone, noise=noise)
 
     def _or_direct(self, addresses: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:

@@ -12,7 +12,7 @@ import pytest
 from launcher.core.errors import UnreachableError
 from launcher.core.job import Resources
 from launcher.decisions import download_check
-from launcher.ssh.noise import Noise
+from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
@@ -71,7 +71,7 @@ def test_what_a_machine_says_on_every_login_is_no_output(machine: Machine) -> No
 
 def test_known_noise_is_counted_and_not_shown(machine: Machine) -> None:
     (machine.sshd.home / ".bashrc").write_text("echo Have fun!\n")
-    noise = Noise()
+    noise = NoiseFilter()
     complaint = "Warning: remote port forwarding failed for listen port 21234"
     done = machine.shell(noise=noise).run(f"echo '{complaint}' >&2; echo real >&2", timeout_s=10)
     assert done.stderr == "real\n"

@@ -12,7 +12,7 @@ import pytest
 from launcher.core.errors import AuthError, ProviderError, VastrunError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import identity
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from launcher.wiring import wire
 from tests.emulators.vast import VastEmulator
 from tests.launcher.vast.trying import rent
@@ -47,7 +47,7 @@ def test_without_a_key_the_error_says_where_one_is_looked_for(environ: dict[str,
 
 
 def test_an_account_that_is_printed_shows_no_key() -> None:
-    account = Account(key="very-secret")
+    account = VastAccount(key="very-secret")
     assert "very-secret" not in f"{account!r} {account} {[account]}"
 
 

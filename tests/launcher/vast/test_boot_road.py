@@ -18,7 +18,7 @@ from launcher.flow.context import Services
 from launcher.flow.renting import choose
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeOutputStore, FakePacker, FakeScreen, FakeUserRequests, train_job
@@ -32,7 +32,7 @@ class Desk:
     def __init__(self, vast: VastEmulator, folder: Path) -> None:
         self.vast = vast
         clock = FakeClock(time.time())
-        account = Account(key=vast.account_key, server=vast.url, login=vast.login)
+        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
         self.provider = VastProvider(account, folder, clock=clock)
         self.ledger = SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True)
         self.screen = FakeScreen()

@@ -11,7 +11,7 @@ import pytest
 from launcher.core.errors import AuthError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from tests.emulators.clock import Clock
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -47,7 +47,7 @@ def test_charges_are_there_once_they_are_settled(vast: VastEmulator, provider: V
 def test_a_key_that_may_not_read_bills_is_told_so(vast: VastEmulator, tmp_path: Path) -> None:
     permissions = {"api": {category: {} for category in NEEDED if category != "billing_read"}}
     key = vast.account.add_key("launcher", permissions=permissions).key
-    provider = VastProvider(Account(key=key, server=vast.url), tmp_path, clock=FakeClock(time.time()))
+    provider = VastProvider(VastAccount(key=key, server=vast.url), tmp_path, clock=FakeClock(time.time()))
 
     with pytest.raises(AuthError) as caught:
         provider.charged(0.0, time.time())

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.core import Instance
 from launcher.core.errors import HostKeyError, UnreachableError
-from launcher.ports import Identified, Noisy, Remote
+from launcher.ports import ChecksIdentity, CountsNoise, Remote
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -34,7 +34,7 @@ def first_answer(provider: VastProvider) -> Remote:
 
 
 def identity_of(remote: Remote) -> str:
-    assert isinstance(remote, Identified)
+    assert isinstance(remote, ChecksIdentity)
     remote.close()
     return remote.identity
 
@@ -86,7 +86,7 @@ def test_known_noise_is_counted_over_all_connections_of_a_run(vast: VastEmulator
         remote.close()
         remote = provider.connect(machine)
         assert remote.run("echo hello", timeout_s=10).stdout == "hello\n"
-        assert isinstance(remote, Noisy)
+        assert isinstance(remote, CountsNoise)
         counts.append(remote.left_out["welcome"])
     remote.close()
     assert counts[0] > 0

@@ -15,7 +15,7 @@ from launcher.core import Instance
 from launcher.core.errors import NoOfferError, StorageError
 from launcher.decisions.policy import RENT_TRIES
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from launcher.providers.vast.limits import LIMITS, Limiter
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
@@ -193,7 +193,7 @@ def test_twenty_launchers_at_once_all_rent_and_none_calls_too_often(tmp_path: Pa
     with VastEmulator(market, clock=time.clock) as vast:
 
         def rent_and_give_back(number: int) -> str:
-            account = Account(key=vast.account_key, server=vast.url, login=vast.login)
+            account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
             provider = VastProvider(account, tmp_path, clock=time)
             try:
                 machine = rented(provider, f"vastrun-{number}")

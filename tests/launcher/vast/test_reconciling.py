@@ -18,7 +18,7 @@ from launcher.flow import begin
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -46,7 +46,7 @@ class Desk:
 
     def __init__(self, vast: VastEmulator, folder: Path) -> None:
         self.vast, self.clock = vast, MarketTime(vast)
-        account = Account(key=vast.account_key, server=vast.url, login=vast.login)
+        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
         self.provider = VastProvider(account, folder, clock=self.clock)
         self.ledger = SqliteLedger(Path(":memory:"), now=self.clock.now, alive=lambda _: True)
         self.services = Services(

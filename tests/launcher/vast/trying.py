@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.core import Instance, Order
+from launcher.core import Instance, RentalOrder
 from launcher.core.errors import ProviderError, UnreachableError
 from launcher.core.job import JobSpec, Limits, Resources
 from launcher.decisions.policy import worst_case_usd
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import Account
+from launcher.providers.vast.api import VastAccount
 from tests.contract.markets import LEASE
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, train_job
@@ -23,7 +23,7 @@ LABEL = "vastrun-calm-heron-3f1a"
 
 def open_market(vast: VastEmulator, state: Path, clock: FakeClock | None = None) -> VastProvider:
     """The provider, with a clock that passes every pause at once."""
-    account = Account(key=vast.account_key, server=vast.url, login=vast.login)
+    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
     return VastProvider(account, state, clock=clock or FakeClock(time.time()))
 
 
@@ -32,10 +32,10 @@ def job(**resources: Any) -> JobSpec:
     return train_job(resources=Resources(**wanted), limits=Limits(hours=1.0))
 
 
-def order(provider: VastProvider, spec: JobSpec | None = None, **changes: Any) -> Order:
+def order(provider: VastProvider, spec: JobSpec | None = None, **changes: Any) -> RentalOrder:
     """The best offer, with a lease that never acts."""
     offer = provider.search(spec or job())[0]
-    ordered = Order(
+    ordered = RentalOrder(
         offer=offer,
         label=LABEL,
         image="pytorch/pytorch:2.13.0",
