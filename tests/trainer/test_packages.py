@@ -18,10 +18,9 @@ BOX = {"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "vast"}
 
 def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """`trainer.boot.packages` of a copy with the pins of `folder`; pip knows the wheels there only."""
-    package = folder / "trainer"
-    package.mkdir(exist_ok=True)
-    (package / "__init__.py").touch()
-    (package / "packages.py").write_bytes(PINS.with_name("packages.py").read_bytes())
+    package = folder / "trainer" / "boot"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "packages.py").write_bytes((PINS.parent / "boot" / "packages.py").read_bytes())
     settings = {
         "PYTHONPATH": str(folder / "site"),
         "PIP_TARGET": str(folder / "site"),
