@@ -24,7 +24,7 @@ from trainer.contract.config import Keep, LoaderConfig
 from trainer.data import Task, advection
 from trainer.engine.session import space_of
 from trainer.loading import make_loader_of
-from trainer.sampling.windows import Order
+from trainer.sampling.windows import SamplePlan
 
 ROUNDS = 15
 CPU = torch.device("cpu")
@@ -45,9 +45,9 @@ def run() -> bool:
 
 def _run_shifted(folder: Path, keep: Keep, limit: Limit | None = None) -> bool:
     task = _task(keep, folder)
-    order = _order(task)
-    by_hand = {"host": reads.gathered, "disk": reads.read}[keep](folder, order)
-    pair, copied = _beside(task, order, [by_hand, reads.plain_copy()])
+    sample_plan = _sample_plan(task)
+    by_hand = {"host": reads.gathered, "disk": reads.read}[keep](folder, sample_plan)
+    pair, copied = _beside(task, sample_plan, [by_hand, reads.plain_copy()])
     name, words = f"loader, from {keep}", "of the same windows read by hand"
     return all(
         [
@@ -60,14 +60,14 @@ def _run_shifted(folder: Path, keep: Keep, limit: Limit | None = None) -> bool:
 def _run_mapped(folder: Path) -> bool:
     """That read shifts nothing, so ours does not."""
     task = _task("host", folder)
-    order = _order(task, shifted=False)
-    (pair,) = _beside(task, order, [reads.mapped(folder, order)])
+    sample_plan = _sample_plan(task, shifted=False)
+    (pair,) = _beside(task, sample_plan, [reads.mapped(folder, sample_plan)])
     return show("  unshifted", pair, "GB/s", Claim(pair.ratio, "of a memory-mapped read", OF_MAPPED))
 
 
-def _beside(task: Task, order: Order, others: list[Take]) -> list[Pair]:
+def _beside(task: Task, sample_plan: SamplePlan, others: list[Take]) -> list[Pair]:
     """The loader beside each of the others, all in turns."""
-    loader = make_loader_of(task, order, LoaderConfig(), ROUNDS * STEPS, CPU)
+    loader = make_loader_of(task, sample_plan, LoaderConfig(), ROUNDS * STEPS, CPU)
     steps = itertools.count()
     ways: list[Take] = [lambda _: loader.read(next(steps), 0).fields.nbytes, *others]
     ours, *theirs = zip(*rounds_of([partial(_gb_per_s, way) for way in ways], ROUNDS), strict=True)
@@ -81,11 +81,11 @@ def _task(keep: Keep, folder: Path) -> Task:
     return task
 
 
-def _order(task: Task, *, shifted: bool = True) -> Order:
+def _sample_plan(task: Task, *, shifted: bool = True) -> SamplePlan:
     space = space_of(task.train, UNROLL)
     if not shifted:
         space = replace(space, symmetry="none")
-    return Order(seed=0, batch=BATCH, noise=0.0, space=space, rank=0, world_size=1, accumulation=1)
+    return SamplePlan(seed=0, batch=BATCH, noise=0.0, space=space, rank=0, world_size=1, accumulation=1)
 
 
 def _gb_per_s(take: Take) -> float:

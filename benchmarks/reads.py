@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainer.contract.config import DataConfig
 from trainer.data import advection
-from trainer.sampling.windows import Order
+from trainer.sampling.windows import SamplePlan
 
 STEPS = 20
 # Windows of 128 KiB: 4 frames of 8192 points.
@@ -29,31 +29,31 @@ def plain_copy() -> Take:
     return lambda step: source[step * BATCH : (step + 1) * BATCH].clone().nbytes
 
 
-def gathered(folder: Path, order: Order) -> Take:
+def gathered(folder: Path, sample_plan: SamplePlan) -> Take:
     """From a tensor that holds all, window by window, each turned; indexing all at once takes longer."""
     with h5py.File(advection.path_of(folder, 1.0)) as file:
         fields = torch.from_numpy(file["tensor"][: DATA.train])
-    return _turned(order, lambda trajectory, frames: fields[trajectory, frames])
+    return _turned(sample_plan, lambda trajectory, frames: fields[trajectory, frames])
 
 
-def read(folder: Path, order: Order) -> Take:
+def read(folder: Path, sample_plan: SamplePlan) -> Take:
     """The same from the file."""
     tensor = h5py.File(advection.path_of(folder, 1.0))["tensor"]
-    return _turned(order, lambda trajectory, frames: torch.from_numpy(tensor[trajectory, frames]))
+    return _turned(sample_plan, lambda trajectory, frames: torch.from_numpy(tensor[trajectory, frames]))
 
 
-def mapped(folder: Path, order: Order) -> Take:
+def mapped(folder: Path, sample_plan: SamplePlan) -> Take:
     """Each window cut out of the mapped file and put into a batch, not turned."""
     path = advection.path_of(folder, 1.0)
     with h5py.File(path) as file:
         tensor = file["tensor"]
         fields = np.memmap(path, tensor.dtype, "r", tensor.id.get_offset(), tensor.shape)
-    steps = [list(_windows(order, step)) for step in range(STEPS)]
+    steps = [list(_windows(sample_plan, step)) for step in range(STEPS)]
     return lambda step: np.stack([fields[trajectory, frames] for trajectory, frames, _ in steps[step]]).nbytes
 
 
-def _turned(order: Order, window: Callable[[int, slice], Tensor]) -> Take:
-    steps = [list(_windows(order, step)) for step in range(STEPS)]
+def _turned(sample_plan: SamplePlan, window: Callable[[int, slice], Tensor]) -> Take:
+    steps = [list(_windows(sample_plan, step)) for step in range(STEPS)]
 
     def take(step: int) -> int:
         turned = [window(trajectory, frames).roll(shift, -1) for trajectory, frames, shift in steps[step]]
@@ -62,8 +62,8 @@ def _turned(order: Order, window: Callable[[int, slice], Tensor]) -> Take:
     return take
 
 
-def _windows(order: Order, step: int) -> zip[tuple[int, slice, int]]:
+def _windows(sample_plan: SamplePlan, step: int) -> zip[tuple[int, slice, int]]:
     """The trajectory, frames and shift of each."""
-    picks = order.micro_batch_of(step, 0)
+    picks = sample_plan.micro_batch_of(step, 0)
     frames = [slice(first, first + UNROLL + 1) for first in picks.frames[:, 0].tolist()]
     return zip(picks.trajectory.tolist(), frames, picks.image.tolist(), strict=True)

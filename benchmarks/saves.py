@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
+from trainer.checkpoints import Checkpointer, Folder, Record, tensors_of
 from trainer.contract import layout
 from trainer.distributed.group import Ranks, join
 from trainer.distributed.rank import Rank, TrainJob
@@ -38,7 +38,7 @@ class Saving:
     model: nn.Module
     layers: nn.Sequential
     optimizer: torch.optim.Optimizer
-    checkpoints: Checkpoints
+    checkpoints: Checkpointer
 
     def step(self) -> float:
         began = time.perf_counter()
@@ -101,7 +101,7 @@ def _saving(ranks: Ranks, strategy: str) -> Saving:
         model=DistributedDataParallel(layers) if strategy == "ddp" else layers,
         layers=layers,
         optimizer=torch.optim.AdamW(layers.parameters(), fused=True),
-        checkpoints=Checkpoints(folder, ranks, sharded=strategy == "fsdp2"),
+        checkpoints=Checkpointer(folder, ranks, sharded=strategy == "fsdp2"),
     )
 
 

@@ -161,7 +161,11 @@ class FakeBox:
         lives_s = self._clock.now() - (self.started_at or 0.0)
         if lives_s < self.training.imports_s:
             return []
-        beat = {"step": self.step(), "phase": "forward"} if self.training.beats else {"step": 0, "phase": ""}
+        beat = (
+            {"step": self.step(), "activity": "forward"}
+            if self.training.beats
+            else {"step": 0, "activity": ""}
+        )
         return [{"rank": rank, "pid": 100 + rank, **beat, "age_s": 0.1} for rank in range(2)]
 
     def _finish(self, at: float) -> None:

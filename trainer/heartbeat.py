@@ -13,7 +13,7 @@ from typing import Literal
 
 from trainer.contract import layout
 
-Stage = Literal[
+Activity = Literal[
     "start", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint", "done", "step"
 ]
 
@@ -35,10 +35,10 @@ class Heartbeat:
         box = Path(os.environ.get("VASTRUN_BOX", "."))
         return cls(box / layout.HEARTBEATS / f"rank-{os.environ.get('RANK', '0')}")
 
-    def beat(self, step: int, stage: Stage = "step") -> None:
-        """This rank moved: it is in `stage` of `step` now."""
+    def beat(self, step: int, activity: Activity = "step") -> None:
+        """This rank moved: it is in `activity` of `step` now."""
         self.step = step
-        line = f"{step} {stage} {time.time():.3f} {self._pid}"
+        line = f"{step} {activity} {time.time():.3f} {self._pid}"
         os.pwrite(self._fd, f"{line:<{_WIDTH - 1}}\n".encode(), 0)
 
 
@@ -47,7 +47,7 @@ class Beat:
     """A heartbeat as read."""
 
     step: int
-    stage: str
+    activity: str
     at: float
     """Epoch seconds."""
     pid: int
@@ -56,7 +56,7 @@ class Beat:
 def read_beat(path: Path) -> Beat | None:
     """The last beat in the file; None when there is none yet."""
     try:
-        step, stage, at, pid = path.read_text(encoding="ascii").split()
-        return Beat(step=int(step), stage=stage, at=float(at), pid=int(pid))
+        step, activity, at, pid = path.read_text(encoding="ascii").split()
+        return Beat(step=int(step), activity=activity, at=float(at), pid=int(pid))
     except (OSError, ValueError):
         return None

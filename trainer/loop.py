@@ -15,7 +15,7 @@ from trainer.contract.records import write_json
 from trainer.distributed.exit import exit_code_of
 from trainer.distributed.group import StopVote, join
 from trainer.distributed.rank import Rank, TrainJob
-from trainer.distributed.signals import StopWish
+from trainer.distributed.signals import StopSignal
 from trainer.engine.memory.probe import fitted
 from trainer.engine.memory.retry import take_step_that_fits
 from trainer.engine.resume import resumed
@@ -32,7 +32,7 @@ from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
 
 
-def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopWish) -> Reason:
+def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
     """This rank's part of the training, from its set-up to its end. Only rank 0 writes."""
     if not rank.is_first:
         return _train(_begin(rank, job, config, heart), heart, stop, None)
@@ -49,7 +49,7 @@ def _begin(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat) -> 
     return session
 
 
-def _train(session: Session, heart: Heartbeat, stop: StopWish, metrics: Metrics | None) -> Reason:
+def _train(session: Session, heart: Heartbeat, stop: StopSignal, metrics: Metrics | None) -> Reason:
     config, step = session.config, session.start
     vote, reports = StopVote(session.ranks, step, session.clock), Reports(session, metrics, Readings())
     if metrics:
@@ -92,7 +92,7 @@ def _validate(
     session: Session,
     step: int,
     heart: Heartbeat,
-    stop: StopWish,
+    stop: StopSignal,
     metrics: Metrics | None,
 ) -> float | None:
     """The error on what is kept back. None: a rollout ran away, or somebody wants to stop."""
@@ -110,7 +110,7 @@ def _save(
     step: int,
     reports: Reports,
     heart: Heartbeat,
-    stop: StopWish,
+    stop: StopSignal,
     validation_nrmse: float | None,
     *,
     durable: bool,
@@ -127,7 +127,7 @@ def _evaluate(
     step: int,
     loss: float | None,
     heart: Heartbeat,
-    stop: StopWish,
+    stop: StopSignal,
     metrics: Metrics | None,
 ) -> bool:
     """The scores, and the report and the final record when all ranks are done. False: one is to stop."""

@@ -16,19 +16,19 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
-from trainer.contract.outcome import Attempt, Outcome, Reason
+from trainer.contract.outcome import Outcome, Reason, StartRecord
 from trainer.contract.records import write_atomically
 from trainer.distributed.nodes import place_of, torchrun_line
 from trainer.supervision.agents import Agents
-from trainer.supervision.attempt import DRAIN_S, RESERVE, Begin, put_aside, run_attempt
-from trainer.supervision.conclude import attempt_of, conclude, nothing_started, stopped_between
+from trainer.supervision.conclude import conclude, nothing_started, start_record_of, stopped_between
 from trainer.supervision.evidence import stamps
 from trainer.supervision.gpus import healthy_gpus
-from trainer.supervision.link import Link
+from trainer.supervision.peers import Peers
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
-from trainer.supervision.restarts import CAUSE_OF, End, Restart, Start, next_start
+from trainer.supervision.restarts import CAUSE_OF, NoRestart, Restart, Start, next_start
+from trainer.supervision.start import DRAIN_S, RESERVE, Begin, put_aside, run_ranks
 from trainer.supervision.stop import StopRequest
 from trainer.supervision.wandb_end import end_wandb
 
@@ -59,8 +59,8 @@ def main(begin: Begin | None = None) -> int:
     reserve = _reserve(box)
     try:
         job = Job.read(box)
-        with Link(place=place_of(job.nodes, os.environ), run_id=job.run_id) as link:
-            outcome = _supervise(box, job, stop, begin or Agents().begin, link)
+        with Peers(place=place_of(job.nodes, os.environ), run_id=job.run_id) as peers:
+            outcome = _supervise(box, job, stop, begin or Agents().begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)
@@ -89,22 +89,22 @@ def _shown(command: str) -> str:
     return f"{first} …" if rest else first
 
 
-def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link) -> Outcome:
-    """Attempt after attempt, until one is the last."""
+def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peers) -> Outcome:
+    """Start the ranks, again and again, until a start is the last."""
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
-    log.say(f"as {_shown(torchrun_line(job, link.place))}")
+    log.say(f"as {_shown(torchrun_line(job, peers.place))}")
     before = stamps(job.success, box)
-    link.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
-    start, history = Start(world_size=job.ranks), list[Attempt]()
+    peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
+    start, history = Start(world_size=job.ranks), list[StartRecord]()
     while True:
-        watched = run_attempt(box, job, start, begin, stop, log, link)
-        history.append(attempt_of(box, watched))
+        watched = run_ranks(box, job, start, begin, stop, log, peers)
+        history.append(start_record_of(box, watched))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         following = next_start(job, history, start, _healthy(job, history[-1]))
-        if isinstance(following, End) or not _pause(following, stop):
+        if isinstance(following, NoRestart) or not _pause(following, stop):
             break
-        put_aside(box, start.attempt)
+        put_aside(box, start.number)
         start = following.start
         log.say(_how(start, job))
     push_last(box, job, stop)
@@ -113,7 +113,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, link: Link)
     return replace(outcome, ended_at=time.time())
 
 
-def _healthy(job: Job, ended: Attempt) -> tuple[str, ...] | None:
+def _healthy(job: Job, ended: StartRecord) -> tuple[str, ...] | None:
     return healthy_gpus() if job.gpus and ended.reason in CAUSE_OF else None
 
 
@@ -128,11 +128,11 @@ def _pause(following: Restart, stop: StopRequest) -> bool:
 def _how(start: Start, job: Job) -> str:
     fewer = f" of {job.ranks}" if start.world_size < job.ranks else ""
     cap = "" if start.micro_batch is None else f", at most {start.micro_batch} windows at once on each"
-    return f"starting again (attempt {start.attempt + 1}) on {start.world_size}{fewer} rank(s){cap}"
+    return f"starting again (restart {start.number}) on {start.world_size}{fewer} rank(s){cap}"
 
 
-def _outcome(last: Outcome, following: Restart | End, stop: StopRequest, log: MergedLog) -> Outcome:
-    """What became of the training when nothing follows its last attempt."""
+def _outcome(last: Outcome, following: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
+    """What became of the training when nothing follows its last start."""
     if isinstance(following, Restart):
         stopped = stopped_between(last, stop.cause or "stopped")
         log.say(f"stopped: {stopped.detail}")

@@ -11,9 +11,9 @@ import signal
 from pathlib import Path
 
 from trainer.contract import layout
-from trainer.distributed.exit import Ending
+from trainer.distributed.exit import RankExit
 from trainer.distributed.rank import Rank, read_job
-from trainer.distributed.signals import StopWish
+from trainer.distributed.signals import StopSignal
 from trainer.heartbeat import Heartbeat
 
 
@@ -22,11 +22,11 @@ def main() -> None:
     rank = Rank.of_environment()
     heart = Heartbeat.of_this_rank()
     heart.beat(0, "start")
-    with Ending(rank, heart) as ending:
+    with RankExit(rank, heart) as rank_exit:
         dump_stacks_on_request(rank.box / layout.STACKS / f"rank-{rank.rank}.txt")
         # Torch and numpy start threads when they are imported; these must find SIGTERM blocked.
-        stop = StopWish.watch(ending.give_up)
-        ending.asked = lambda: stop.asked
+        stop = StopSignal.watch(rank_exit.give_up)
+        rank_exit.asked = lambda: stop.asked
         job = read_job(rank.box)
 
         # What is imported stays: to look through it for garbage takes half a second each time.
@@ -35,7 +35,7 @@ def main() -> None:
 
         gc.freeze()
         assert job.train is not None, "job.json has no `train` section"
-        ending.reason = train(rank, job, job.train, heart, stop)
+        rank_exit.reason = train(rank, job, job.train, heart, stop)
 
 
 def dump_stacks_on_request(path: Path) -> None:

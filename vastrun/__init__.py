@@ -13,27 +13,27 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, SupportsFloat, get_args
 
-__all__ = ["Stage", "beat"]
+__all__ = ["Activity", "beat"]
 
-Stage = Literal["step", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint"]
+Activity = Literal["step", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint"]
 """What a rank is about. One that compiles, evaluates or saves may take longer than one that steps."""
 
 _WIDTH = 64
 
 
-def beat(step: int, stage: Stage = "step", /, **metrics: SupportsFloat) -> None:
-    """Tell that this rank is in `stage` of `step`, and what it measured: `beat(step, loss=loss)`.
+def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) -> None:
+    """Tell that this rank is in `activity` of `step`, and what it measured: `beat(step, loss=loss)`.
 
     A beat costs one write. Metrics are numbers, or tensors of one number; those of rank 0 become a line of
     `metrics.jsonl`, from which the curves are drawn. Reading a tensor waits for its GPU: give them every few
-    steps. Raises ValueError for a stage that there is not; for no number what `float` raises.
+    steps. Raises ValueError for a activity that there is not; for no number what `float` raises.
     """
-    if stage not in get_args(Stage):
-        raise ValueError(f"beat: no stage {stage!r}; there are: {', '.join(get_args(Stage))}")
+    if activity not in get_args(Activity):
+        raise ValueError(f"beat: no activity {activity!r}; there are: {', '.join(get_args(Activity))}")
     folder, rank = os.environ.get("VASTRUN_RUN"), os.environ.get("RANK", "0")
     if folder is None:
         return
-    line = f"{int(step)} {stage} {time.time():.3f} {os.getpid()}"
+    line = f"{int(step)} {activity} {time.time():.3f} {os.getpid()}"
     heartbeat = _opened(f"{folder}/heartbeat/rank-{rank}", os.O_WRONLY | os.O_CREAT)
     os.pwrite(heartbeat, f"{line:<{_WIDTH - 1}}\n".encode(), 0)  # in place, so that it is read whole
     if metrics and rank == "0":

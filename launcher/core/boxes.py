@@ -35,7 +35,7 @@ class RankStatus:
     rank: int
     pid: int | None
     step: int
-    phase: str
+    activity: str
     age_s: float
     """Seconds since this rank last moved."""
 

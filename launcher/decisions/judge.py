@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
 from launcher.core.job import JobSpec
-from trainer.contract.outcome import Attempt, Outcome, RankEnd
+from trainer.contract.outcome import Outcome, RankEnd, StartRecord
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
@@ -108,8 +108,8 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
 
 def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
     proofs = [_ranks(outcome, spec), _exit(evidence)]
-    if len(outcome.attempts) > 1:
-        proofs += [_restarts(outcome.attempts[:-1])]
+    if len(outcome.starts) > 1:
+        proofs += [_restarts(outcome.starts[:-1])]
     if spec.train is not None:
         proofs += [_final(outcome), _steps(outcome, spec.train.steps), _loss(outcome)]
         proofs += [_checkpoint(outcome, spec.train.steps)]
@@ -126,7 +126,7 @@ def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
     text = f"{good} of {spec.world_size} ranks exited 0"
     others = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
     # Started again, it may have gone on with the GPUs that were left.
-    expected = outcome.world_size if len(outcome.attempts) > 1 else spec.world_size
+    expected = outcome.world_size if len(outcome.starts) > 1 else spec.world_size
     holds = good == expected == len(outcome.ranks)
     return Proof(name="ranks", holds=holds, text=f"{text}; ended: {others}" if others else text)
 
@@ -137,9 +137,9 @@ def _how(rank: RankEnd) -> str:
     return rank.signal or f"exit code {rank.exit_code}"
 
 
-def _restarts(survived: Sequence[Attempt]) -> Proof:
+def _restarts(survived: Sequence[StartRecord]) -> Proof:
     times = "once" if len(survived) == 1 else f"{len(survived)} times"
-    text = "; ".join(attempt.detail for attempt in survived)
+    text = "; ".join(record.detail for record in survived)
     return Proof(name="restarts", holds=True, text=f"the ranks were restarted {times}, after: {text}")
 
 

@@ -30,16 +30,16 @@ class Beginning:
             self.has_begun = self._steps(box_status) if spec.train else self._runs(box_status, spec, now)
 
     def _steps(self, box_status: BoxStatus) -> bool:
-        if not box_status.ranks or any(rank.phase in ("", "start") for rank in box_status.ranks):
+        if not box_status.ranks or any(rank.activity in ("", "start") for rank in box_status.ranks):
             return False
         if self._first_step is None:
             self._first_step = box_status.step
         return box_status.step > self._first_step
 
     def _runs(self, box_status: BoxStatus, spec: JobSpec, now: float) -> bool:
-        if any(rank.phase not in PREPARING for rank in box_status.ranks):
+        if any(rank.activity not in PREPARING for rank in box_status.ranks):
             return True
-        silent = all(rank.phase == "" for rank in box_status.ranks)
+        silent = all(rank.activity == "" for rank in box_status.ranks)
         if awaits_beats(spec) or not silent or len(box_status.ranks) < spec.world_size:
             return False
         self._started_at = now if self._started_at is None else self._started_at

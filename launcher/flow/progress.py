@@ -16,7 +16,7 @@ PREPARING: Mapping[str, str] = {
     "data": "loading data",
     "compile": "compiling the model",
 }
-"""What a rank does before its first step, by its heartbeat's phase, in this order; empty: it never beat."""
+"""What a rank does before its first step, by the activity in its heartbeat, in order; empty: none yet."""
 _BETWEEN: Mapping[str, str] = {
     "eval": "evaluating",
     "checkpoint": "saving a checkpoint",
@@ -57,18 +57,18 @@ def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
         return box_status.onstart_step
     if len(box_status.ranks) < spec.world_size:
         return "importing torch, starting the ranks"
-    phases = {rank.phase for rank in box_status.ranks}
-    if phases == {""} and not awaits_beats(spec):
+    activities = {rank.activity for rank in box_status.ranks}
+    if activities == {""} and not awaits_beats(spec):
         return "running"
-    for phase, words in PREPARING.items():
-        if phase in phases and (phase != "data" or box_status.step == 0):
+    for activity, words in PREPARING.items():
+        if activity in activities and (activity != "data" or box_status.step == 0):
             return words
-    return next((words for phase, words in _BETWEEN.items() if phase in phases), "")
+    return next((words for activity, words in _BETWEEN.items() if activity in activities), "")
 
 
 def knows_step(box_status: BoxStatus) -> bool:
     """Whether any rank tells where it is."""
-    return box_status.step > 0 or any(rank.phase for rank in box_status.ranks)
+    return box_status.step > 0 or any(rank.activity for rank in box_status.ranks)
 
 
 def awaits_beats(spec: JobSpec) -> bool:

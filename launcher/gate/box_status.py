@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from launcher.core import BoxStatus, RankStatus
 from launcher.core.errors import BoxError
 from trainer.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
-from trainer.contract.records import AtMost, Between, RecordError, Text, read_json
+from trainer.contract.records import AtMost, Between, Formerly, RecordError, Text, read_json
 
 Lease = Literal["armed", "proving", "ending", "dead", "none"]
 
@@ -20,7 +20,7 @@ class _Rank:
     rank: RankNumber
     pid: Annotated[int, Between(0, 2**31)] | None = None
     step: Step | None = None
-    phase: Name | None = None
+    activity: Annotated[Name | None, Formerly("phase")] = None
     age_s: Seconds | None = None
 
 
@@ -84,6 +84,6 @@ def _rank_status(rank: _Rank) -> RankStatus:
         rank=rank.rank,
         pid=rank.pid,
         step=rank.step or 0,
-        phase=rank.phase or "",
+        activity=rank.activity or "",
         age_s=rank.age_s or 0.0,
     )

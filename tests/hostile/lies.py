@@ -179,8 +179,8 @@ LIES: Mapping[str, Lie] = {
     ),
     "outcome with scores that are text": _outcome(scores={"nrmse": "low"}),
     "outcome with scores that steer": _outcome(scores={STEERING: 1.0}),
-    "outcome with an attempt at no time": _outcome(
-        attempts=[{"reason": "oom", "detail": STEERING, "world_size": 2, "started_at": 1e300, "ended_at": -1}]
+    "outcome with a start at no time": _outcome(
+        starts=[{"reason": "oom", "detail": STEERING, "world_size": 2, "started_at": 1e300, "ended_at": -1}]
     ),
     "outcome that is deep": Lie(files={layout.OUTCOME: b"[" * 100_000}),
     "outcome that is large": Lie(files={layout.OUTCOME: b"[" + b"0," * 6_000_000 + b"0]"}),

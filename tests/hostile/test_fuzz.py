@@ -126,7 +126,7 @@ STATUS: dict[str, Any] = {
         "step": 1,
         "steps": 10,
         "loss": 0.5,
-        "ranks": [{"rank": 0, "pid": 1, "step": 1, "phase": "data"}],
+        "ranks": [{"rank": 0, "pid": 1, "step": 1, "activity": "data"}],
     },
 }
 ENTRIES = mutated({"path": "run/outputs/a", "size": 4, "sha256": "0" * 64}) | st.builds(

@@ -37,7 +37,7 @@ limits: {hours: 1, usd: 3}
 train: {steps: 10, batch: 8}
 """
 
-SEGFAULT = RankEnd(rank=1, exit_code=-11, signal="SIGSEGV", step=4, phase="backward")
+SEGFAULT = RankEnd(rank=1, exit_code=-11, signal="SIGSEGV", step=4, activity="backward")
 
 
 def segfault(outcome: Outcome) -> Outcome:
@@ -58,7 +58,7 @@ def hang(outcome: Outcome) -> Outcome:
     stuck = Hang(
         rank=1,
         step=7,
-        phase="forward",
+        activity="forward",
         stalled_s=61.0,
         frame="model.py:33 forward",
         stacks=("run/stacks/rank-0.txt", "run/stacks/rank-1.txt"),

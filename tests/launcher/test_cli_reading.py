@@ -16,7 +16,7 @@ from launcher.core import Cause, Driver, Phase, Run
 from launcher.ui.render.runs import runs_table
 from tests.launcher.terminal import CRASH, HANG, Terminal, hang
 from tests.waiting import LONGEST_S
-from trainer.contract.outcome import Attempt, Outcome, RankEnd
+from trainer.contract.outcome import Outcome, RankEnd, StartRecord
 
 
 @pytest.fixture
@@ -127,7 +127,9 @@ def test_no_step_is_named_of_a_program_that_told_none(tmp_path: Path) -> None:
         ended = hang(outcome)
         assert ended.hang is not None
         first = RankEnd(rank=1, exit_code=1)
-        return replace(ended, hang=replace(ended.hang, step=0, phase=""), first_failure=first, steps_done=0)
+        return replace(
+            ended, hang=replace(ended.hang, step=0, activity=""), first_failure=first, steps_done=0
+        )
 
     terminal = Terminal(tmp_path, replace(HANG, outcome=silent))
     terminal.launch()
@@ -139,13 +141,13 @@ def test_no_step_is_named_of_a_program_that_told_none(tmp_path: Path) -> None:
 
 def test_a_success_says_what_it_survived_and_why_tells_each_attempt(tmp_path: Path) -> None:
     def survived(outcome: Outcome) -> Outcome:
-        last = Attempt(
+        last = StartRecord(
             reason="finished", detail="", world_size=2, steps_done=10, started_at=40.0, ended_at=60.0
         )
         lost = replace(
             last, reason="oom", detail="rank 1 ran out", steps_done=3, started_at=1.0, ended_at=31.0
         )
-        return replace(outcome, attempts=(lost, last))
+        return replace(outcome, starts=(lost, last))
 
     terminal = Terminal(tmp_path, replace(CRASH, outcome=survived, exit_code=0))
     done = terminal.launch()

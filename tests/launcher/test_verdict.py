@@ -12,7 +12,7 @@ from launcher.decisions.judge import CAUSE_OF_STEP, judge
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir
 from tests.fakes import command_job, train_job
-from trainer.contract.outcome import Attempt, Check, CheckpointEnd, Outcome, RankEnd, Reason
+from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
 
 GOOD = Outcome(
     kind="train",
@@ -72,14 +72,14 @@ def test_one_spoilt_proof_is_never_a_success(
     assert [p.name for p in judgement.proofs if not p.holds] == [proof]
 
 
-def attempt(reason: Reason, detail: str) -> Attempt:
-    return Attempt(reason=reason, detail=detail, world_size=2, started_at=0.0, ended_at=1.0)
+def record(reason: Reason, detail: str) -> StartRecord:
+    return StartRecord(reason=reason, detail=detail, world_size=2, started_at=0.0, ended_at=1.0)
 
 
 def test_a_success_says_what_it_survived() -> None:
-    attempts = (attempt("signal", "rank 1 was killed by SIGSEGV"), attempt("finished", ""))
+    starts = (record("signal", "rank 1 was killed by SIGSEGV"), record("finished", ""))
 
-    judgement = judge(evidence(replace(GOOD, attempts=attempts)), train_job())
+    judgement = judge(evidence(replace(GOOD, starts=starts)), train_job())
 
     assert judgement.cause is None
     proof = next(p for p in judgement.proofs if p.name == "restarts")
@@ -88,10 +88,10 @@ def test_a_success_says_what_it_survived() -> None:
 
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:
     fewer = replace(GOOD, world_size=1, ranks=GOOD.ranks[:1])
-    survived = (attempt("device", "rank 1 failed: GPU 1 is lost"), attempt("finished", ""))
+    survived = (record("device", "rank 1 failed: GPU 1 is lost"), record("finished", ""))
 
-    assert judge(evidence(replace(fewer, attempts=survived)), train_job()).cause is None
-    assert judge(evidence(replace(fewer, attempts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
+    assert judge(evidence(replace(fewer, starts=survived)), train_job()).cause is None
+    assert judge(evidence(replace(fewer, starts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
 
 
 def test_a_box_that_exits_1_although_its_outcome_says_finished_is_a_contradiction() -> None:

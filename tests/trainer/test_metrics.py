@@ -15,7 +15,7 @@ from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
 from trainer.distributed.rank import TrainJob
 from trainer.telemetry.figures import Figures
-from trainer.telemetry.memory import Memory
+from trainer.telemetry.memory import RankMemory
 from trainer.telemetry.metrics import Metrics, Point
 from trainer.telemetry.tracking import mode_of
 
@@ -45,7 +45,7 @@ def test_a_point_is_a_line_that_says_when(box: Box) -> None:
 
 def test_what_is_not_known_here_is_not_in_the_line(box: Box) -> None:
     metrics = metrics_in(box)
-    metrics.add(point(10, mfu=0.4, memory=Memory(peak_memory_mib=512.0)))
+    metrics.add(point(10, mfu=0.4, memory=RankMemory(peak_memory_mib=512.0)))
     (line,) = lines_of(box)
     known = {"step", "loss", "grad_norm", "lr", "samples_per_s", "mfu", "peak_memory_mib", "at"}
     assert set(line) == known

@@ -13,7 +13,7 @@ from trainer.data.trajectories import TrajectoryTask, Windows
 from trainer.engine.optimiser import adamw
 from trainer.engine.session import domain_of, space_of
 from trainer.models.latent_operator import LatentOperator
-from trainer.sampling.windows import picks
+from trainer.sampling.windows import draw_indices
 from trainer.stages.objective import UnrollLoss
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
@@ -35,7 +35,7 @@ def operator(task: TrajectoryTask) -> LatentOperator:
 
 
 def windows_of(task: TrajectoryTask, step: int = 0, *, noise: float = 0.0) -> Windows:
-    return task.batch(step, picks(0, step, batch=8, noise=noise, space=space_of(task.train, 2)))
+    return task.batch(step, draw_indices(0, step, batch=8, noise=noise, space=space_of(task.train, 2)))
 
 
 def trained(operator: LatentOperator, task: TrajectoryTask, steps: int) -> list[float]:
@@ -71,7 +71,7 @@ def test_the_prediction_follows_the_conditions(operator: LatentOperator, task: T
 
 
 def test_a_window_is_a_piece_of_its_trajectory_turned(task: TrajectoryTask) -> None:
-    chosen = picks(0, 0, batch=8, noise=0.0, space=space_of(task.train, 2))
+    chosen = draw_indices(0, 0, batch=8, noise=0.0, space=space_of(task.train, 2))
     windows = task.batch(0, chosen)
     assert windows.fields.shape == (8, 3, 1, 32)
     for row, window in enumerate(windows.fields):

@@ -24,7 +24,7 @@ from trainer.contract.job import Job
 from trainer.contract.records import read_as
 from trainer.distributed.group import Ranks
 from trainer.engine.session import Session
-from trainer.supervision.stall import Limits
+from trainer.supervision.stall import StallLimits
 
 pytestmark = pytest.mark.torch
 
@@ -320,7 +320,7 @@ LIMITS = {"limits.compile_s": 7.0, "limits.eval_s": 8.0, "limits.checkpoint_s": 
 def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) -> None:
     job = {"run_id": "a", "name": "a", "ranks": 1, "gpus": 0, "stall_s": 60.0, "start_s": 60.0}
     train = with_options({key: seconds, "compile": "blocks"})
-    limits = Limits.of_job(read_as(Job, {**job, "train": train}))
+    limits = StallLimits.of_job(read_as(Job, {**job, "train": train}))
     stage = key.removeprefix("limits.").removesuffix("_s")
     assert limits.of(stage) == seconds
 

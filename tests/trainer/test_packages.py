@@ -20,6 +20,8 @@ def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """`trainer.boot.packages` of a copy with the pins of `folder`; pip knows the wheels there only."""
     package = folder / "trainer" / "boot"
     package.mkdir(parents=True, exist_ok=True)
+    for part in (package.parent, package):
+        (part / "__init__.py").touch()
     (package / "packages.py").write_bytes((PINS.parent / "boot" / "packages.py").read_bytes())
     settings = {
         "PYTHONPATH": str(folder / "site"),

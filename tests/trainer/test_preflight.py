@@ -165,11 +165,11 @@ def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Pa
             time.sleep(60)
         return 7.5
 
-    def attempt(way: Way) -> Trial:
+    def try_way(way: Way) -> Trial:
         return judge(way, run_forked(work, 2, way.env, way.limit_s), least_gb_per_s=0.5)
 
     ways = [Way(limit_s=2), Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30), Way(env={"A": "B"}, limit_s=30)]
-    assert try_ways(ways, attempt) == [
+    assert try_ways(ways, try_way) == [
         Trial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
         Trial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
     ]

@@ -17,7 +17,7 @@ from trainer.contract.config import PARAMETERS, DataConfig, Keep
 from trainer.contract.errors import DataError
 from trainer.data.inspection import check, info
 from trainer.engine.session import space_of
-from trainer.sampling.windows import picks
+from trainer.sampling.windows import draw_indices
 
 PUBLISHED = {
     "advection": DataConfig(task="advection", betas=(1.0,), points=1024, frames=201, dt=0.01),
@@ -99,7 +99,7 @@ def test_thinned_windows_are_the_same_wherever_the_file_is_read_from(task: str, 
     published(task, tmp_path)
     keeps: tuple[Keep, ...] = ("device", "host", "disk")
     tasks = [data.make(replace(THINNED[task], keep=keep), tmp_path) for keep in keeps]
-    chosen = picks(0, 0, batch=2, noise=0.0, space=space_of(tasks[0].train, 3))
+    chosen = draw_indices(0, 0, batch=2, noise=0.0, space=space_of(tasks[0].train, 3))
     expected, *others = (task.batch(0, chosen).fields for task in tasks)
     for found in others:
         torch.testing.assert_close(found, expected, rtol=0, atol=0)

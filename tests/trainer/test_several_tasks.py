@@ -66,7 +66,7 @@ def stages(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[int,
     found = []
     for step in range(12):
         since = session if step < 6 else replace(session, start=6)
-        task = session.rota.place(step, 0).task
+        task = session.task_schedule.place(step, 0).task
         found.append((task, since.stage(step, task, "forward")))
     return found
 

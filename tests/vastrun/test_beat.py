@@ -25,7 +25,7 @@ def test_the_supervisor_reads_the_last_beat(box: Path) -> None:
     beat(11, "checkpoint")
     heard = read_beat(box / layout.HEARTBEATS / "rank-0")
     assert heard is not None
-    assert (heard.step, heard.stage) == (11, "checkpoint")
+    assert (heard.step, heard.activity) == (11, "checkpoint")
 
 
 def test_what_rank_0_measured_becomes_lines_of_metrics(box: Path) -> None:
@@ -54,9 +54,9 @@ def test_outside_a_run_nothing_happens(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stage_that_there_is_not_is_an_error_that_names_those_there_are(box: Path) -> None:
-    with pytest.raises(ValueError, match="no stage 'my stage'; there are: step, data,"):
-        beat(1, "my stage")  # type: ignore[arg-type]
+def test_a_activity_that_there_is_not_is_an_error_that_names_those_there_are(box: Path) -> None:
+    with pytest.raises(ValueError, match="no activity 'my activity'; there are: step, data,"):
+        beat(1, "my activity")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", ["much", [0.5, 0.4], None])

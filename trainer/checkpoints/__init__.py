@@ -6,6 +6,6 @@ and `manifest.json`, which proves every file by its size and checksum.
 
 from trainer.checkpoints.contents import Record, tensors_of
 from trainer.checkpoints.folder import DamagedError, Folder, verify
-from trainer.checkpoints.saving import Checkpoints
+from trainer.checkpoints.saving import Checkpointer
 
-__all__ = ["Checkpoints", "DamagedError", "Folder", "Record", "tensors_of", "verify"]
+__all__ = ["Checkpointer", "DamagedError", "Folder", "Record", "tensors_of", "verify"]

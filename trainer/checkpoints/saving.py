@@ -24,7 +24,7 @@ from trainer.distributed.group import Ranks
 _SLOWEST_WRITE = timedelta(hours=1)
 
 
-class Checkpoints:
+class Checkpointer:
     """The checkpoints of one run. All ranks call each method at the same place.
 
     Raises ConfigError when ranks hold parts (`sharded`) and cannot all write them to one disk.

@@ -25,19 +25,19 @@ def check_start(session: Session) -> None:
     facts = {
         "the configuration": digest(asdict(session.config)),
         "the model": layout_of(session.operator),
-        "the data": digest([asdict(order.space) for order in session.rota.orders]),
+        "the data": digest([asdict(order.space) for order in session.task_schedule.sample_plans]),
         "the steps done": str(step),
         "the version of torch": torch.__version__,
     }
     check_facts(ranks, facts)
-    for turn in range(session.rota.turns):
+    for turn in range(session.task_schedule.turns):
         _check_turn(session, turn)
 
 
 def _check_turn(session: Session, turn: int) -> None:
     """Of the next step."""
-    place = session.rota.place(session.start, turn * session.rota.accumulation)
-    order, task = session.rota.orders[place.task], session.tasks[place.task]
+    place = session.task_schedule.place(session.start, turn * session.task_schedule.accumulation)
+    order, task = session.task_schedule.sample_plans[place.task], session.tasks[place.task]
     # Not by the loader: what that reads ahead begins with this micro-batch.
     read = task.batch(place.step, order.micro_batch_of(place.step, 0))
     share = share_of(order.share_of(place.step), read)

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from trainer.contract.errors import DataError
 from trainer.data.trajectories import Windows
-from trainer.sampling.windows import Picks
+from trainer.sampling.windows import BatchIndices
 
 Window = tuple[int, int, int]
 """What names a window: its trajectory, its first frame, its image."""
@@ -25,13 +25,13 @@ class Share:
     """A digest of the values."""
 
 
-def share_of(picks: Picks, read: Windows) -> Share:
+def share_of(indices: BatchIndices, read: Windows) -> Share:
     content = hashlib.sha256(read.fields.cpu().contiguous().numpy().tobytes())
-    return Share(windows=windows_of(picks), content=content.hexdigest())
+    return Share(windows=windows_of(indices), content=content.hexdigest())
 
 
-def windows_of(picks: Picks) -> tuple[Window, ...]:
-    numbers = (picks.trajectory, picks.frames[:, 0], picks.image)
+def windows_of(indices: BatchIndices) -> tuple[Window, ...]:
+    numbers = (indices.trajectory, indices.frames[:, 0], indices.image)
     return tuple(zip(*(each.tolist() for each in numbers), strict=True))
 
 

@@ -142,7 +142,7 @@ class Fsdp2Config:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageLimits:
+class ActivityLimits:
     """How long a rank may stand still where that is no step; None: as long as at the start."""
 
     compile_s: Positive | None = None
@@ -246,7 +246,7 @@ class TrainConfig:
     """The best one stays, too: of the lowest loss, with `evaluate_every` of the lowest rollout nRMSE."""
     threads: Count = 1
     """CPU threads a rank may use."""
-    limits: StageLimits = field(default_factory=StageLimits)
+    limits: ActivityLimits = field(default_factory=ActivityLimits)
 
     @property
     def builds_on(self) -> str | None:

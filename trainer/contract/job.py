@@ -20,7 +20,7 @@ USUAL_RESTARTS: Mapping[str, int] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageLimits:
+class JobActivityLimits:
     """How long a rank may stand still in the stages that are slow; None: as long as at the start."""
 
     compile_s: float | None = None
@@ -36,11 +36,11 @@ class Training:
     batch: int = 1
     threads: int = 1
     out_of_memory: str = "restart"
-    limits: StageLimits = field(default_factory=StageLimits)
+    limits: JobActivityLimits = field(default_factory=JobActivityLimits)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Success:
+class JobSuccess:
     """What proves that a user's own command worked."""
 
     files: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Job:
     stall_s: float
     start_s: float
     env: Mapping[str, str] = field(default_factory=dict)
-    success: Success | None = None
+    success: JobSuccess | None = None
     outputs: tuple[str, ...] = ()
     nccl_debug: str = "WARN"
     push: str | None = None

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from trainer.contract.records import AtMost, Between, FileName, Like, Text, read_json
+from trainer.contract.records import AtMost, Between, FileName, Formerly, Like, Text, read_json
 
 Reason = Literal[
     "finished",
@@ -56,7 +56,8 @@ class RankEnd:
     """Type and message, one line."""
     traceback: Lines | None = None
     step: Step = 0
-    phase: Name = ""
+    activity: Annotated[Name, Formerly("phase")] = ""
+    """What the rank was doing, by its last heartbeat; empty: it never sent one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class Hang:
 
     rank: RankNumber
     step: Step
-    phase: Name
+    activity: Annotated[Name, Formerly("phase")]
     stalled_s: Seconds
     frame: Line
     """The innermost frame of its main thread: `file:line function`."""
@@ -124,7 +125,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class StartRecord:
     """One group of ranks, from its start to its end. The supervisor may start another when it failed."""
 
     reason: Reason
@@ -143,7 +144,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """All that the supervisor knows at the end. What is said of ranks is said of the last attempt."""
+    """All that the supervisor knows at the end. What is said of ranks is said of the last start."""
 
     schema_version: int = 1
     kind: Literal["train", "command"]
@@ -169,7 +170,7 @@ class Outcome:
     """Numbers of the final record, such as rollout_nrmse and persistence_nrmse."""
     wandb: WandbRun | None = None
     checks: Annotated[tuple[Check, ...], AtMost(100)] = ()
-    attempts: Annotated[tuple[Attempt, ...], AtMost(1000)] = ()
+    starts: Annotated[tuple[StartRecord, ...], AtMost(1000), Formerly("attempts")] = ()
     """Every start of the ranks on this box, the last included."""
 
     def to_json(self) -> str:

@@ -76,6 +76,13 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Formerly:
+    """In `Annotated`: the key of this field in files that an older vastrun wrote."""
+
+    former: str
+
+
+@dataclass(frozen=True)
 class FileName:
     """In `Annotated[str, ...]`: may hold bytes that are not UTF-8, as `os.fsdecode` writes them."""
 
@@ -133,16 +140,24 @@ def _record_reader(kind: Any) -> Reader:
     hints = typing.get_type_hints(kind, include_extras=True)
     readers = {field.name: _reader_of(hints[field.name]) for field in fields(kind)}
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    former = {name: key for name, hint in hints.items() if (key := _former_name(hint))}
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _expected("an object", value)
+        keys = {name: name if name in value else former.get(name, name) for name in readers}
         for name in needed:
-            if name not in value:
+            if keys[name] not in value:
                 raise RecordError("is missing", name)
-        return kind(**{name: _below(name, readers[name], v) for name, v in value.items() if name in readers})
+        present = {name: key for name, key in keys.items() if key in value}
+        return kind(**{name: _below(key, readers[name], value[key]) for name, key in present.items()})
 
     return read
+
+
+def _former_name(hint: Any) -> str | None:
+    metadata = getattr(hint, "__metadata__", ())
+    return next((mark.former for mark in metadata if isinstance(mark, Formerly)), None)
 
 
 def _annotated_reader(kind: Any, limits: tuple[Any, ...]) -> Reader:

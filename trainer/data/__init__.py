@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from trainer.data.samples import Splits
     from trainer.data.trajectories import Trajectories, Windows
     from trainer.sampling.symmetry import Symmetry
-    from trainer.sampling.windows import Picks
+    from trainer.sampling.windows import BatchIndices
 
 TASKS = {name: f"trainer.data.{name}:make" for name in PARAMETERS}
 
@@ -95,8 +95,8 @@ class Task(Protocol):
         """The trajectories are on `device` from now on, as far as they are to lie there."""
         ...
 
-    def batch(self, step: int, picks: Picks) -> Windows:
-        """The windows that `picks` names, a pure function of it. `step`, from 0, is for information."""
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
+        """The windows that `indices` names, a pure function of it. `step`, from 0, is for information."""
         ...
 
 

@@ -20,7 +20,7 @@ from trainer.data.recycling import Recycled
 from trainer.data.samples import Samples
 from trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
 from trainer.sampling.symmetry import sources
-from trainer.sampling.windows import Picks
+from trainer.sampling.windows import BatchIndices
 
 
 class StoredTrajectories:
@@ -52,16 +52,16 @@ class StoredTrajectories:
         )
         return moments_of(chunks, steady=self.steady)
 
-    def read(self, picks: Picks) -> Tensor:
+    def read(self, indices: BatchIndices) -> Tensor:
         """(B, U + 1, K, *X): the windows, in memory."""
-        length, grid = picks.frames.shape[1], tuple(self.grid)
+        length, grid = indices.frames.shape[1], tuple(self.grid)
         shape = (length, self.channels, prod(grid))
-        windows = self._memory.empty((len(picks.trajectory), *shape))
+        windows = self._memory.empty((len(indices.trajectory), *shape))
         put = _PUTS[self.symmetry]
         # As plain numbers: indexing is quicker with them.
-        frames = [slice(first, first + length) for first in picks.frames[:, 0].tolist()]
-        blocks = self._samples.each(picks.trajectory, frames)
-        for block, image, window in zip(blocks, picks.image.tolist(), windows, strict=True):
+        frames = [slice(first, first + length) for first in indices.frames[:, 0].tolist()]
+        blocks = self._samples.each(indices.trajectory, frames)
+        for block, image, window in zip(blocks, indices.image.tolist(), windows, strict=True):
             put(block if len(grid) == 1 else block.reshape(shape), image, grid, window)
         return torch.from_numpy(windows.reshape(*windows.shape[:3], *grid))
 
@@ -98,13 +98,13 @@ class StoredTask:
     def place(self, device: torch.device) -> None:
         self.test = self.test.to(device)
 
-    def batch(self, step: int, picks: Picks) -> Windows:  # noqa: ARG002 - for tasks that extend this one
+    def batch(self, step: int, indices: BatchIndices) -> Windows:  # noqa: ARG002 - for tasks that extend this one
         """The windows, in memory."""
         return Windows(
-            fields=self.train.read(picks),
-            noise=torch.from_numpy(picks.noise),
-            level=torch.from_numpy(picks.level),
-            conditions=self.train.conditions[picks.trajectory],
+            fields=self.train.read(indices),
+            noise=torch.from_numpy(indices.noise),
+            level=torch.from_numpy(indices.level),
+            conditions=self.train.conditions[indices.trajectory],
         )
 
     def __getstate__(self) -> dict[str, Any]:

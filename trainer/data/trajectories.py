@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer.contract.config import Keep
 from trainer.data.samples import Samples
 from trainer.sampling.symmetry import Symmetry, sources
-from trainer.sampling.windows import Picks
+from trainer.sampling.windows import BatchIndices
 
 MOMENTS_CHUNK = 256
 
@@ -108,20 +108,20 @@ class TrajectoryTask:
         self.train = self.train.to(device)
         self.test = self.test.to(device)
 
-    def batch(self, step: int, picks: Picks) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
+    def batch(self, step: int, indices: BatchIndices) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
         train, device = self.train, self.train.fields.device
-        points = sources(train.symmetry, train.grid, picks.image)
-        trajectory = on(device, picks.trajectory)
+        points = sources(train.symmetry, train.grid, indices.image)
+        trajectory = on(device, indices.trajectory)
         chosen = train.fields.flatten(3)[
             trajectory[:, None, None, None],
-            on(device, picks.frames)[:, :, None, None],
+            on(device, indices.frames)[:, :, None, None],
             torch.arange(train.channels, device=device)[:, None],
             on(device, points)[:, None, None, :],
         ]
         return Windows(
             fields=chosen.unflatten(3, train.grid),
-            noise=on(device, picks.noise),
-            level=on(device, picks.level),
+            noise=on(device, indices.noise),
+            level=on(device, indices.level),
             conditions=train.conditions[trajectory],
         )
 

@@ -31,7 +31,7 @@ _EXIT_FAILED = 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Ending:
+class RankExit:
     """Around everything a rank does: however that ends, the process ends here."""
 
     def __init__(self, rank: Rank, heart: Heartbeat) -> None:
@@ -41,7 +41,7 @@ class Ending:
         self._rank = rank
         self._heart = heart
 
-    def __enter__(self) -> Ending:
+    def __enter__(self) -> RankExit:
         return self
 
     def __exit__(

@@ -14,7 +14,7 @@ from trainer.contract.stop_budget import RANK_LEAST_S, RANK_S, RANK_SAVING_S
 _LOOK_EVERY_S = 0.1
 
 
-class StopWish:
+class StopSignal:
     """Whether somebody asked this rank to stop. If the rank cannot, it is ended after a grace."""
 
     def __init__(
@@ -38,7 +38,7 @@ class StopWish:
         least_s: float = RANK_LEAST_S,
         grace_s: float = RANK_S,
         saving_grace_s: float = RANK_SAVING_S,
-    ) -> StopWish:
+    ) -> StopSignal:
         """Blocks SIGTERM and waits for it in a thread. Call before other threads begin: they inherit this.
 
         `give_up` is called when the rank is still there after the grace; it must end the process.

@@ -150,7 +150,7 @@ def _begun(session: Session) -> Session:
 
 def _first_batches(session: Session, number: int) -> Iterable[Windows]:
     """This rank's share of them. Not by the loader, which reads ahead of the training."""
-    task, order = session.tasks[number], session.rota.orders[number]
+    task, order = session.tasks[number], session.task_schedule.sample_plans[number]
     for step in range(_MEASURED_STEPS):
         for micro_batch in range(order.accumulation):
             windows = task.batch(step, order.micro_batch_of(step, micro_batch))

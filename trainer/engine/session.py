@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer import data, stages
-from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
+from trainer.checkpoints import Checkpointer, Folder, Record, tensors_of
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
 from trainer.contract.config_effects import noted
@@ -26,14 +26,14 @@ from trainer.engine.ema import Ema
 from trainer.engine.optimiser import make_optimizer
 from trainer.engine.plan import Facts, Plan, make_plan
 from trainer.engine.schedule import Schedule
-from trainer.heartbeat import Stage
+from trainer.heartbeat import Activity
 from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
 from trainer.models.operator import Domain, Operator
 from trainer.models.precision import autocast, computes_bf16, scaler_of
 from trainer.models.weights import frozen_in, size_of
-from trainer.sampling.rota import Rota
-from trainer.sampling.windows import Order, Space
+from trainer.sampling.task_schedule import TaskSchedule
+from trainer.sampling.windows import SamplePlan, Space
 from trainer.stages.objective import Objective
 from trainer.strategies import STRATEGIES
 from trainer.strategies.strategy import Strategy
@@ -49,7 +49,7 @@ class Session:
     plan: Plan
     ranks: Ranks
     tasks: tuple[Task, ...]
-    rota: Rota
+    task_schedule: TaskSchedule
     loader: Loader
     objective: Objective
     model: nn.Module
@@ -59,7 +59,7 @@ class Session:
     schedule: Schedule
     scaler: torch.amp.GradScaler
     ema: Ema | None
-    checkpoints: Checkpoints
+    checkpoints: Checkpointer
     clock: StepClock
     wandb_id: str
     """Of the W&B run; that of the training that this one continues, if it does."""
@@ -81,19 +81,19 @@ class Session:
         """Around what is done with the best weights there are: their average, where one is kept."""
         return self.ema.in_use() if self.ema else nullcontext()
 
-    def stage(self, step: int, task: int, usual: Stage) -> Stage:
-        """What a rank does in a pass of `step`: a compiled model compiles when it first sees a task."""
-        if self.config.compile == "off":
-            return usual
-        return "compile" if self.rota.turns_of(task, step) == self.rota.turns_of(task, self.start) else usual
+    def activity(self, step: int, task: int, usual: Activity) -> Activity:
+        """Return what a rank does in a pass of `step`: a compiled model compiles at its first of a task."""
+        turns_of = self.task_schedule.turns_of
+        compiles = self.config.compile != "off" and turns_of(task, step) == turns_of(task, self.start)
+        return "compile" if compiles else usual
 
     def with_micro_batch(self, size: int) -> Session:
         """The same training, computing so many windows at once, a divisor of a rank's share."""
         self.loader.close()
         plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
-        rota = self.rota.with_accumulation(plan.accumulation)
-        loader = make_loader(self.tasks, rota, self.config, self.ranks.device)
-        return replace(self, plan=plan, rota=rota, loader=loader)
+        task_schedule = self.task_schedule.with_accumulation(plan.accumulation)
+        loader = make_loader(self.tasks, task_schedule, self.config, self.ranks.device)
+        return replace(self, plan=plan, task_schedule=task_schedule, loader=loader)
 
     def save(
         self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
@@ -135,7 +135,7 @@ class Session:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
         return Record(
             step=step,
-            samples=step * self.rota.samples,
+            samples=step * self.task_schedule.samples,
             loss=loss,
             config=asdict(self.config),
             made_by={**origin, "plan": asdict(self.plan), "wandb": self.wandb_id},
@@ -162,15 +162,15 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         task.place(device)
     strategy = _strategy(config, plan)
     model = _spread(objective, config, strategy, tasks, device)
-    rota = _rota(config, plan, spaces, ranks.rank)
+    task_schedule = _task_schedule(config, plan, spaces, ranks.rank)
     return Session(
         job=job,
         config=config,
         plan=plan,
         ranks=ranks,
         tasks=tasks,
-        rota=rota,
-        loader=make_loader(tasks, rota, config, device),
+        task_schedule=task_schedule,
+        loader=make_loader(tasks, task_schedule, config, device),
         objective=objective,
         model=model,
         strategy=strategy,
@@ -214,9 +214,9 @@ def _objective(config: TrainConfig, tasks: Sequence[Task]) -> Objective:
         return stages.make(config, domains)
 
 
-def _rota(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> Rota:
-    orders = [
-        Order(
+def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> TaskSchedule:
+    sample_plans = [
+        SamplePlan(
             seed=config.seed,
             batch=config.batch,
             noise=config.noise if config.stage == "operator" else 1.0,
@@ -230,7 +230,7 @@ def _rota(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) 
     ]
     sizes = [space.trajectories for space in spaces]
     mix = Mix.of(sizes, seed=config.seed, mixing=config.mixing, temperature=config.temperature)
-    return Rota(mix=mix, orders=tuple(orders), turns=config.turns or len(spaces))
+    return TaskSchedule(mix=mix, sample_plans=tuple(sample_plans), turns=config.turns or len(spaces))
 
 
 def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: Operator) -> Plan:
@@ -275,7 +275,7 @@ def _spread(
     return model
 
 
-def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan) -> Checkpoints:
+def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan) -> Checkpointer:
     path = ranks.rank.box / layout.CHECKPOINTS
     folder = Folder(path=path, keep=config.keep_checkpoints, keep_best=config.keep_best)
-    return Checkpoints(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)
+    return Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)

@@ -26,7 +26,7 @@ def take_step(
 
 def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
     """This rank's windows of one step, a micro-batch at a time."""
-    for number in range(session.rota.micro_batches):
+    for number in range(session.task_schedule.micro_batches):
         heart.beat(step, "data")
         with session.clock.waiting_for_data():
             windows = session.loader.read(step, number)
@@ -38,7 +38,7 @@ def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: 
     its gradient, averaged over the ranks."""
     session.optimizer.zero_grad(set_to_none=not session.config.cuda_graphs)
     losses = [
-        _learn(session, step, windows, heart, last=number == session.rota.micro_batches)
+        _learn(session, step, windows, heart, last=number == session.task_schedule.micro_batches)
         for number, windows in enumerate(micro_batches, start=1)
     ]
     return torch.stack(losses).mean(dim=0)
@@ -60,7 +60,7 @@ def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
 
 def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, last: bool) -> Tensor:
     """Adds the gradient of one micro-batch; the ranks exchange theirs after the last one only."""
-    heart.beat(step, session.stage(step, windows.task, "forward"))
+    heart.beat(step, session.activity(step, windows.task, "forward"))
     if session.strategy.sharded:
         session.clock.meet()
     if session.config.cuda_graphs:
@@ -68,11 +68,11 @@ def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, l
     with session.strategy.passes(session.model, last):
         with session.autocast():
             losses: Tensor = session.model(windows)
-        heart.beat(step, session.stage(step, windows.task, "backward"))
+        heart.beat(step, session.activity(step, windows.task, "backward"))
         if last and not session.strategy.sharded:
             session.clock.meet()
         # All micro-batches of all ranks are equally large, so the mean of means is the mean over the batch.
-        session.scaler.scale(losses[0] / session.rota.micro_batches).backward()
+        session.scaler.scale(losses[0] / session.task_schedule.micro_batches).backward()
     return losses.detach().clone()
 
 

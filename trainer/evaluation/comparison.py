@@ -26,7 +26,7 @@ _ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Performance:
     """Of the stage, or of the operator alone."""
 
     scores: Scores
@@ -49,8 +49,8 @@ class Comparison:
 
     task: str
     stage: str
-    ours: Answer
-    alone: Answer
+    ours: Performance
+    alone: Performance
     spread: float | None
     """Deviation of the draws as a share of what is true, mean over samples; None: there is one draw."""
 
@@ -98,8 +98,8 @@ def compare(
             Comparison(
                 task=evaluation.task,
                 stage=trained.config.stage,
-                ours=Answer(scores=evaluation.scores[WHOLE]["rollout"], calls=model.calls, ms=ms),
-                alone=Answer(scores=alone, calls=1, ms=ms_alone),
+                ours=Performance(scores=evaluation.scores[WHOLE]["rollout"], calls=model.calls, ms=ms),
+                alone=Performance(scores=alone, calls=1, ms=ms_alone),
                 spread=spread,
             )
         )

@@ -13,7 +13,7 @@ from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.distributed.group import Ranks
 from trainer.models.operator import Scale
-from trainer.sampling.windows import Space, picks
+from trainer.sampling.windows import Space, draw_indices
 
 MOST_PARAMETERS = 16
 """More different conditions are no parameters to tell apart, but something of each sample's own."""
@@ -76,6 +76,6 @@ def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:
         channels=train.channels,
         unroll=1,
     )
-    drawn = picks(0, 0, batch=len(rows), noise=0.0, space=space)
+    drawn = draw_indices(0, 0, batch=len(rows), noise=0.0, space=space)
     frames = np.tile(np.arange(2), (len(rows), 1))
     return task.batch(0, replace(drawn, trajectory=rows, frames=frames))

@@ -24,7 +24,7 @@ from trainer.evaluation.scores import scores_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class ValidationScores:
     """What one look has found, the same on all ranks."""
 
     scores: dict[str, float]
@@ -47,13 +47,15 @@ class Validation:
             prior_of(task, session.operator.scale(number), ranks) for number, task in enumerate(session.tasks)
         ]
 
-    def look(self, session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]) -> Finding:
+    def look(
+        self, session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]
+    ) -> ValidationScores:
         """How well the model does; nothing of it changes. All ranks look together. Raises Abandoned."""
         beat = until_asked_to_stop(session.ranks, beat, stop_asked)
         with session.averaged(), session.autocast():
             found = [self._of(session, number, beat) for number in range(len(self._kept_back))]
         names = [config.task for config in session.config.data]
-        return Finding(
+        return ValidationScores(
             scores=named(dict(zip(names, found, strict=True))),
             nrmse=sum(own["rollout_nrmse"] for own in found) / len(found),
         )

@@ -38,5 +38,5 @@ def with_latents(session: Session, heart: Heartbeat) -> Session:
         print(f"tokens: {told}", flush=True)
     tasks = tuple(CachedTask(task, making.files) for task, making in zip(session.tasks, makings, strict=True))
     session.loader.close()
-    loader = make_loader(tasks, session.rota, session.config, ranks.device)
+    loader = make_loader(tasks, session.task_schedule, session.config, ranks.device)
     return replace(session, tasks=tasks, loader=loader)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trainer.contract.errors import DataError
 from trainer.contract.records import write_json
-from trainer.sampling.windows import Picks
+from trainer.sampling.windows import BatchIndices
 
 Tokens: TypeAlias = NDArray[np.float32]
 
@@ -94,11 +94,11 @@ class LatentFiles:
             os.fsync(file.fileno())
         part.rename(path)
 
-    def read(self, picks: Picks) -> Tokens:
+    def read(self, indices: BatchIndices) -> Tokens:
         """(B, S, D): of the frames that the windows begin with. Raises DataError."""
-        numbers, places = np.divmod(picks.trajectory, self._shape.trajectories_a_file)
-        rows = zip(numbers.tolist(), places.tolist(), picks.frames[:, 0].tolist(), strict=True)
-        tokens: Tokens = np.empty((len(picks.trajectory), self._shape.tokens, self._shape.dim), np.float32)
+        numbers, places = np.divmod(indices.trajectory, self._shape.trajectories_a_file)
+        rows = zip(numbers.tolist(), places.tolist(), indices.frames[:, 0].tolist(), strict=True)
+        tokens: Tokens = np.empty((len(indices.trajectory), self._shape.tokens, self._shape.dim), np.float32)
         for row, (number, place, frame) in enumerate(rows):
             tokens[row] = self._map(number)[place, frame]
         return tokens

@@ -21,7 +21,7 @@ from trainer.engine.session import Session
 from trainer.latents.encoder import FrozenEncoder
 from trainer.latents.files import LatentFiles, Shape, Tokens
 from trainer.models.latent_operator import LatentOperator
-from trainer.sampling.windows import Space, whole
+from trainer.sampling.windows import Space, whole_trajectories
 
 _GIB = 1 << 30
 _SPARED_BYTES = _GIB
@@ -45,7 +45,11 @@ class Making:
         call it at once."""
         operator, config = session.operator, session.config
         assert isinstance(operator, LatentOperator)
-        task, space, data = session.tasks[number], session.rota.orders[number].space, config.data[number]
+        task, space, data = (
+            session.tasks[number],
+            session.task_schedule.sample_plans[number].space,
+            config.data[number],
+        )
         encoder = FrozenEncoder(operator, number, config.model, session.ranks.device)
         shape = Shape(
             trajectories=space.trajectories,
@@ -114,4 +118,4 @@ def _sample(task: Task, space: Space) -> str:
 
 def _fields(task: Task, trajectories: Sequence[int], space: Space) -> Tensor:
     """(N, T, K, *X)"""
-    return task.batch(0, whole(trajectories, space)).fields
+    return task.batch(0, whole_trajectories(trajectories, space)).fields

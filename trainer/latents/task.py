@@ -9,7 +9,7 @@ import torch
 from trainer.data import Source, Task
 from trainer.data.trajectories import Trajectories, Windows, on
 from trainer.latents.files import LatentFiles
-from trainer.sampling.windows import Picks
+from trainer.sampling.windows import BatchIndices
 
 
 class CachedTask:
@@ -31,7 +31,7 @@ class CachedTask:
         """The trajectories are; the tokens stay in their files."""
         self._task.place(device)
 
-    def batch(self, step: int, picks: Picks) -> Windows:
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
         """The windows, where the task has them. Raises DataError."""
-        windows = self._task.batch(step, picks)
-        return replace(windows, latents=on(windows.fields.device, self._files.read(picks)))
+        windows = self._task.batch(step, indices)
+        return replace(windows, latents=on(windows.fields.device, self._files.read(indices)))

@@ -12,13 +12,13 @@ import torch
 
 from trainer.contract.config import Keep, LoaderConfig, TrainConfig
 from trainer.data import Task
-from trainer.loading.ahead import Ahead
-from trainer.loading.delivery import deliver_to
-from trainer.loading.loader import Direct, Loader
+from trainer.loading.device_transfer import transfer_to
+from trainer.loading.loader import InlineLoader, Loader
+from trainer.loading.prefetcher import Prefetcher
 from trainer.loading.tasks import TaskByTask
 from trainer.loading.workers import Workers
-from trainer.sampling.rota import Rota
-from trainer.sampling.windows import Order
+from trainer.sampling.task_schedule import TaskSchedule
+from trainer.sampling.windows import SamplePlan
 
 _WAYS: dict[Keep, str] = {
     "device": "data on the device",
@@ -33,27 +33,29 @@ def way_of(tasks: Sequence[Task], config: TrainConfig) -> str:
     return "; ".join(ways)
 
 
-def make_loader(tasks: Sequence[Task], rota: Rota, config: TrainConfig, device: torch.device) -> Loader:
+def make_loader(
+    tasks: Sequence[Task], task_schedule: TaskSchedule, config: TrainConfig, device: torch.device
+) -> Loader:
     """The loader for where the tasks, already placed, keep their trajectories."""
     loaders = [
-        make_loader_of(task, order, config.loader, rota.turns_of(number, config.steps), device)
-        for number, (task, order) in enumerate(zip(tasks, rota.orders, strict=True))
+        make_loader_of(task, sample_plan, config.loader, task_schedule.turns_of(number, config.steps), device)
+        for number, (task, sample_plan) in enumerate(zip(tasks, task_schedule.sample_plans, strict=True))
     ]
-    return TaskByTask(loaders, rota) if len(loaders) > 1 or rota.turns > 1 else loaders[0]
+    return TaskByTask(loaders, task_schedule) if len(loaders) > 1 or task_schedule.turns > 1 else loaders[0]
 
 
 def make_loader_of(
-    task: Task, order: Order, config: LoaderConfig, steps: int, device: torch.device
+    task: Task, sample_plan: SamplePlan, config: LoaderConfig, steps: int, device: torch.device
 ) -> Loader:
     """The loader of one task, for so many steps of its order."""
-    direct = Direct(task, order)
+    inline = InlineLoader(task, sample_plan)
     if task.train.keep == "device":
-        return direct
+        return inline
     from_files = task.train.keep == "disk"
-    return Ahead(
-        Workers(task, order, config, steps) if from_files else direct,
-        deliver_to(device, pin=config.pin, lent=from_files),
+    return Prefetcher(
+        Workers(task, sample_plan, config, steps) if from_files else inline,
+        transfer_to(device, pin=config.pin, lent=from_files),
         depth=config.prefetch,
-        accumulation=order.accumulation,
+        accumulation=sample_plan.accumulation,
         steps=steps,
     )

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from trainer.data import Task
 from trainer.data.trajectories import Windows
-from trainer.sampling.windows import Order
+from trainer.sampling.windows import SamplePlan
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """Both numbers count from 0."""
+
+    step: int
+    number: int
+    """Of the micro-batch in its step."""
+
+    def after(self, micro_batches: int, *, accumulation: int) -> Position:
+        """The turn so many micro-batches later."""
+        steps, number = divmod(self.number + micro_batches, accumulation)
+        return Position(self.step + steps, number)
 
 
 class Loader(Protocol):
@@ -21,15 +36,15 @@ class Loader(Protocol):
         ...
 
 
-class Direct:
+class InlineLoader:
     """The task itself, asked when the turn comes."""
 
-    def __init__(self, task: Task, order: Order) -> None:
+    def __init__(self, task: Task, sample_plan: SamplePlan) -> None:
         self._task = task
-        self._order = order
+        self._sample_plan = sample_plan
 
     def read(self, step: int, number: int) -> Windows:
-        return self._task.batch(step, self._order.micro_batch_of(step, number))
+        return self._task.batch(step, self._sample_plan.micro_batch_of(step, number))
 
     def close(self) -> None:
         """There is nothing to close."""

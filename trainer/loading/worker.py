@@ -13,9 +13,9 @@ import torch
 from trainer.contract.errors import DataError, WorkerDiedError
 from trainer.data import Task
 from trainer.data.trajectories import Windows
-from trainer.loading.slots import Slots
-from trainer.loading.turn import Turn
-from trainer.sampling.windows import Order
+from trainer.loading.loader import Position
+from trainer.loading.shared_buffers import SharedBuffers
+from trainer.sampling.windows import SamplePlan
 
 _LEAVES_WITHIN_S = 5.0
 
@@ -28,34 +28,40 @@ class Worker:
     """
 
     def __init__(
-        self, context: BaseContext, number: int, task: Task, order: Order, example: Windows, slots: int
+        self,
+        context: BaseContext,
+        number: int,
+        task: Task,
+        sample_plan: SamplePlan,
+        example: Windows,
+        buffers: int,
     ) -> None:
-        self._slots = Slots(example, slots)
-        self._asked: list[Turn] = []
+        self._buffers = SharedBuffers(example, buffers)
+        self._asked: list[Position] = []
         self._pipe, there = context.Pipe()
-        work = (there, task, order, self._slots)
+        work = (there, task, sample_plan, self._buffers)
         self._process = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=work, name=f"loader worker {number}", daemon=True
         )
         self._process.start()
         there.close()
 
-    def ask(self, turn: Turn) -> None:
-        """Takes back the slot of the answer before the last `slots` questions."""
-        self._asked.append(turn)
+    def ask(self, position: Position) -> None:
+        """Takes back the slot of the answer before the last `buffers` questions."""
+        self._asked.append(position)
         with suppress(ConnectionError):  # what became of the process is told with its answer
-            self._pipe.send(turn)
+            self._pipe.send(position)
 
     def answer(self) -> Windows:
         """What was read for the oldest question. Raises DataError when it could not be, WorkerDiedError."""
-        turn = self._asked.pop(0)
+        position = self._asked.pop(0)
         try:
-            slot, fault = self._pipe.recv()
+            buffer, fault = self._pipe.recv()
         except (EOFError, ConnectionError):
-            raise self._end(turn) from None
+            raise self._end(position) from None
         if fault:
             raise DataError(f"{self._process.name}: {fault}")
-        return self._slots.read(slot)
+        return self._buffers.read(buffer)
 
     def leave(self) -> None:
         """The process ends when it has answered what it was asked."""
@@ -69,40 +75,44 @@ class Worker:
         self._process.kill()
         self._process.join(_LEAVES_WITHIN_S)
 
-    def _end(self, turn: Turn) -> DataError | WorkerDiedError:
+    def _end(self, position: Position) -> DataError | WorkerDiedError:
         self._process.join(_LEAVES_WITHIN_S)
         code, who = self._process.exitcode, f"{self._process.name} (pid {self._process.pid})"
         if code and code < 0:
             name = signal.Signals(-code).name
-            return WorkerDiedError(f"{who} was ended by {name} while it read step {turn.step}")
-        return DataError(f"{who} ended with {code} while it read step {turn.step}")
+            return WorkerDiedError(f"{who} was ended by {name} while it read step {position.step}")
+        return DataError(f"{who} ended with {code} while it read step {position.step}")
 
 
-def _serve(pipe: Connection, task: Task, order: Order, slots: Slots) -> None:
+def _serve(pipe: Connection, task: Task, sample_plan: SamplePlan, buffers: SharedBuffers) -> None:
     """All that the process does."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    slot = 0
-    while (turn := _question(pipe)) is not None:
-        fault = _read(task, order, turn, slots, slot)
+    buffer = 0
+    while (position := _question(pipe)) is not None:
+        fault = _read(task, sample_plan, position, buffers, buffer)
         with suppress(ConnectionError):
-            pipe.send((slot, fault))
-        slot = (slot + 1) % slots.count
+            pipe.send((buffer, fault))
+        buffer = (buffer + 1) % buffers.count
 
 
-def _question(pipe: Connection) -> Turn | None:
+def _question(pipe: Connection) -> Position | None:
     try:
-        turn: Turn | None = pipe.recv()
+        position: Position | None = pipe.recv()
     except (EOFError, ConnectionError):
         return None
-    return turn
+    return position
 
 
-def _read(task: Task, order: Order, turn: Turn, slots: Slots, slot: int) -> str | None:
+def _read(
+    task: Task, sample_plan: SamplePlan, position: Position, buffers: SharedBuffers, buffer: int
+) -> str | None:
     """Puts the micro-batch into the slot; says what was wrong. Any other error ends the process, loudly."""
     try:
-        slots.write(slot, task.batch(turn.step, order.micro_batch_of(turn.step, turn.number)))
+        buffers.write(
+            buffer, task.batch(position.step, sample_plan.micro_batch_of(position.step, position.number))
+        )
     except (DataError, OSError) as error:
         return str(error)
     return None

@@ -39,7 +39,7 @@ class Space:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
+class WindowNoise:
     """Normal noise of a step's windows. Each has a stream of its own, so that no rank draws what others need:
     at PDEBench's sizes that takes many milliseconds."""
 
@@ -69,7 +69,7 @@ def _silence(shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picks:
+class BatchIndices:
     """The windows of one batch, B of them."""
 
     number: NDArray[np.int64]
@@ -82,14 +82,14 @@ class Picks:
     """(B,): which of the images that the symmetry of the task gives, at random"""
     level: NDArray[np.float32]
     """(B,): standard normal; how much of the noise, to stages that learn to remove it"""
-    noises: Noise
+    window_noise: WindowNoise
 
     @property
     def noise(self) -> NDArray[np.float32]:
         """(B, K, *X), drawn anew each time."""
-        return self.noises.of(self.number)
+        return self.window_noise.of(self.number)
 
-    def share(self, rank: int, world_size: int) -> Picks:
+    def share(self, rank: int, world_size: int) -> BatchIndices:
         """The part of the batch that `rank` trains on."""
         size = len(self.number) // world_size
         mine = slice(rank * size, (rank + 1) * size)
@@ -103,38 +103,38 @@ class Picks:
         )
 
 
-def picks(
+def draw_indices(
     seed: int, step: int, *, batch: int, noise: float, space: Space, remainder: Remainder = "carry"
-) -> Picks:
+) -> BatchIndices:
     """The global batch of `step`, counted from 0. Every trajectory is seen once before one is seen twice."""
     rng = np.random.default_rng([seed, _WINDOW_STREAM, step])
     start = rng.integers(0, space.frames - space.unroll, size=batch)
     image = rng.integers(0, order_of(space.symmetry, space.grid), size=batch)
-    return Picks(
+    return BatchIndices(
         number=np.arange(batch),
         trajectory=batch_of(seed, step, batch=batch, total=space.trajectories, remainder=remainder),
         frames=start[:, None] + np.arange(space.unroll + 1),
         image=image,
         level=rng.standard_normal(batch, dtype=np.float32),
-        noises=Noise(seed=seed, step=step, deviation=noise, shape=(space.channels, *space.grid)),
+        window_noise=WindowNoise(seed=seed, step=step, deviation=noise, shape=(space.channels, *space.grid)),
     )
 
 
-def whole(trajectories: Sequence[int], space: Space) -> Picks:
+def whole_trajectories(trajectories: Sequence[int], space: Space) -> BatchIndices:
     """All frames of these trajectories, as they are."""
     count = len(trajectories)
-    return Picks(
+    return BatchIndices(
         number=np.arange(count),
         trajectory=np.array(trajectories),
         frames=np.tile(np.arange(space.frames), (count, 1)),
         image=np.zeros(count, np.int64),
         level=np.zeros(count, np.float32),
-        noises=Noise(seed=0, step=0, deviation=0.0, shape=(space.channels, *space.grid)),
+        window_noise=WindowNoise(seed=0, step=0, deviation=0.0, shape=(space.channels, *space.grid)),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class SamplePlan:
     """What one rank reads of a task, step by step and in each step micro-batch by micro-batch."""
 
     seed: int
@@ -148,26 +148,26 @@ class Order:
     accumulation: int
     """Micro-batches of a step."""
 
-    def batch_of(self, step: int) -> Picks:
+    def batch_of(self, step: int) -> BatchIndices:
         """What all ranks together read."""
         return _batch_of(self, step)
 
-    def share_of(self, step: int) -> Picks:
+    def share_of(self, step: int) -> BatchIndices:
         """What this rank reads of it."""
         return self.batch_of(step).share(self.rank, self.world_size)
 
-    def micro_batch_of(self, step: int, number: int) -> Picks:
+    def micro_batch_of(self, step: int, number: int) -> BatchIndices:
         """What this rank reads at once."""
         return self.share_of(step).share(number, self.accumulation)
 
 
 @lru_cache(maxsize=2)
-def _batch_of(order: Order, step: int) -> Picks:
-    return picks(
-        order.seed,
+def _batch_of(sample_plan: SamplePlan, step: int) -> BatchIndices:
+    return draw_indices(
+        sample_plan.seed,
         step,
-        batch=order.batch,
-        noise=order.noise,
-        space=order.space,
-        remainder=order.remainder,
+        batch=sample_plan.batch,
+        noise=sample_plan.noise,
+        space=sample_plan.space,
+        remainder=sample_plan.remainder,
     )

@@ -16,7 +16,7 @@ from trainer.data.trajectories import Windows
 from trainer.distributed.group import Ranks
 from trainer.models.operator import Network
 from trainer.stages.diffusion import heun_step, ladder, level_of, weight_of
-from trainer.stages.following import adopt, pull
+from trainer.stages.network_weights import ema_update, initialise_from
 from trainer.stages.objective import Objective
 from trainer.stages.sampled import Distilled, Refined, Sampled
 
@@ -76,7 +76,7 @@ class DenoisingLoss(Objective):
 
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:  # noqa: ARG002
         """The denoiser begins with what the operator answers, which is its own answer where noise is high."""
-        adopt(self.operator.denoiser, self.operator.operator, answers=True)
+        initialise_from(self.operator.denoiser, self.operator.operator, answers=True)
 
     def forward(self, windows: Windows) -> Tensor:
         """(1,)"""
@@ -96,7 +96,7 @@ class RefiningLoss(DenoisingLoss):
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
         """The deviation of what the operator leaves becomes the unit of what is drawn. The denoiser begins
         with what the operator sees, and answers nothing yet."""
-        adopt(self.operator.denoiser, self.operator.operator, answers=False)
+        initialise_from(self.operator.denoiser, self.operator.operator, answers=False)
         for task, windows in enumerate(batches):
             own, theirs = (each.scale(task) for each in (self.operator.denoiser, self.operator.operator))
             own.mean.copy_(torch.stack([theirs.mean[0], torch.zeros_like(theirs.mean[1])]))
@@ -129,10 +129,10 @@ class ConsistencyLoss(Objective):
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:  # noqa: ARG002
         """Learner and average begin as the refiner that they follow."""
         for network in (self.operator.denoiser, self.operator.average):
-            pull(network, self.operator.teacher, 1.0)
+            ema_update(network, self.operator.teacher, 1.0)
 
     def follow(self) -> None:
-        pull(self.operator.average, self.learner, _FOLLOWS)
+        ema_update(self.operator.average, self.learner, _FOLLOWS)
 
     def forward(self, windows: Windows) -> Tensor:
         """(1,)"""

@@ -54,7 +54,7 @@ class Sampled(Operator):
         self.temperature = self.usual_temperature if temperature is None else temperature
         self.operator = models.make(config.model, domains).requires_grad_(False)
         self.denoiser = Denoiser(config.model, domains, given=self.given)
-        self.noise = nn.ModuleList(Noise(domain, config.sampler.draws, fresh) for domain in domains)
+        self.noise = nn.ModuleList(DrawNoise(domain, config.sampler.draws, fresh) for domain in domains)
 
     @abstractmethod
     def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:
@@ -151,7 +151,7 @@ class SteadyPrior(Sampled):
         return Frame(centre=scale.mean[1].expand_as(u), unit=scale.std[1], given=scale.into(u))
 
 
-class Noise(nn.Module):
+class DrawNoise(nn.Module):
     """What the draws of a task begin from. Not in a checkpoint: everybody draws the same."""
 
     fixed: Tensor

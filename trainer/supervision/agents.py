@@ -1,6 +1,6 @@
-"""Agents: the processes that start the ranks, one an attempt. Standard library only.
+"""Agents: the processes that start the ranks, one a start. Standard library only.
 
-Each leaves a copy of itself behind for the next attempt (`launch_agent.py`): only the first imports
+Each leaves a copy of itself behind for the next start (`launch_agent.py`): only the first imports
 torch.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.supervision.launch import Agent, Launch, make_folders, spare_of
-from trainer.supervision.launch_agent import Order
+from trainer.supervision.launch_agent import LaunchOrder
 from trainer.supervision.processes import send
 
 _ROOM = 1 << 20
@@ -37,7 +37,7 @@ class Agents:
         """The ranks are about to be started, by an agent in a process group of its own."""
         make_folders(box)
         agent = self._spare(box) or self._start(box, env)
-        order = Order(world_size=world_size, env=dict(env))
+        order = LaunchOrder(world_size=world_size, env=dict(env))
         assert self._first is not None and self._first.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # an agent that has ended is seen by whoever watches it
             self._first.stdin.write(json.dumps(asdict(order)).encode() + b"\n")

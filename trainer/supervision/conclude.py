@@ -1,4 +1,4 @@
-"""Conclude: an Outcome from how the attempts ended and what lies on the disk. Standard library only."""
+"""Conclude: an Outcome from how the starts ended and what lies on the disk. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
-from trainer.contract.outcome import Attempt, Outcome
-from trainer.supervision.account import Account, Watched, account_of
+from trainer.contract.outcome import Outcome, StartRecord
+from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
 from trainer.supervision.evidence import (
     NOTHING,
     Stamp,
@@ -21,22 +21,22 @@ from trainer.supervision.evidence import (
     read_wandb,
     run_checks,
 )
-from trainer.supervision.link import LinkError
+from trainer.supervision.peers import PeersError
 from trainer.supervision.progress import last_loss
 from trainer.supervision.stop import stopped_by
 
 
-def attempt_of(box: Path, watched: Watched) -> Attempt:
+def start_record_of(box: Path, watched: Watched) -> StartRecord:
     """What is remembered of a launch when another has followed."""
-    account = account_of(box, watched)
-    return Attempt(
-        reason=account.reason,
-        detail=account.detail,
+    diagnosis = diagnose(box, watched)
+    return StartRecord(
+        reason=diagnosis.reason,
+        detail=diagnosis.detail,
         world_size=watched.world_size,
         micro_batch=_number(box / layout.PLAN, "micro_batch"),
-        steps_done=_steps_done(box, account),
+        steps_done=_steps_done(box, diagnosis),
         checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
-        first_failure=account.first_failure,
+        first_failure=diagnosis.first_failure,
         started_at=watched.started_at,
         ended_at=time.time(),
     )
@@ -46,29 +46,29 @@ def conclude(
     box: Path,
     job: Job,
     watched: Watched,
-    attempts: Sequence[Attempt] = (),
+    starts: Sequence[StartRecord] = (),
     before: Mapping[Path, Stamp] = NOTHING,
 ) -> Outcome:
     """Gather the evidence of a training that is over.
 
-    The last of `attempts` is the one that was watched; `before` are files that were there at the start.
+    The last of `starts` is the one that was watched; `before` are files that were there at the start.
     """
-    account = account_of(box, watched)
+    diagnosis = diagnose(box, watched)
     final = read_final(box)
     loss = final.loss if final else last_loss(box)
     return Outcome(
         kind="train" if job.train else "command",
-        reason=account.reason,
-        detail=account.detail,
-        started_at=attempts[0].started_at if attempts else watched.started_at,
+        reason=diagnosis.reason,
+        detail=diagnosis.detail,
+        started_at=starts[0].started_at if starts else watched.started_at,
         ended_at=time.time(),
         world_size=watched.world_size,
-        ranks=account.ranks,
-        first_failure=account.first_failure,
+        ranks=diagnosis.ranks,
+        first_failure=diagnosis.first_failure,
         hang=watched.hang,
         stop_cause=watched.stop_cause,
         final_record=final is not None,
-        steps_done=_steps_done(box, account),
+        steps_done=_steps_done(box, diagnosis),
         steps_planned=job.train.steps if job.train else None,
         last_loss=loss.value,
         loss_finite=loss.finite,
@@ -76,8 +76,8 @@ def conclude(
         scores=final.scores if final else None,
         wandb=read_wandb(box),
         # What a program proves lies on the first node.
-        checks=run_checks(job.success if watched.place.is_host else None, box, account.ranks, before),
-        attempts=tuple(attempts),
+        checks=run_checks(job.success if watched.place.is_host else None, box, diagnosis.ranks, before),
+        starts=tuple(starts),
     )
 
 
@@ -89,7 +89,7 @@ def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
 
 def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
     """The evidence when the supervisor itself could not do its work."""
-    alone = isinstance(error, LinkError)
+    alone = isinstance(error, PeersError)
     return Outcome(
         kind="train" if job and job.train else "command",
         reason="communication" if alone else "error",
@@ -101,9 +101,9 @@ def nothing_started(error: BaseException, job: Job | None, started_at: float) ->
     )
 
 
-def _steps_done(box: Path, account: Account) -> int:
+def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
     final = read_final(box)
-    return min([rank.step for rank in account.ranks] + ([final.step] if final else []))
+    return min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
 
 
 def _number(path: Path, key: str) -> int | None:

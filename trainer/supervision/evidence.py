@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.contract import layout
-from trainer.contract.job import Success, working_folder
+from trainer.contract.job import JobSuccess, working_folder
 from trainer.contract.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
 from trainer.contract.records import read_as
 from trainer.supervision.progress import Loss, last_loss
@@ -93,14 +93,14 @@ def file_sum(path: Path, box: Path) -> FileSum | None:
         return None
 
 
-def stamps(success: Success | None, box: Path) -> Mapping[Path, Stamp]:
+def stamps(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
     """Note what of `success.files` is there before the program starts: it proves nothing."""
     patterns = success.files if success else ()
     return {path: _stamp(path) for pattern in patterns for path in _found(pattern, box)}
 
 
 def run_checks(
-    success: Success | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NOTHING
+    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NOTHING
 ) -> tuple[Check, ...]:
     """Look at each condition of the job's `success:` section. `before`: files that were there before."""
     if success is None:
@@ -121,7 +121,7 @@ def run_checks(
 
 def _check_steps(wanted: int, ranks: Sequence[RankEnd]) -> Check:
     done = min((end.step for end in ranks), default=0)
-    silent = [str(end.rank) for end in ranks if not end.step and not end.phase]
+    silent = [str(end.rank) for end in ranks if not end.step and not end.activity]
     if not silent:
         text = f"every rank reached step {done} of {wanted}"
         return Check(name="steps", holds=done >= wanted, text=text)

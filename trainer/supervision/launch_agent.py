@@ -52,7 +52,7 @@ class AgentRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class LaunchOrder:
     """What an agent is to start."""
 
     world_size: int
@@ -96,7 +96,7 @@ def _serve_ranks() -> None:
     serve_ranks()
 
 
-def _next_order() -> Order:
+def _next_order() -> LaunchOrder:
     """Waits for it; when the supervisor is gone there is none, and nothing to wait for."""
     line = b""
     while not line.endswith(b"\n"):
@@ -104,11 +104,11 @@ def _next_order() -> Order:
         if not more:
             os._exit(0)
         line += more
-    return cast(Order, read_json(Order, line))
+    return cast(LaunchOrder, read_json(LaunchOrder, line))
 
 
-def _begin(order: Order, copy: int) -> None:
-    """This process is the agent of a new attempt; `copy` is that of the one after it."""
+def _begin(order: LaunchOrder, copy: int) -> None:
+    """This process is the agent of a new start; `copy` is that of the one after it."""
     os.environ.clear()
     os.environ.update(order.env)
     os.setpgid(0, 0)

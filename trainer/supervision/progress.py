@@ -16,30 +16,30 @@ from trainer.contract.records import write_json
 from trainer.heartbeat import Beat, read_beat
 from trainer.supervision.processes import program_below
 from trainer.supervision.rank_process import RankProcess
-from trainer.supervision.stall import Standing
+from trainer.supervision.stall import RankProgress
 
 _TAIL = 1 << 14
 
 
 @dataclass(kw_only=True)
-class Progress:
+class ProgressTracker:
     """Reads the heartbeats and remembers when each last changed, by this machine's monotonic clock."""
 
     box: Path
     _moved: dict[int, tuple[Beat | None, float]] = field(default_factory=dict)
 
-    def standings(self, processes: Iterable[RankProcess]) -> tuple[Standing, ...]:
+    def ranks_progress(self, processes: Iterable[RankProcess]) -> tuple[RankProgress, ...]:
         """Where the ranks that still run stand."""
-        return tuple(self._standing(process.rank) for process in processes if process.exit_code is None)
+        return tuple(self._progress_of(process.rank) for process in processes if process.exit_code is None)
 
-    def _standing(self, rank: int) -> Standing:
+    def _progress_of(self, rank: int) -> RankProgress:
         now, beat = time.monotonic(), beat_of(self.box, rank)
         if rank not in self._moved or self._moved[rank][0] != beat:
             self._moved[rank] = (beat, now)
         still_s = now - self._moved[rank][1]
         if beat is None:
-            return Standing(rank=rank, step=0, stage="", still_s=still_s)
-        return Standing(rank=rank, step=beat.step, stage=beat.stage, still_s=still_s)
+            return RankProgress(rank=rank, step=0, activity="", still_s=still_s)
+        return RankProgress(rank=rank, step=beat.step, activity=beat.activity, still_s=still_s)
 
 
 def beat_of(box: Path, rank: int) -> Beat | None:
@@ -55,7 +55,7 @@ def pid_of(box: Path, process: RankProcess) -> int:
 
 def write_status(
     box: Path,
-    standings: Iterable[Standing],
+    ranks_progress: Iterable[RankProgress],
     processes: Iterable[RankProcess],
     *,
     world_size: int,
@@ -66,7 +66,7 @@ def write_status(
     The step is one that every rank has reached: while some of the `world_size` ranks here have not
     started, it is 0.
     """
-    still_s = {standing.rank: standing.still_s for standing in standings}
+    still_s = {rank_progress.rank: rank_progress.still_s for rank_progress in ranks_progress}
     ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
     status = {
         "at": round(time.time(), 3),
@@ -85,7 +85,7 @@ def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, Any
         "rank": process.rank,
         "pid": beat.pid if beat else process.pid,
         "step": beat.step if beat else 0,
-        "phase": beat.stage if beat else "",
+        "activity": beat.activity if beat else "",
         "age_s": round(age_s, 1),
     }
 

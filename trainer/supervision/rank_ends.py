@@ -76,7 +76,7 @@ def left_early(box: Path, process: RankProcess) -> bool:
 
 
 def _is_early(end: RankEnd) -> bool:
-    return end.exit_code == 0 and end.reason != "finished" and end.phase != "done"
+    return end.exit_code == 0 and end.reason != "finished" and end.activity != "done"
 
 
 def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None) -> DatedEnd:
@@ -92,7 +92,7 @@ def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRec
         exception=raised.exception if raised else None,
         traceback=raised.traceback if raised else None,
         step=max(own.step, beat.step if beat else 0),
-        phase=beat.stage if beat else "",
+        activity=beat.activity if beat else "",
     )
     return DatedEnd(end=end, at=at, asked=own.asked)
 

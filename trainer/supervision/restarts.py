@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainer.contract.job import Job
-from trainer.contract.outcome import Attempt, Reason
+from trainer.contract.outcome import Reason, StartRecord
 
 CAUSE_OF: Mapping[Reason, str] = {
     "oom": "out_of_memory",
@@ -18,17 +18,18 @@ CAUSE_OF: Mapping[Reason, str] = {
 """What another start may cure, as a job's `restarts` calls it. Anything else would come again."""
 
 WITHOUT_PROGRESS = 3
-"""So many attempts in a row that saved nothing new are the last."""
+"""So many starts in a row that saved nothing new are the last."""
 
 _PAUSES_S = (0.0, 0.0, 10.0)
-"""Before a restart, by how many of the last attempts were without progress."""
+"""Before a restart, by how many of the last starts were without progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
     """How a group of ranks is started."""
 
-    attempt: int = 0
+    number: int = 0
+    """0: the first; each restart has one more."""
     world_size: int
     micro_batch: int | None = None
     """The most windows a rank may compute at once; None: nobody knows a limit."""
@@ -45,29 +46,32 @@ class Restart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
-    """The last attempt stays the last."""
+class NoRestart:
+    """No other start follows."""
 
     why: str
 
 
 def next_start(
-    job: Job, history: Sequence[Attempt], last: Start, healthy: Sequence[str] | None
-) -> Restart | End:
-    """What follows on the last attempt, which began as `last`. `healthy`: the GPUs that answer, if known."""
+    job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None
+) -> Restart | NoRestart:
+    """Decide what follows on the last start of the ranks, which began as `last`.
+
+    `healthy`: the GPUs that answer, by UUID, if known.
+    """
     cause = CAUSE_OF.get(history[-1].reason)
     if cause is None:
-        return End(why="the same error would recur")
+        return NoRestart(why="the same error would recur")
     if job.nodes > 1:  # each supervisor would decide for itself
-        return End(why="its ranks are on several nodes")
+        return NoRestart(why="its ranks are on several nodes")
     why_not = _used_up(job, history, cause) or _does_not_fit(job, history[-1])
     if why_not is not None:
-        return End(why=why_not)
+        return NoRestart(why=why_not)
     world_size = world_size_on(job, healthy)
     if world_size is None:
-        return End(why=f"{len(healthy or ())} GPU(s) answer, too few for this job's {job.ranks} ranks")
+        return NoRestart(why=f"{len(healthy or ())} GPU(s) answer, too few for this job's {job.ranks} ranks")
     start = Start(
-        attempt=last.attempt + 1,
+        number=last.number + 1,
         world_size=world_size,
         micro_batch=_micro_batch(job, history[-1], last, world_size),
         gpus=() if healthy is None or world_size == job.ranks else tuple(healthy[:world_size]),
@@ -75,14 +79,14 @@ def next_start(
     return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
 
 
-def without_progress(history: Sequence[Attempt]) -> int:
-    """How many of the last attempts saved nothing new; without those that ran out of memory, as another
+def without_progress(history: Sequence[StartRecord]) -> int:
+    """How many of the last starts saved nothing new; without those that ran out of memory, as another
     plan follows them."""
-    count, saved = 0, [-1, *(_saved(attempt) for attempt in history)]
-    for before, attempt in zip(reversed(saved[:-1]), reversed(history), strict=True):
-        if _saved(attempt) > before:
+    count, saved = 0, [-1, *(_saved(record) for record in history)]
+    for before, record in zip(reversed(saved[:-1]), reversed(history), strict=True):
+        if _saved(record) > before:
             break
-        count += attempt.reason != "oom"
+        count += record.reason != "oom"
     return count
 
 
@@ -95,32 +99,32 @@ def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
     return next((size for size in range(len(healthy), 0, -1) if job.train.batch % size == 0), None)
 
 
-def _micro_batch(job: Job, ended: Attempt, last: Start, world_size: int) -> int | None:
+def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:
     """What is known to fit a rank, once something did not, or each rank has more to do."""
     if ended.reason == "oom" and job.train is not None:
         return (ended.micro_batch or 0) // 2
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
 
 
-def _used_up(job: Job, history: Sequence[Attempt], cause: str) -> str | None:
+def _used_up(job: Job, history: Sequence[StartRecord], cause: str) -> str | None:
     limit = job.restart_limits.get(cause, 0)
-    if sum(CAUSE_OF.get(attempt.reason) == cause for attempt in history) > limit:
+    if sum(CAUSE_OF.get(record.reason) == cause for record in history) > limit:
         return f"restarts allows {limit} by {cause}"
     if without_progress(history) >= WITHOUT_PROGRESS:
-        return f"{WITHOUT_PROGRESS} attempts in a row saved no new checkpoint"
+        return f"{WITHOUT_PROGRESS} starts in a row saved no new checkpoint"
     return None
 
 
-def _does_not_fit(job: Job, attempt: Attempt) -> str | None:
+def _does_not_fit(job: Job, record: StartRecord) -> str | None:
     """Why a training that ran out of memory would do so again."""
-    if attempt.reason != "oom" or job.train is None:
+    if record.reason != "oom" or job.train is None:
         return None
     if job.train.out_of_memory == "fail":
         return "train.out_of_memory is fail"
-    if attempt.micro_batch is None:
+    if record.micro_batch is None:
         return "it ran out of memory before its first step"
-    return "a micro-batch of 1 does not fit" if attempt.micro_batch <= 1 else None
+    return "a micro-batch of 1 does not fit" if record.micro_batch <= 1 else None
 
 
-def _saved(attempt: Attempt) -> int:
-    return -1 if attempt.checkpoint is None else attempt.checkpoint
+def _saved(record: StartRecord) -> int:
+    return -1 if record.checkpoint is None else record.checkpoint

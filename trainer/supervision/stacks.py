@@ -21,7 +21,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<f
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class StackFrame:
     """One call."""
 
     file: str
@@ -55,19 +55,19 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
     return tuple(written)
 
 
-def main_thread(text: str) -> tuple[Frame, ...]:
+def main_thread(text: str) -> tuple[StackFrame, ...]:
     """Frames of the main thread in the last dump of a text, innermost first."""
-    threads: list[list[Frame]] = []
+    threads: list[list[StackFrame]] = []
     for line in text.splitlines():
         if _THREAD.match(line):
             threads.append([])
         elif threads and (found := _FRAME.match(line)):
-            threads[-1].append(Frame(**found.groupdict()))
+            threads[-1].append(StackFrame(**found.groupdict()))
     # Python lists its threads from the newest to the oldest; C++ threads have no frames.
     return next((tuple(frames) for frames in reversed(threads) if frames), ())
 
 
-def top_frame(frames: Iterable[Frame]) -> Frame | None:
+def top_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
     """The innermost frame of the user's own code; of any code when there is none of theirs."""
     frames = tuple(frames)
     return next((f for f in frames if not f.is_library()), next(iter(frames), None))

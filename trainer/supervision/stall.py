@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from trainer.contract.job import Job
-from trainer.supervision.stacks import Frame
+from trainer.supervision.stacks import StackFrame
 
 STARTING = ("", "start")
 LOG_ALONE = "log"
-"""The stage of a rank that never beat, and whose program prints: its step is not known."""
+"""The activity of a rank that never beat, and whose program prints: its step is not known."""
 _SLOW = ("compile", "eval", "checkpoint")
 _ORDER = (
     *STARTING,
@@ -26,86 +26,88 @@ _WAITING = (_BACKWARD, "torch/distributed/", "torch/nn/parallel/")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class StallLimits:
     """How long a rank may stand still."""
 
     stall_s: float
     start_s: float
-    stages: Mapping[str, float] = field(default_factory=dict)
-    """Of the slow stages that have one of their own."""
+    activities: Mapping[str, float] = field(default_factory=dict)
+    """Of the slow activities that have one of their own."""
 
     @classmethod
-    def of_job(cls, job: Job) -> Limits:
+    def of_job(cls, job: Job) -> StallLimits:
         """What the job says."""
         own = asdict(job.train.limits) if job.train else {}
-        stages = {name.removesuffix("_s"): seconds for name, seconds in own.items() if seconds is not None}
-        return cls(stall_s=job.stall_s, start_s=job.start_s, stages=stages)
+        activities = {
+            name.removesuffix("_s"): seconds for name, seconds in own.items() if seconds is not None
+        }
+        return cls(stall_s=job.stall_s, start_s=job.start_s, activities=activities)
 
-    def of(self, stage: str) -> float:
-        """Seconds a rank may stand still in this stage."""
-        if stage in STARTING:
+    def of(self, activity: str) -> float:
+        """Seconds a rank may stand still in this activity."""
+        if activity in STARTING:
             return self.start_s
-        usual = max(self.stall_s, self.start_s) if stage in _SLOW else self.stall_s
-        return self.stages.get(stage, usual)
+        usual = max(self.stall_s, self.start_s) if activity in _SLOW else self.stall_s
+        return self.activities.get(activity, usual)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class RankProgress:
     """Where a living rank stands, and since when."""
 
     rank: int
     step: int
-    stage: str
+    activity: str
     """Empty: it never beat."""
     still_s: float
     """Seconds since it last moved."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[StackFrame, ...] = ()
     """Its main thread's stack, innermost first; known once it was dumped."""
 
 
-def stalled(standings: Iterable[Standing], limits: Limits) -> bool:
-    """True when a rank made no progress for longer than its stage allows."""
-    return any(standing.still_s > limits.of(standing.stage) for standing in standings)
+def stalled(ranks_progress: Iterable[RankProgress], limits: StallLimits) -> bool:
+    """True when a rank made no progress for longer than its activity allows."""
+    return any(rank_progress.still_s > limits.of(rank_progress.activity) for rank_progress in ranks_progress)
 
 
-def comparable(standings: Sequence[Standing], silent_s: float | None) -> tuple[Standing, ...]:
+def comparable(ranks_progress: Sequence[RankProgress], silent_s: float | None) -> tuple[RankProgress, ...]:
     """The ranks whose movement can be told.
 
     Those that beat; a program may beat on some ranks only. When none does, a line in any log is a movement of
     all, and before the first line (`silent_s` is None) they are starting.
     """
-    beating = tuple(s for s in standings if s.stage)
+    beating = tuple(s for s in ranks_progress if s.activity)
     if beating or silent_s is None:
-        return beating or tuple(standings)
-    return tuple(replace(s, stage=LOG_ALONE, still_s=silent_s) for s in standings)
+        return beating or tuple(ranks_progress)
+    return tuple(replace(s, activity=LOG_ALONE, still_s=silent_s) for s in ranks_progress)
 
 
-def suspects(standings: Sequence[Standing], silent_s: float | None) -> tuple[Standing, ...]:
+def suspects(ranks_progress: Sequence[RankProgress], silent_s: float | None) -> tuple[RankProgress, ...]:
     """All of whom one may be stuck: those comparable, and, as still as these, those that never beat."""
-    telling = comparable(standings, silent_s)
+    telling = comparable(ranks_progress, silent_s)
     known, still_s = {s.rank for s in telling}, max(s.still_s for s in telling)
-    return (*telling, *(replace(s, still_s=still_s) for s in standings if s.rank not in known))
+    return (*telling, *(replace(s, still_s=still_s) for s in ranks_progress if s.rank not in known))
 
 
-def stuck(standings: Sequence[Standing]) -> Standing:
+def stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
     """The rank the others wait for.
 
     One that waits for nobody comes before those that wait in a collective. When all wait, it is the one whose
     collective differs from that of the most. Of equals it is the furthest behind of those that beat.
     """
-    count = Counter(collective_of(s) for s in standings)
+    count = Counter(collective_of(s) for s in ranks_progress)
 
-    def order_of(s: Standing) -> tuple[bool, int, bool, bool, int, int, int]:
+    def order_of(s: RankProgress) -> tuple[bool, int, bool, bool, int, int, int]:
         waits_in = collective_of(s)
-        step, stage = (s.step, _order(s.stage)) if s.stage else (0, 0)
-        return waits_in is not None, count[waits_in], not _by_hand(s), not s.stage, step, stage, s.rank
+        step, activity = (s.step, _order(s.activity)) if s.activity else (0, 0)
+        return waits_in is not None, count[waits_in], not _by_hand(s), not s.activity, step, activity, s.rank
 
-    return min(standings, key=order_of)
+    return min(ranks_progress, key=order_of)
 
 
-def collective_of(standing: Standing) -> str | None:
+def collective_of(rank_progress: RankProgress) -> str | None:
     """What it waits for others in: a collective's name, or `backward`, which runs some; None: in nothing."""
-    for frame in itertools.takewhile(Frame.is_library, standing.frames):
+    for frame in itertools.takewhile(StackFrame.is_library, rank_progress.frames):
         if _BACKWARD in frame.file:
             return "backward"
         if any(place in frame.file for place in _WAITING):
@@ -113,13 +115,13 @@ def collective_of(standing: Standing) -> str | None:
     return None
 
 
-def _by_hand(standing: Standing) -> bool:
+def _by_hand(rank_progress: RankProgress) -> bool:
     """True when the user's own code called the collective; those of the trainer are alike on all ranks."""
-    library = list(itertools.takewhile(Frame.is_library, standing.frames))
-    caller = standing.frames[len(library) : len(library) + 1]
+    library = list(itertools.takewhile(StackFrame.is_library, rank_progress.frames))
+    caller = rank_progress.frames[len(library) : len(library) + 1]
     strategy = any(place in frame.file for frame in library for place in _STRATEGY)
     return bool(library and caller) and not strategy and not caller[0].file.startswith(_OURS)
 
 
-def _order(stage: str) -> int:
-    return _ORDER.index(stage if stage in _ORDER else "step")
+def _order(activity: str) -> int:
+    return _ORDER.index(activity if activity in _ORDER else "step")

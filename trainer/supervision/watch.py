@@ -11,17 +11,17 @@ from trainer.contract.job import Job
 from trainer.contract.outcome import Hang
 from trainer.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from trainer.supervision.launch import Launch
-from trainer.supervision.link import Link
+from trainer.supervision.peers import Peers
 from trainer.supervision.processes import reap_orphans
-from trainer.supervision.progress import Progress, write_status
+from trainer.supervision.progress import ProgressTracker, write_status
 from trainer.supervision.rank_ends import left_early, signal_name
 from trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
 from trainer.supervision.ranklogs import MergedLog
-from trainer.supervision.stacks import Frame, main_thread, top_frame
+from trainer.supervision.stacks import StackFrame, main_thread, top_frame
 from trainer.supervision.stall import (
     LOG_ALONE,
-    Limits,
-    Standing,
+    RankProgress,
+    StallLimits,
     collective_of,
     comparable,
     stalled,
@@ -50,8 +50,8 @@ class Watch:
     launch: Launch
     log: MergedLog
     stop: StopRequest
-    link: Link
-    progress: Progress
+    peers: Peers
+    tracker: ProgressTracker
     hang: Hang | None = None
     stopped_at: float | None = None
     """When the ranks were first asked to stop; epoch seconds."""
@@ -76,41 +76,41 @@ class Watch:
         processes = self.launch.processes()
         self._tell_ends(processes)
         steps = self.job.train.steps if self.job.train else 0
-        standings, ranks = self.progress.standings(processes), self.launch.world_size
-        write_status(self.box, standings, processes, world_size=ranks, steps=steps)
+        ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
+        write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps)
         reap_orphans(but=self.launch.agent.pid)
 
     def _is_over(self) -> bool:
         processes = self.launch.processes()
-        standings = self.progress.standings(processes)
+        ranks_progress = self.tracker.ranks_progress(processes)
         self._tell_ends(processes)
         if self.stop.cause is not None:
-            return self._stop(standings)
+            return self._stop(ranks_progress)
         if self._failed(processes):
-            self.link.tell(failing=True)
+            self.peers.tell(failing=True)
             return self._lasted("failed", self._grace_s(processes)) and self._kill()
-        if self.link.failing:
-            return not standings or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
-        if not standings:
+        if self.peers.failing:
+            return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
+        if not ranks_progress:
             return self._without_ranks(processes)
-        return self._stalled(standings) and self._hangs(standings)
+        return self._stalled(ranks_progress) and self._hangs(ranks_progress)
 
     def _talk(self) -> None:
         """The other nodes know when this one is asked to stop, and it knows when they are."""
-        self.link.listen()
-        self.stop.heard = self.link.stop_cause
-        self.link.tell(stop_cause=self.stop.cause)
+        self.peers.listen()
+        self.stop.heard = self.peers.stop_cause
+        self.peers.tell(stop_cause=self.stop.cause)
 
-    def _stop(self, standings: tuple[Standing, ...]) -> bool:
+    def _stop(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
         if self.stopped_at is None:
             self.stopped_at = time.time()
             self.log.say(f"{stopped_by(self.stop.cause)}: the ranks save and exit")
-            self.link.tell(stopped_at=self.stopped_at)
+            self.peers.tell(stopped_at=self.stopped_at)
         self.launch.ask_to_stop()
-        saving = any(standing.stage == "checkpoint" for standing in standings)
+        saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
         usual_s = PROGRAM_S if self.job.train is None else SUPERVISOR_S
         late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
-        return not standings or (late and self._kill())
+        return not ranks_progress or (late and self._kill())
 
     def _failed(self, processes: tuple[RankProcess, ...]) -> bool:
         training = self.job.train is not None
@@ -127,39 +127,39 @@ class Watch:
 
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
         """The agent lives and no rank does: it has not started them yet, or it should have left."""
-        if processes and not self.link.ended:
+        if processes and not self.peers.ended:
             return False  # it waits for those of the other nodes
         name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
         return self._lasted(name, limit_s)
 
-    def _stalled(self, standings: tuple[Standing, ...]) -> bool:
-        telling = comparable(standings, self.log.silent_s)
-        return self.link.stalled or stalled(telling, Limits.of_job(self.job))
+    def _stalled(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        telling = comparable(ranks_progress, self.log.silent_s)
+        return self.peers.stalled or stalled(telling, StallLimits.of_job(self.job))
 
-    def _hangs(self, standings: tuple[Standing, ...]) -> bool:
-        self.link.tell(stalled=True)
+    def _hangs(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        self.peers.tell(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=DUMP_S)
         dumped = [
-            replace(standing, frames=self._stack(standing.rank))
-            for standing in suspects(standings, self.log.silent_s)
+            replace(rank_progress, frames=self._stack(rank_progress.rank))
+            for rank_progress in suspects(ranks_progress, self.log.silent_s)
         ]
         culprit = stuck(dumped)
         frame = top_frame(culprit.frames)
         self.hang = Hang(
             rank=culprit.rank,
             step=culprit.step,
-            phase="" if culprit.stage == LOG_ALONE else culprit.stage,
+            activity="" if culprit.activity == LOG_ALONE else culprit.activity,
             stalled_s=round(culprit.still_s, 1),
             frame=frame.text(self.box) if frame else "",
             stacks=files,
             in_collective=collective_of(culprit) is not None,
             waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := collective_of(s))),
         )
-        self.link.tell(culprit=culprit, hang=self.hang)
+        self.peers.tell(culprit=culprit, hang=self.hang)
         return self._kill()
 
-    def _stack(self, rank: int) -> tuple[Frame, ...]:
+    def _stack(self, rank: int) -> tuple[StackFrame, ...]:
         path = self.box / layout.STACKS / f"rank-{rank}.txt"
         return main_thread(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else ()
 

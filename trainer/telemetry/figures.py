@@ -13,7 +13,7 @@ from trainer.distributed.clock import StepTimes
 from trainer.engine.session import Session
 from trainer.telemetry.flops import peak_of, training_flops
 from trainer.telemetry.gpus import GpuFigures, GpuWatch
-from trainer.telemetry.memory import Memory, MemoryWatch
+from trainer.telemetry.memory import MemoryWatch, RankMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Figures:
     mfu: float | None = None
     """Model FLOP utilisation: the model's operations, as a share of what the GPUs could do at best."""
     times: StepTimes | None = None
-    memory: Memory | None = None
+    memory: RankMemory | None = None
     gpus: GpuFigures | None = None
 
 
@@ -51,7 +51,7 @@ class Instruments:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._rate = Rate(session.rota.samples, session.start)
+        self._rate = Rate(session.task_schedule.samples, session.start)
         self._memory = MemoryWatch(session.ranks.device)
         self._gpus: GpuWatch | None = None
         self._most_per_s: float | None = None
@@ -77,14 +77,14 @@ def most_samples_per_s(session: Session, gpu: str) -> float | None:
     peak = peak_of(gpu)
     if peak is None:
         return None
-    cycle = session.rota.mix.cycle
+    cycle = session.task_schedule.mix.cycle
     per_sample = sum(_flops_of(session, task) for task in cycle) / len(cycle)
     return session.plan.world_size * peak.flops_per_s(session.plan.precision) / per_sample
 
 
 def _flops_of(session: Session, task: int) -> float:
     """Of one sample of a task, forward and backward."""
-    size, space = session.plan.micro_batch, session.rota.orders[task].space
+    size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
     with torch.device("meta"):
         objective = stages.make(session.config, session.operator.domains)
         windows = Windows(

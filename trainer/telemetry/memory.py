@@ -11,7 +11,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class RankMemory:
     """Since the beginning of this rank."""
 
     peak_memory_mib: float
@@ -27,12 +27,12 @@ class MemoryWatch:
         self._device = device
         self._retries = 0
 
-    def look(self) -> Memory:
+    def look(self) -> RankMemory:
         if self._device.type == "cpu":
-            return Memory(peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+            return RankMemory(peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         retries = torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0)
         if retries > self._retries == 0:
             print("the memory of this GPU is nearly full: steps are slower for it", flush=True)
         self._retries = retries
         peak = torch.cuda.max_memory_allocated(self._device)
-        return Memory(peak_memory_mib=peak / _MIB, alloc_retries=retries)
+        return RankMemory(peak_memory_mib=peak / _MIB, alloc_retries=retries)

@@ -63,7 +63,7 @@ class Metrics:
         self._board: Board | None = None
 
     def begin_at(self, step: int, wandb_id: str) -> None:
-        """What a former attempt wrote beyond `step` is forgotten; its W&B run goes on."""
+        """What a former start wrote beyond `step` is forgotten; its W&B run goes on."""
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]

@@ -12,7 +12,7 @@ class Board:
     """Its package is optional: without it this is said once."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """What a former attempt wrote beyond `step` is not shown."""
+        """What a former start wrote beyond `step` is not shown."""
         self._writer = None
         try:
             from torch.utils.tensorboard import SummaryWriter

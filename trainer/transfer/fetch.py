@@ -17,7 +17,7 @@ from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import FileList, FileSum
 from trainer.contract.records import read_json, write_json
-from trainer.transfer.remote_checkpoints import LATEST, Bucket, faults, in_one_line, step_of
+from trainer.transfer.remote_checkpoints import LATEST, RemoteCheckpoints, faults, in_one_line, step_of
 
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
@@ -42,9 +42,12 @@ def bring(url: str, target: Path) -> bool:
     """The newest whole checkpoint at the URL is the newest in `target`; False when none is newer than those
     there."""
     try:
-        bucket, least = Bucket.at(url), -1 if _is_of_a_nearer_run(url, target) else newest_step(target)
-        newer = [name for name in bucket.checkpoints() if step_of(name) > least]
-        return any(_bring_whole(bucket, name, url, target) for name in reversed(newer))
+        remote, least = (
+            RemoteCheckpoints.at(url),
+            -1 if _is_of_a_nearer_run(url, target) else newest_step(target),
+        )
+        newer = [name for name in remote.checkpoints() if step_of(name) > least]
+        return any(_bring_whole(remote, name, url, target) for name in reversed(newer))
     except faults() as error:
         print(f"no checkpoint was downloaded from {url}: {in_one_line(error)}", flush=True)
         return False
@@ -65,13 +68,13 @@ def _is_of_a_nearer_run(url: str, target: Path) -> bool:
     return url.rstrip("/").rpartition("/")[2] != run
 
 
-def _bring_whole(bucket: Bucket, name: str, url: str, target: Path) -> bool:
+def _bring_whole(remote: RemoteCheckpoints, name: str, url: str, target: Path) -> bool:
     """False, with a line that says why, when the checkpoint is not what its manifest says."""
     part = target / f".{name}.part"
     shutil.rmtree(part, ignore_errors=True)
     try:
-        size = _download(bucket, name, part)
-    except DamagedError as error:
+        size = _download(remote, name, part)
+    except DamagedDownloadError as error:
         print(f"checkpoint {name} at {url} is not whole ({error}); it is skipped", flush=True)
         return False
     else:
@@ -86,20 +89,20 @@ def _bring_whole(bucket: Bucket, name: str, url: str, target: Path) -> bool:
     return True
 
 
-class DamagedError(Exception):
+class DamagedDownloadError(Exception):
     """A checkpoint at a URL is not, or not yet, what its manifest says."""
 
 
-def _download(bucket: Bucket, name: str, part: Path) -> int:
+def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
     """Every file of the checkpoint, checked; their bytes."""
     try:
-        bucket.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST)
+        remote.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST)
         files = _listed(part / _MANIFEST)
         for file in files:
-            bucket.fetch(f"{name}/{file.path}", part / file.path)
+            remote.fetch(f"{name}/{file.path}", part / file.path)
             _check(part / file.path, file)
     except FileNotFoundError as error:
-        raise DamagedError(f"a file is missing: {error}") from error
+        raise DamagedDownloadError(f"a file is missing: {error}") from error
     return sum(file.size for file in files)
 
 
@@ -107,11 +110,11 @@ def _listed(manifest: Path) -> tuple[FileSum, ...]:
     try:
         listed: FileList = read_json(FileList, manifest.read_bytes())
     except ValueError as error:
-        raise DamagedError(f"its manifest cannot be read: {error}") from error
+        raise DamagedDownloadError(f"its manifest cannot be read: {error}") from error
     for file in listed.files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts:
-            raise DamagedError(f"its manifest leads elsewhere: {file.path}")
+            raise DamagedDownloadError(f"its manifest leads elsewhere: {file.path}")
     return listed.files
 
 
@@ -119,7 +122,7 @@ def _check(path: Path, file: FileSum) -> None:
     with path.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     if (path.stat().st_size, digest) != (file.size, file.sha256):
-        raise DamagedError(f"{file.path} is not what was saved")
+        raise DamagedDownloadError(f"{file.path} is not what was saved")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.supervision.processes import die_with_parent
-from trainer.transfer.remote_checkpoints import LATEST, Bucket, faults, in_one_line
+from trainer.transfer.remote_checkpoints import LATEST, RemoteCheckpoints, faults, in_one_line
 
 _LOOK_S = 2.0
 _MANIFEST = "manifest.json"
@@ -46,10 +46,10 @@ class Push:
     def once(self) -> int:
         """The newest checkpoint is there, whole: 0. Or a line says why it is not: 1."""
         try:
-            bucket = Bucket.at(self.url)
+            remote = RemoteCheckpoints.at(self.url)
             newest = _newest(self.folder)
-            if newest is not None and newest != bucket.latest():
-                _upload(bucket, self.folder / newest)
+            if newest is not None and newest != remote.latest():
+                _upload(remote, self.folder / newest)
                 print(f"checkpoint {newest} pushed to {self.url}", flush=True)
         except faults() as error:
             print(f"checkpoints are not pushed to {self.url}: {in_one_line(error)}", flush=True)
@@ -67,17 +67,17 @@ class Push:
             time.sleep(_LOOK_S)
 
 
-def _upload(bucket: Bucket, checkpoint: Path) -> None:
+def _upload(remote: RemoteCheckpoints, checkpoint: Path) -> None:
     """The checkpoint is there, then `latest.json` names it; of older ones, one stays."""
     names = sorted(path.relative_to(checkpoint).as_posix() for path in _files_of(checkpoint))
     with ExitStack() as stack:
         # Opened first: the training may remove it meanwhile.
         sources = {name: stack.enter_context((checkpoint / name).open("rb")) for name in names}
         for name, source in sources.items():
-            bucket.write(f"{checkpoint.name}/{name}", source)
-    bucket.name_latest(checkpoint.name)
-    for older in bucket.checkpoints()[:-_KEPT]:
-        bucket.remove(older)
+            remote.write(f"{checkpoint.name}/{name}", source)
+    remote.name_latest(checkpoint.name)
+    for older in remote.checkpoints()[:-_KEPT]:
+        remote.remove(older)
 
 
 def _files_of(checkpoint: Path) -> Iterator[Path]:

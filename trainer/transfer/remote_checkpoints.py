@@ -16,7 +16,7 @@ _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "oss"}
 
 
 @dataclass(frozen=True)
-class Bucket:
+class RemoteCheckpoints:
     """One such folder. Whatever goes wrong with it raises one of `faults()`."""
 
     files: Any

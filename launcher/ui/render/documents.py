@@ -36,7 +36,7 @@ def run_document(detail: RunDetail) -> Document:
     return {
         "run": _run(detail.row),
         "events": [asdict(event) for event in detail.events],
-        "box": None if detail.box_status is None else asdict(detail.box_status),
+        "box": None if detail.box_status is None else _with_former_keys(asdict(detail.box_status)),
         "note": detail.note,
     }
 
@@ -70,7 +70,7 @@ def result_document(
 def explanation_document(explanation: Explanation) -> Document:
     return {
         "run": _run(explanation.row),
-        "outcome": None if explanation.outcome is None else asdict(explanation.outcome),
+        "outcome": (None if explanation.outcome is None else _with_former_keys(asdict(explanation.outcome))),
         "stacks": explanation.stacks,
         "steps": [asdict(end) for end in explanation.steps],
         "next": advice_for(explanation.row.run, checkpoint=explanation.checkpoint),
@@ -131,6 +131,20 @@ def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Doc
         for orphan in orphans
     ]
     return {"machines": machines, "destroyed": list(destroyed)}
+
+
+_FORMER_KEYS = {"activity": "phase", "starts": "attempts"}
+"""New name to the one that programs of before know."""
+
+
+def _with_former_keys(value: Any) -> Any:
+    """Return `value` in which each key that has a new name stands under its former one, too."""
+    if isinstance(value, list | tuple):
+        return [_with_former_keys(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    new = {key: _with_former_keys(each) for key, each in value.items()}
+    return new | {former: new[key] for key, former in _FORMER_KEYS.items() if key in new}
 
 
 def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:

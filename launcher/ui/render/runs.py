@@ -91,7 +91,7 @@ def progress_text(progress: Progress) -> str:
 
 def _seen(run: Run, box_status: BoxStatus) -> str:
     """What the box says now; nothing where no rank tells a step."""
-    if not box_status.step and all(not rank.phase for rank in box_status.ranks):
+    if not box_status.step and all(not rank.activity for rank in box_status.ranks):
         return "-"
     loss = "" if box_status.loss is None else f", loss {box_status.loss:.4g}"
     return f"{box_status.step}/{run.steps or box_status.steps or '?'}{loss}"
@@ -130,8 +130,8 @@ def _ranks(ranks: Sequence[RankStatus]) -> str:
         (
             str(rank.rank),
             str(rank.pid or "-"),
-            str(rank.step) if rank.phase else "-",
-            rank.phase or "-",
+            str(rank.step) if rank.activity else "-",
+            rank.activity or "-",
             duration(rank.age_s),
         )
         for rank in ranks

@@ -25,7 +25,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("verdict", verdict_line(explanation.row)),
                 ("first", _first_failure(outcome)),
                 ("hang", _hang(explanation)),
-                ("attempts", _attempts(outcome)),
+                ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
                 ("steps", _steps(explanation.steps)),
                 ("proofs", proof_lines(run.proofs)),
@@ -48,14 +48,14 @@ def _first_failure(outcome: Outcome | None) -> str:
         return ""
     rank = outcome.first_failure
     how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
-    return f"rank {rank.rank}: {how}{_where(rank.step, rank.phase)}"
+    return f"rank {rank.rank}: {how}{_where(rank.step, rank.activity)}"
 
 
-def _where(step: int, phase: str) -> str:
+def _where(step: int, activity: str) -> str:
     """Of a program that does not say where it is, nothing."""
-    if not step and not phase:
+    if not step and not activity:
         return ""
-    return f" at step {step}" + (f" ({phase})" if phase else "")
+    return f" at step {step}" + (f" ({activity})" if activity else "")
 
 
 def _hang(explanation: Explanation) -> str:
@@ -64,20 +64,19 @@ def _hang(explanation: Explanation) -> str:
         return ""
     hang = outcome.hang
     lines = [
-        f"rank {hang.rank} made no progress for {duration(hang.stalled_s)}{_where(hang.step, hang.phase)}",
+        f"rank {hang.rank} made no progress for {duration(hang.stalled_s)}{_where(hang.step, hang.activity)}",
         *([f"in {hang.frame}"] if hang.frame else []),
         *(f"stacks {path}" for path in explanation.stacks),
     ]
     return "\n".join(lines)
 
 
-def _attempts(outcome: Outcome | None) -> str:
+def _starts(outcome: Outcome | None) -> str:
     """How each start of the ranks on the machine ended, when there was more than one."""
-    attempts = outcome.attempts if outcome else ()
     lines = [
         f"{number}: {duration(a.ended_at - a.started_at)}"
         f"{f' to step {a.steps_done}' if a.steps_done else ''}, {a.world_size} ranks, {a.reason}: {a.detail}"
-        for number, a in enumerate(attempts, start=1)
+        for number, a in enumerate(outcome.starts if outcome else (), start=1)
     ]
     return "\n".join(lines) if len(lines) > 1 else ""
 

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.checkpoints import Checkpoints, Folder, Record, tensors_of
+from trainer.checkpoints import Checkpointer, Folder, Record, tensors_of
 from trainer.distributed.group import Ranks
 from trainer.engine.ema import Ema
 
@@ -30,7 +30,7 @@ class Training:
         self.ema = Ema(self.inner, 0.9)
         self.folder = folder
         kept = Folder(path=folder, keep=2, keep_best=True)
-        self.checkpoints = Checkpoints(kept, ranks, sharded=strategy == "fsdp2")
+        self.checkpoints = Checkpointer(kept, ranks, sharded=strategy == "fsdp2")
         self.step = 0
 
     def tensors(self) -> dict[str, Tensor]:

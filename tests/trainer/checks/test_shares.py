@@ -10,10 +10,10 @@ import torch
 from trainer.checks.shares import Share, check_shares, share_of, windows_of
 from trainer.contract.errors import DataError
 from trainer.data.trajectories import Trajectories, TrajectoryTask
-from trainer.sampling.windows import Picks, Space, picks
+from trainer.sampling.windows import BatchIndices, Space, draw_indices
 
 SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
-WHOLE = picks(1, 4, batch=8, noise=0.0, space=SPACE)
+WHOLE = draw_indices(1, 4, batch=8, noise=0.0, space=SPACE)
 
 
 def task() -> TrajectoryTask:
@@ -22,7 +22,7 @@ def task() -> TrajectoryTask:
     return TrajectoryTask(trajectories, trajectories)
 
 
-def shares(*, asked: list[Picks] | None = None, read: list[Picks] | None = None) -> list[Share]:
+def shares(*, asked: list[BatchIndices] | None = None, read: list[BatchIndices] | None = None) -> list[Share]:
     """Those of two ranks, who were asked for some windows and read some."""
     asked = asked or [WHOLE.share(rank, 2) for rank in (0, 1)]
     return [share_of(a, task().batch(4, r)) for a, r in zip(asked, read or asked, strict=True)]

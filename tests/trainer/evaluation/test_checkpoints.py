@@ -26,7 +26,7 @@ from trainer.distributed.group import Ranks
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.loading import load
 from trainer.evaluation.rollouts import Abandoned
-from trainer.evaluation.validation import Finding, Validation
+from trainer.evaluation.validation import Validation, ValidationScores
 
 Start = Callable[[Box, int], RunningRanks]
 
@@ -79,7 +79,9 @@ def points_of(box: Box) -> list[dict[str, float]]:
     return [json.loads(line) for line in (box.path / layout.METRICS).read_text().splitlines()]
 
 
-def looking(ranks: Ranks, box: Path, finished: Path) -> tuple[list[float], Finding, dict[str, float]]:
+def looking(
+    ranks: Ranks, box: Path, finished: Path
+) -> tuple[list[float], ValidationScores, dict[str, float]]:
     """Losses of 20 steps, and what a look after the tenth found; another one is ended by rank 1. Then, what
     the last checkpoint of the box that has finished scores."""
     session = engine.begin(ranks, box, SETTINGS)

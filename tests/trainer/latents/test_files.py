@@ -14,7 +14,7 @@ from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
 from trainer.contract.config_checks import faults_of
 from trainer.contract.errors import DataError
 from trainer.latents.files import LatentFiles, Shape, Tokens
-from trainer.sampling.windows import Space, picks
+from trainer.sampling.windows import Space, draw_indices
 
 SHAPE = Shape(trajectories=33, frames=4, tokens=3, dim=2)
 ABOUT = {"encoder": "a", "points": (3,)}
@@ -42,7 +42,7 @@ def test_the_tokens_of_a_window_are_those_of_its_first_frame_in_any_process(tmp_
     make(files)
     assert (files.missing(), files.missing_bytes()) == ([], 0)
     space = Space(trajectories=33, frames=5, grid=(8,), unroll=2)
-    chosen = picks(0, 0, batch=40, noise=0.0, space=space)
+    chosen = draw_indices(0, 0, batch=40, noise=0.0, space=space)
     expected = tokens_of(range(33))[chosen.trajectory, chosen.frames[:, 0]]
     assert np.array_equal(files.read(chosen), expected)
     sent = pickle.dumps(files)
@@ -62,7 +62,7 @@ def test_what_is_cut_short_or_too_long_is_missing_and_halves_are_swept(tmp_path:
     assert again.missing() == [1, 3, 4, 5]
     space = Space(trajectories=33, frames=5, grid=(8,), unroll=1)
     with pytest.raises(DataError, match="tokens-0000"):
-        again.read(picks(0, 0, batch=33, noise=0.0, space=space))
+        again.read(draw_indices(0, 0, batch=33, noise=0.0, space=space))
     make(again)
     assert again.missing() == []
     assert [path.name for path in files.folder.glob(".*")] == []

@@ -126,7 +126,7 @@ def go_on(ranks: Ranks, box: Path, jobs: dict[str, dict[str, Any]]) -> dict[str,
 
 def train_on(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Frozen:
     session = with_latents(engine.begin(ranks, box, settings), heart_in(box, ranks))
-    read = sum(tokens_in(session, number) for number in range(session.rota.micro_batches))
+    read = sum(tokens_in(session, number) for number in range(session.task_schedule.micro_batches))
     before = engine.parameters(session.operator)
     points = engine.learn(session, session.start, session.start + STEPS)
     after = engine.parameters(session.operator)
@@ -146,8 +146,8 @@ def train_on(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Frozen:
 
 def tokens_in(session: Session, number: int) -> int:
     """Bytes of them in a micro-batch, as the loader and as a pickled task bring them."""
-    place = session.rota.place(session.start, number)
-    picks = session.rota.orders[place.task].micro_batch_of(place.step, place.number)
+    place = session.task_schedule.place(session.start, number)
+    picks = session.task_schedule.orders[place.task].micro_batch_of(place.step, place.number)
     latents = session.loader.read(session.start, number).latents
     again = pickle.loads(pickle.dumps(session.tasks[place.task])).batch(place.step, picks).latents
     assert (latents is None and again is None) or torch.equal(latents, again)

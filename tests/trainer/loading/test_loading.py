@@ -21,10 +21,10 @@ from trainer.data import Task, advection
 from trainer.data.stored import StoredTask
 from trainer.data.trajectories import Windows
 from trainer.loading import Loader, make_loader_of
-from trainer.sampling.windows import Order, Picks, Space
+from trainer.sampling.windows import BatchIndices, SamplePlan, Space
 
 DATA = DataConfig(betas=(0.5, 1.0), train=6, test=4, points=32, frames=9)
-ORDER = Order(
+ORDER = SamplePlan(
     seed=1,
     batch=8,
     noise=0.1,
@@ -43,14 +43,14 @@ class Sabotaged(StoredTask):
 
     how = ""
 
-    def batch(self, step: int, picks: Picks) -> Windows:
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
         if step == 3 and self.how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if step == 3 and self.how == "wrong":
             raise DataError("trajectory 7 is damaged")
         if step == 3 and self.how == "shape":
-            return super().batch(step, picks.share(0, 2))
-        return super().batch(step, picks)
+            return super().batch(step, indices.share(0, 2))
+        return super().batch(step, indices)
 
 
 class Witness(StoredTask):
@@ -60,10 +60,10 @@ class Witness(StoredTask):
         vars(self).update(vars(task))
         self.inode = os.fstat(server.fileno()).st_ino
 
-    def batch(self, step: int, picks: Picks) -> Windows:
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
         files = [path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()]
         told = [os.getpid(), self.inode in files, os.environ.get("CUDA_VISIBLE_DEVICES") == ""]
-        return replace(super().batch(step, picks), conditions=torch.tensor(told))
+        return replace(super().batch(step, indices), conditions=torch.tensor(told))
 
 
 @pytest.fixture(scope="module")

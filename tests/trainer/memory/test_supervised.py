@@ -13,7 +13,7 @@ from trainer.contract import layout
 
 pytestmark = pytest.mark.torch
 
-SHORT = {"what": "out of memory", "attempts": 9}
+SHORT = {"what": "out of memory", "starts": 9}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_training_finds_what_fits_and_computes_less_when_that_no_longer_does(t
     undisturbed = train(train={"micro_batch": 2})
 
     outcome = run.outcome()
-    assert (outcome.reason, [a.micro_batch for a in outcome.attempts]) == ("finished", [1]), run.log()
+    assert (outcome.reason, [a.micro_batch for a in outcome.starts]) == ("finished", [1]), run.log()
     assert json.loads((run.box / layout.PLAN).read_text())["accumulation"] == 4
     said = [
         "out of memory: 4 windows at once are too many for rank 1",
@@ -49,4 +49,4 @@ def test_an_update_that_a_retry_cannot_repeat_starts_the_ranks_again_with_less(t
     run = train(fault, train={"out_of_memory": "retry"})
     outcome = run.outcome()
     assert outcome.reason == "finished", run.log()
-    assert [(a.reason, a.micro_batch) for a in outcome.attempts] == [("oom", 4), ("finished", 2)]
+    assert [(a.reason, a.micro_batch) for a in outcome.starts] == [("oom", 4), ("finished", 2)]

@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainer.sampling.windows import Order, Picks, Space, picks
+from trainer.sampling.windows import BatchIndices, SamplePlan, Space, draw_indices
 from vastrun.epochs import batch_of
 
 DRAWN = ("number", "trajectory", "frames", "image", "noise", "level")
 SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 
 
-def drawn(step: int, *, seed: int = 1) -> Picks:
-    return picks(seed, step, batch=8, noise=0.1, space=SPACE)
+def drawn(step: int, *, seed: int = 1) -> BatchIndices:
+    return draw_indices(seed, step, batch=8, noise=0.1, space=SPACE)
 
 
-def same(a: Picks, b: Picks) -> bool:
+def same(a: BatchIndices, b: BatchIndices) -> bool:
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in DRAWN)
 
 
@@ -42,23 +42,27 @@ def test_the_shares_of_the_ranks_are_the_global_batch() -> None:
 @pytest.mark.parametrize(("world_size", "accumulation"), [(1, 1), (1, 4), (2, 2), (4, 1)])
 def test_the_micro_batches_of_all_ranks_are_the_global_batch(world_size: int, accumulation: int) -> None:
     settings = {"seed": 1, "batch": 8, "noise": 0.1, "space": SPACE, "remainder": "drop"}
-    orders = [
-        Order(**settings, rank=rank, world_size=world_size, accumulation=accumulation)  # type: ignore[arg-type]
+    sample_plans = [
+        SamplePlan(**settings, rank=rank, world_size=world_size, accumulation=accumulation)  # type: ignore[arg-type]
         for rank in range(world_size)
     ]
-    parts = [order.micro_batch_of(5, number) for order in orders for number in range(accumulation)]
+    parts = [
+        sample_plan.micro_batch_of(5, number)
+        for sample_plan in sample_plans
+        for number in range(accumulation)
+    ]
     for name in DRAWN:
         joined = np.concatenate([getattr(part, name) for part in parts])
-        np.testing.assert_array_equal(joined, getattr(orders[0].batch_of(5), name))
+        np.testing.assert_array_equal(joined, getattr(sample_plans[0].batch_of(5), name))
     dropped = batch_of(1, 5, batch=8, total=20, remainder="drop")
-    np.testing.assert_array_equal(orders[0].batch_of(5).trajectory, dropped)
+    np.testing.assert_array_equal(sample_plans[0].batch_of(5).trajectory, dropped)
 
 
 def test_every_trajectory_is_seen_once_before_one_is_seen_twice() -> None:
-    order = np.concatenate([drawn(step).trajectory for step in range(5)])
-    for epoch in order.reshape(2, 20):
+    sample_plan = np.concatenate([drawn(step).trajectory for step in range(5)])
+    for epoch in sample_plan.reshape(2, 20):
         assert sorted(epoch) == list(range(20))
-    assert not np.array_equal(*order.reshape(2, 20))
+    assert not np.array_equal(*sample_plan.reshape(2, 20))
 
 
 def test_windows_lie_inside_their_trajectory() -> None:
@@ -71,5 +75,5 @@ def test_windows_lie_inside_their_trajectory() -> None:
 def test_every_image_that_the_symmetry_gives_is_drawn() -> None:
     images = np.concatenate([drawn(step).image for step in range(50)])
     assert set(images) == set(range(16))
-    plain = picks(1, 0, batch=8, noise=0.1, space=replace(SPACE, symmetry="none"))
+    plain = draw_indices(1, 0, batch=8, noise=0.1, space=replace(SPACE, symmetry="none"))
     assert set(plain.image) == {0}

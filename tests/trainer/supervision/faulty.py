@@ -27,7 +27,7 @@ from trainer.contract import layout
 from trainer.contract.config import DataConfig
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask, Windows
-from trainer.sampling.windows import Picks
+from trainer.sampling.windows import BatchIndices
 
 _ROOM = 1 << 16
 """Enough for a log, too little for a checkpoint."""
@@ -41,8 +41,8 @@ class Fault:
     where: str
     rank: int = 1
     step: int = 3
-    attempts: int = 1
-    """It happens in so many attempts, from the first on."""
+    starts: int = 1
+    """It happens in so many starts, from the first on."""
     above: int = 0
     """It happens to larger micro-batches only."""
     saved: int | None = None
@@ -50,9 +50,9 @@ class Fault:
 
     @property
     def is_mine(self) -> bool:
-        """True on the rank, and in the attempts, that it is meant for."""
+        """True on the rank, and in the starts, that it is meant for."""
         mine = int(os.environ["RANK"]) == self.rank
-        return mine and int(os.environ["VASTRUN_ATTEMPT"]) < self.attempts
+        return mine and int(os.environ["VASTRUN_ATTEMPT"]) < self.starts
 
     def happen(self) -> None:
         if self.saved is not None:
@@ -114,8 +114,8 @@ class Faulty(TrajectoryTask):
     armed = False
     """The step has begun, and the place has not been reached."""
 
-    def batch(self, step: int, picks: Picks) -> Windows:
-        windows = super().batch(step, picks)
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
+        windows = super().batch(step, indices)
         if self.fault and step == self.fault.step and len(windows.fields) > self.fault.above:
             self.armed = True
         return windows

@@ -15,11 +15,11 @@ from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import Hang, Outcome, Reason
 from trainer.supervise import EXIT_CODE_OF
-from trainer.supervision.account import Watched
 from trainer.supervision.conclude import conclude
+from trainer.supervision.diagnosis import Watched
 from trainer.supervision.rank_process import RankProcess
 
-HANG = Hang(rank=1, step=30, phase="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
+HANG = Hang(rank=1, step=30, activity="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
 
 
 def exits(*codes: int | None) -> Watched:

@@ -11,10 +11,10 @@ import pytest
 
 from tests.trainer.supervision.launches import job_of
 from trainer.contract import layout
-from trainer.contract.job import Job, Success
+from trainer.contract.job import Job, JobSuccess
 from trainer.contract.outcome import Outcome, RankEnd
-from trainer.supervision.account import Watched
 from trainer.supervision.conclude import conclude
+from trainer.supervision.diagnosis import Watched
 from trainer.supervision.evidence import run_checks, stamps
 from trainer.supervision.rank_process import RankProcess
 
@@ -132,17 +132,17 @@ def test_a_wandb_run_that_was_never_finished_has_crashed(box: TrainingBox, writt
 @pytest.mark.parametrize(
     ("success", "holds"),
     [
-        (Success(files=("results/*.npz",)), True),
-        (Success(files=("results/*.txt",)), False),
-        (Success(files=("results/empty.csv",)), False),
-        (Success(log=r"nRMSE 0\.\d+"), True),
-        (Success(log="rollout done"), False),
-        (Success(steps=7), True),
-        (Success(steps=8), False),
-        (Success(exit_code=0), True),
+        (JobSuccess(files=("results/*.npz",)), True),
+        (JobSuccess(files=("results/*.txt",)), False),
+        (JobSuccess(files=("results/empty.csv",)), False),
+        (JobSuccess(log=r"nRMSE 0\.\d+"), True),
+        (JobSuccess(log="rollout done"), False),
+        (JobSuccess(steps=7), True),
+        (JobSuccess(steps=8), False),
+        (JobSuccess(exit_code=0), True),
     ],
 )
-def test_a_condition_of_the_job_holds_or_not(tmp_path: Path, success: Success, holds: bool) -> None:
+def test_a_condition_of_the_job_holds_or_not(tmp_path: Path, success: JobSuccess, holds: bool) -> None:
     results = tmp_path / layout.CODE / "results"
     results.mkdir(parents=True)
     (results / "a.npz").write_bytes(b"numbers")
@@ -158,7 +158,7 @@ def test_a_condition_of_the_job_holds_or_not(tmp_path: Path, success: Success, h
 def test_a_file_may_lie_in_the_outputs(tmp_path: Path, pattern: str) -> None:
     outputs = tmp_path / layout.OUTPUTS
     outputs.mkdir(parents=True)
-    success = Success(files=(pattern,))
+    success = JobSuccess(files=(pattern,))
     (check,) = run_checks(success, tmp_path, [])
     assert (check.holds, "no file matches" in check.text) == (False, True)
     (outputs / "scores.csv").write_text("1\n")
@@ -167,7 +167,7 @@ def test_a_file_may_lie_in_the_outputs(tmp_path: Path, pattern: str) -> None:
 
 
 def test_who_looks_for_a_file_in_vain_is_told_where(tmp_path: Path) -> None:
-    (check,) = run_checks(Success(files=("*.csv",)), tmp_path, [])
+    (check,) = run_checks(JobSuccess(files=("*.csv",)), tmp_path, [])
     assert check.text == "no file matches *.csv in the code folder or in $VASTRUN_OUTPUTS"
 
 
@@ -176,7 +176,7 @@ def test_a_file_that_was_there_before_the_start_proves_nothing_until_it_is_writt
     code.mkdir()
     shipped = code / "result.txt"
     shipped.write_text("41\n")
-    success = Success(files=("*.txt",))
+    success = JobSuccess(files=("*.txt",))
     before = stamps(success, tmp_path)
 
     (check,) = run_checks(success, tmp_path, [], before)
@@ -193,18 +193,20 @@ def test_a_link_does_not_lead_out_of_the_folders(tmp_path: Path) -> None:
     code.mkdir()
     (tmp_path / "elsewhere.txt").write_text("42\n")
     (code / "result.txt").symlink_to(tmp_path / "elsewhere.txt")
-    (check,) = run_checks(Success(files=("*.txt",)), tmp_path, [])
+    (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
     assert not check.holds
 
 
 @pytest.mark.parametrize(
-    ("phases", "said"),
+    ("activities", "said"),
     [(("", ""), "no rank reported a step: "), (("step", ""), "rank 1 reported no step: ")],
 )
-def test_no_step_is_named_of_ranks_that_told_none(phases: tuple[str, str], said: str, tmp_path: Path) -> None:
-    steps = [7 if phase else 0 for phase in phases]
-    ranks = [RankEnd(rank=n, exit_code=0, step=steps[n], phase=phases[n]) for n in range(2)]
-    (check,) = run_checks(Success(steps=7), tmp_path, ranks)
+def test_no_step_is_named_of_ranks_that_told_none(
+    activities: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    steps = [7 if activity else 0 for activity in activities]
+    ranks = [RankEnd(rank=n, exit_code=0, step=steps[n], activity=activities[n]) for n in range(2)]
+    (check,) = run_checks(JobSuccess(steps=7), tmp_path, ranks)
     assert not check.holds
     assert check.text.startswith(said)
     assert "step 0" not in check.text
@@ -212,5 +214,5 @@ def test_no_step_is_named_of_ranks_that_told_none(phases: tuple[str, str], said:
 
 def test_an_exit_code_that_differs_on_one_rank_breaks_the_condition(tmp_path: Path) -> None:
     ranks = [RankEnd(rank=0, exit_code=0), RankEnd(rank=1, exit_code=3)]
-    (check,) = run_checks(Success(exit_code=0), tmp_path, ranks)
+    (check,) = run_checks(JobSuccess(exit_code=0), tmp_path, ranks)
     assert (check.holds, check.text) == (False, "exit codes of the ranks: 0, 3")

@@ -96,5 +96,5 @@ def test_a_rank_that_compiles_for_too_long_hangs_by_the_limit_of_that(train: Tra
         start_s=WITHIN_S,
     )
     outcome = run.outcome()
-    assert (outcome.reason, outcome.hang and outcome.hang.phase) == ("hang", "compile"), outcome.detail
+    assert (outcome.reason, outcome.hang and outcome.hang.activity) == ("hang", "compile"), outcome.detail
     assert outcome.ended_at - outcome.started_at < WITHIN_S, run.log()

@@ -14,39 +14,39 @@ import pytest
 from tests.trainer.supervision.launches import job_of
 from tests.waiting import LONGEST_S
 from trainer.contract.job import Job
-from trainer.contract.outcome import Attempt, Hang
+from trainer.contract.outcome import Hang, StartRecord
 from trainer.contract.records import read_as
 from trainer.distributed.nodes import Place
-from trainer.supervision.account import Watched, account_of
+from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.joint import joint
-from trainer.supervision.link import Link
+from trainer.supervision.peers import Peers
 from trainer.supervision.rank_process import RankProcess
-from trainer.supervision.restarts import End, Start, next_start
-from trainer.supervision.stacks import Frame
-from trainer.supervision.stall import Standing
+from trainer.supervision.restarts import NoRestart, Start, next_start
+from trainer.supervision.stacks import StackFrame
+from trainer.supervision.stall import RankProgress
 
 BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: [gloo/pair.cc] closed\n'
-IN_A_COLLECTIVE = Frame(
+IN_A_COLLECTIVE = StackFrame(
     file="/site-packages/torch/distributed/distributed_c10d.py", line="1", function="all_reduce"
 )
-ASLEEP = Frame(file="/box/code/train.py", line="7", function="wait")
+ASLEEP = StackFrame(file="/box/code/train.py", line="7", function="wait")
 
 
 @pytest.fixture
-def links() -> Iterator[list[Link]]:
+def links() -> Iterator[list[Peers]]:
     """Two nodes that have met."""
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1] - 1
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         places = [Place(node=node, nodes=2, host="127.0.0.1", port=port) for node in (0, 1)]
-        links = [stack.enter_context(Link(place=place, run_id="calm-heron")) for place in places]
-        list(threads.map(lambda link: link.meet(within_s=LONGEST_S, given_up=lambda: False), links))
+        links = [stack.enter_context(Peers(place=place, run_id="calm-heron")) for place in places]
+        list(threads.map(lambda peers: peers.meet(within_s=LONGEST_S, given_up=lambda: False), links))
         yield links
 
 
-def watched(link: Link, exit_code: int, at: float) -> Watched:
+def watched(peers: Peers, exit_code: int, at: float) -> Watched:
     """A node whose only rank left so."""
-    process = RankProcess(rank=link.place.node, pid=1, started_at=1.0, exit_code=exit_code, ended_at=at)
+    process = RankProcess(rank=peers.place.node, pid=1, started_at=1.0, exit_code=exit_code, ended_at=at)
     return Watched(
         started_at=1.0,
         world_size=2,
@@ -54,11 +54,11 @@ def watched(link: Link, exit_code: int, at: float) -> Watched:
         processes=(process,),
         agent=None,
         agent_exit=1,
-        place=link.place,
+        place=peers.place,
     )
 
 
-def together(links: list[Link], boxes: list[Path], seen: list[Watched]) -> list[Watched]:
+def together(links: list[Peers], boxes: list[Path], seen: list[Watched]) -> list[Watched]:
     with ThreadPoolExecutor() as threads:
         return list(threads.map(joint, boxes, seen, links))
 
@@ -72,49 +72,53 @@ def boxes(tmp_path: Path) -> list[Path]:
 
 
 def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
-    links: list[Link], boxes: list[Path]
+    links: list[Peers], boxes: list[Path]
 ) -> None:
     (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
     seen = together(links, boxes, [watched(links[0], 1, at=10.0), watched(links[1], -9, at=11.0)])
     for box, each in zip(boxes, seen, strict=True):
-        account = account_of(box, each)
+        account = diagnose(box, each)
         assert (account.reason, account.detail) == ("signal", "rank 1 was killed by SIGKILL")
         assert [end.rank for end in account.ranks] == [0, 1]
 
 
 def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
-    links: list[Link], boxes: list[Path]
+    links: list[Peers], boxes: list[Path]
 ) -> None:
-    for link, frame in zip(links, (IN_A_COLLECTIVE, ASLEEP), strict=True):
-        rank = link.place.node
-        culprit = Standing(rank=rank, step=5, stage="data", still_s=9.0, frames=(frame,))
-        hang = Hang(rank=rank, step=5, phase="data", stalled_s=9.0, frame=frame.function, stacks=())
-        link.tell(stalled=True, culprit=culprit, hang=hang)
-    seen = together(links, boxes, [watched(link, -9, at=10.0) for link in links])
+    for peers, frame in zip(links, (IN_A_COLLECTIVE, ASLEEP), strict=True):
+        rank = peers.place.node
+        culprit = RankProgress(rank=rank, step=5, activity="data", still_s=9.0, frames=(frame,))
+        hang = Hang(rank=rank, step=5, activity="data", stalled_s=9.0, frame=frame.function, stacks=())
+        peers.tell(stalled=True, culprit=culprit, hang=hang)
+    seen = together(links, boxes, [watched(peers, -9, at=10.0) for peers in links])
     for box, each in zip(boxes, seen, strict=True):
-        account = account_of(box, each)
+        account = diagnose(box, each)
         assert (account.reason, each.hang and each.hang.rank) == ("hang", 1)
         assert account.detail == "rank 1 made no progress for 9 s at step 5 (data), in wait"
 
 
 def test_a_node_that_is_gone_is_the_cause_of_what_broke_on_the_others(
-    links: list[Link], boxes: list[Path]
+    links: list[Peers], boxes: list[Path]
 ) -> None:
     (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
     links[1].__exit__()
     seen = joint(boxes[0], watched(links[0], 1, at=10.0), links[0])
-    account = account_of(boxes[0], seen)
+    account = diagnose(boxes[0], seen)
     assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
 
 
-def test_a_stop_on_one_node_is_a_stop_on_all(links: list[Link], boxes: list[Path]) -> None:
+def test_a_stop_on_one_node_is_a_stop_on_all(links: list[Peers], boxes: list[Path]) -> None:
     links[1].tell(stop_cause="time_limit", stopped_at=9.0)
     stopped = replace(watched(links[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
     seen = together(links, boxes, [watched(links[0], -15, at=10.0), stopped])
-    assert [account_of(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["stopped"] * 2
+    assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["stopped"] * 2
 
 
 def test_ranks_on_several_nodes_are_not_started_again_on_the_spot() -> None:
     job: Job = read_as(Job, job_of(train={"steps": 9, "batch": 2}, command=None, success=None, nodes=2))
-    history = [Attempt(reason="signal", detail="", world_size=2, checkpoint=5, started_at=1.0, ended_at=2.0)]
-    assert next_start(job, history, Start(world_size=1), None) == End(why="its ranks are on several nodes")
+    history = [
+        StartRecord(reason="signal", detail="", world_size=2, checkpoint=5, started_at=1.0, ended_at=2.0)
+    ]
+    assert next_start(job, history, Start(world_size=1), None) == NoRestart(
+        why="its ranks are on several nodes"
+    )

@@ -12,10 +12,10 @@ import pytest
 from tests.waiting import eventually
 from trainer.contract.outcome import RankEnd
 from trainer.distributed.nodes import Place
-from trainer.supervision.link import Link, LinkError
+from trainer.supervision.peers import Peers, PeersError
 from trainer.supervision.rank_ends import DatedEnd
 
-Join = Callable[..., Link]
+Join = Callable[..., Peers]
 
 
 def end(rank: int, exit_code: int = 0) -> DatedEnd:
@@ -40,33 +40,33 @@ def join(port: int) -> Iterator[Join]:
     """Makes a node's side of the link."""
     with ExitStack() as stack:
 
-        def side(node: int, nodes: int = 3, *, run_id: str = "calm-heron", silent_s: float = 30.0) -> Link:
+        def side(node: int, nodes: int = 3, *, run_id: str = "calm-heron", silent_s: float = 30.0) -> Peers:
             place = Place(node=node, nodes=nodes, host="127.0.0.1", port=port)
-            return stack.enter_context(Link(place=place, run_id=run_id, silent_s=silent_s))
+            return stack.enter_context(Peers(place=place, run_id=run_id, silent_s=silent_s))
 
         yield side
 
 
-def listening(links: list[Link], holds: Callable[[], bool]) -> None:
+def listening(links: list[Peers], holds: Callable[[], bool]) -> None:
     """All of them listen until it holds."""
 
     def look() -> bool:
-        for link in links:
-            link.listen()
+        for peers in links:
+            peers.listen()
         return holds()
 
     eventually(look)
 
 
-def together(join: Join, nodes: int = 3) -> list[Link]:
+def together(join: Join, nodes: int = 3) -> list[Peers]:
     links = [join(node, nodes) for node in reversed(range(nodes))][::-1]  # the host comes last
-    listening(links, lambda: all(link.complete for link in links))
+    listening(links, lambda: all(peers.complete for peers in links))
     return links
 
 
 def test_what_one_node_says_all_others_hear(join: Join) -> None:
     links = together(join)
-    assert not any(link.failing or link.ended for link in links)
+    assert not any(peers.failing or peers.ended for peers in links)
     links[2].tell(stop_cause="time_limit")
     listening(links, lambda: links[0].stop_cause == links[1].stop_cause == "time_limit")
     links[1].tell(failing=True, ends=(end(1, -9),), killed=(1,))
@@ -79,25 +79,25 @@ def test_what_one_node_says_all_others_hear(join: Join) -> None:
 def test_a_node_that_leaves_before_its_ranks_ended_is_lost_to_all(join: Join) -> None:
     links = together(join)
     links[2].__exit__()
-    listening(links[:2], lambda: all(link.lost == {2} and link.failing for link in links[:2]))
+    listening(links[:2], lambda: all(peers.lost == {2} and peers.failing for peers in links[:2]))
     assert not links[1].ended
 
 
 def test_a_node_that_leaves_after_its_ranks_ended_is_not_lost(join: Join) -> None:
     links = together(join)
     links[2].tell(ends=(end(2),))
-    listening(links, lambda: all(2 in link.others and link.others[2].ends for link in links[:2]))
+    listening(links, lambda: all(2 in peers.others and peers.others[2].ends for peers in links[:2]))
     links[2].__exit__()
-    for link in links[:2]:
-        link.tell(ends=(end(link.place.node),))
-    listening(links[:2], lambda: all(link.ended for link in links[:2]))
-    assert not any(link.lost or link.failing for link in links)
+    for peers in links[:2]:
+        peers.tell(ends=(end(peers.place.node),))
+    listening(links[:2], lambda: all(peers.ended for peers in links[:2]))
+    assert not any(peers.lost or peers.failing for peers in links)
 
 
 def test_with_the_first_node_all_others_are_lost(join: Join) -> None:
     links = together(join)
     links[0].__exit__()
-    listening(links[1:], lambda: all(link.failing for link in links[1:]))
+    listening(links[1:], lambda: all(peers.failing for peers in links[1:]))
     assert (links[1].lost, links[2].lost) == ({0, 2}, {0, 1})
 
 
@@ -111,7 +111,7 @@ def test_a_node_that_says_nothing_any_more_is_lost(join: Join) -> None:
 
 def test_a_node_of_another_run_does_not_join(join: Join) -> None:
     host, other = join(0, 2), join(1, 2, run_id="grey-crane")
-    with pytest.raises(LinkError, match=r"node 1 did not come within 0\.6 s"):
+    with pytest.raises(PeersError, match=r"node 1 did not come within 0\.6 s"):
         eventually(lambda: other.listen() or host.meet(within_s=0.6, given_up=lambda: False))
     assert not other.complete
 
@@ -125,8 +125,8 @@ def test_nobody_waits_for_a_node_that_never_came(join: Join) -> None:
 
 
 def test_one_node_has_nobody_to_wait_for() -> None:
-    with Link(place=Place(), run_id="calm-heron") as link:
-        link.meet(within_s=0.0, given_up=lambda: False)
-        link.tell(failing=True)
-        link.wait_until_ended()
-        assert link.complete and link.ended and not link.failing
+    with Peers(place=Place(), run_id="calm-heron") as peers:
+        peers.meet(within_s=0.0, given_up=lambda: False)
+        peers.tell(failing=True)
+        peers.wait_until_ended()
+        assert peers.complete and peers.ended and not peers.failing

@@ -41,12 +41,12 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
     outcome = run.outcome()
 
     assert (outcome.reason, outcome.detail) == ("finished", "all 2 ranks exited 0")
-    first, second = outcome.attempts
+    first, second = outcome.starts
     assert (first.reason, first.checkpoint, second.reason) == (reason, 10, "finished")
     assert "resumes after step 10" in run.log()
-    assert "supervisor starting again (attempt 2) on 2 rank(s)" in run.log()
+    assert "supervisor starting again (restart 1) on 2 rank(s)" in run.log()
     assert run.losses() == pytest.approx(undisturbed, abs=CURVE)
-    former = run.box / layout.ATTEMPTS / "0"
+    former = run.box / layout.STARTS / "0"
     assert json.loads((former / "ranks/rank-1.process.json").read_text())["exit_code"] == -signal.SIGKILL
     assert (former / "raw/rank-0.log").is_file()
     assert (former / "heartbeat/rank-1").is_file()
@@ -65,32 +65,32 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
 def test_ranks_out_of_memory_begin_again_with_half_the_micro_batch_on_the_same_curve(
     strategy: str, where: str, step: int, rank: int, train: Train, undisturbed: dict[int, float]
 ) -> None:
-    fault = {"what": "out of memory", "where": where, "step": step, "rank": rank, "above": 2, "attempts": 9}
+    fault = {"what": "out of memory", "where": where, "step": step, "rank": rank, "above": 2, "starts": 9}
     run = train(fault, train={"strategy": strategy})
     outcome = run.outcome()
 
     assert outcome.reason == "finished", run.log()
-    assert [(a.reason, a.micro_batch) for a in outcome.attempts] == [("oom", 4), ("finished", 2)]
+    assert [(a.reason, a.micro_batch) for a in outcome.starts] == [("oom", 4), ("finished", 2)]
     assert run.losses() == pytest.approx(undisturbed, abs=CURVE)
 
 
 def test_what_never_fits_ends_when_a_single_window_does_not(train: Train) -> None:
-    fault = {"what": "out of memory", "where": "backward", "step": 0, "rank": 0, "attempts": 9}
+    fault = {"what": "out of memory", "where": "backward", "step": 0, "rank": 0, "starts": 9}
     run = train(fault, ranks=1, train={"batch": 4})
     outcome = run.outcome()
 
-    assert (outcome.reason, outcome.attempts[-1].micro_batch) == ("oom", 1)
-    assert [attempt.micro_batch for attempt in outcome.attempts] == [4, 2, 1]
+    assert (outcome.reason, outcome.starts[-1].micro_batch) == ("oom", 1)
+    assert [start.micro_batch for start in outcome.starts] == [4, 2, 1]
     assert "not started again: a micro-batch of 1 does not fit" in run.log()
 
 
 def test_a_stop_before_the_next_start_is_the_end(train: Train) -> None:
-    run = train({"what": "SIGKILL", "where": "forward", "step": 0, "rank": 0, "attempts": 9}, ranks=1)
+    run = train({"what": "SIGKILL", "where": "forward", "step": 0, "rank": 0, "starts": 9}, ranks=1)
     eventually(lambda: run.log().count("was killed by SIGKILL") == 2 or run.process.exitcode is not None)
     (run.box / layout.STOP).write_text("time_limit\n")
     outcome = run.outcome()
 
-    seen = (outcome.reason, outcome.stop_cause, len(outcome.attempts))
+    seen = (outcome.reason, outcome.stop_cause, len(outcome.starts))
     assert seen == ("stopped", "time_limit", 2), run.log()
     assert outcome.detail.startswith(
         "stopped at the time limit before the ranks were restarted, after: rank 0"

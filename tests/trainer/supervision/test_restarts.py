@@ -8,9 +8,9 @@ import pytest
 
 from tests.trainer.supervision.launches import job_of
 from trainer.contract.job import USUAL_RESTARTS, Job
-from trainer.contract.outcome import Attempt, Reason
+from trainer.contract.outcome import Reason, StartRecord
 from trainer.contract.records import read_as
-from trainer.supervision.restarts import CAUSE_OF, End, Restart, Start, next_start
+from trainer.supervision.restarts import CAUSE_OF, NoRestart, Restart, Start, next_start
 
 FIRST = Start(world_size=2)
 
@@ -21,8 +21,8 @@ def training(**changes: Any) -> Job:
     return job
 
 
-def ended(reason: Reason, *, checkpoint: int | None = 10, micro_batch: int | None = 6) -> Attempt:
-    return Attempt(
+def ended(reason: Reason, *, checkpoint: int | None = 10, micro_batch: int | None = 6) -> StartRecord:
+    return StartRecord(
         reason=reason,
         detail="",
         world_size=2,
@@ -33,20 +33,20 @@ def ended(reason: Reason, *, checkpoint: int | None = 10, micro_batch: int | Non
     )
 
 
-def saving(*reasons: Reason) -> list[Attempt]:
+def saving(*reasons: Reason) -> list[StartRecord]:
     """Attempts that each saved something new."""
     return [ended(reason, checkpoint=10 * number) for number, reason in enumerate(reasons)]
 
 
-def restarted(*history: Attempt, job: Job | None = None, last: Start = FIRST, **known: Any) -> Restart:
+def restarted(*history: StartRecord, job: Job | None = None, last: Start = FIRST, **known: Any) -> Restart:
     found = next_start(job or training(), history, last, known.get("healthy"))
     assert isinstance(found, Restart), found
     return found
 
 
-def why_not(*history: Attempt, job: Job | None = None, **known: Any) -> str:
+def why_not(*history: StartRecord, job: Job | None = None, **known: Any) -> str:
     found = next_start(job or training(), history, FIRST, known.get("healthy"))
-    assert isinstance(found, End), found
+    assert isinstance(found, NoRestart), found
     return found.why
 
 
@@ -64,8 +64,8 @@ def test_what_another_start_may_cure_has_a_limit_and_nothing_else_has() -> None:
 
 @pytest.mark.parametrize("reason", ["signal", "communication", "hang", "device"])
 def test_a_training_begins_again_at_once_with_all_its_ranks(reason: Reason) -> None:
-    found = restarted(ended(reason), last=Start(attempt=3, world_size=2, micro_batch=4))
-    assert (found.after_s, found.start) == (0.0, Start(attempt=4, world_size=2, micro_batch=4))
+    found = restarted(ended(reason), last=Start(number=3, world_size=2, micro_batch=4))
+    assert (found.after_s, found.start) == (0.0, Start(number=4, world_size=2, micro_batch=4))
 
 
 @pytest.mark.parametrize("reason", ["finished", "stopped", "error", "data", "disk"])
@@ -92,12 +92,12 @@ def test_a_users_own_command_is_started_again_only_when_its_job_says_so() -> Non
     assert restarted(ended("oom"), job=read_as(Job, job_of(**command, restarts={"out_of_memory": 1})))
 
 
-def test_attempts_that_save_nothing_new_wait_longer_and_longer_and_then_end() -> None:
+def test_starts_that_save_nothing_new_wait_longer_and_longer_and_then_end() -> None:
     lost = ended("signal", checkpoint=None)
     assert restarted(lost).after_s == 0
     assert restarted(lost, lost).after_s > 0
     assert why_not(lost, lost, lost, job=training(restarts={"signal": 20})) == (
-        "3 attempts in a row saved no new checkpoint"
+        "3 starts in a row saved no new checkpoint"
     )
     kept = ended("signal", checkpoint=10)
     assert restarted(kept, kept, kept, job=training(restarts={"signal": 20})).after_s > 0
@@ -126,9 +126,7 @@ def test_when_gpus_have_failed_the_most_that_divides_the_batch_goes_on_with_thos
     job = training(ranks=4, gpus=4, train={"batch": 8})
     four, three = ("GPU-a", "GPU-b", "GPU-c", "GPU-d"), ("GPU-a", "GPU-c", "GPU-d")
     last = Start(world_size=4)
-    assert restarted(ended("device"), job=job, last=last, healthy=four).start == Start(
-        attempt=1, world_size=4
-    )
+    assert restarted(ended("device"), job=job, last=last, healthy=four).start == Start(number=1, world_size=4)
     fewer = restarted(ended("device", micro_batch=2), job=job, last=last, healthy=three).start
     assert (fewer.world_size, fewer.gpus) == (2, ("GPU-a", "GPU-c"))
     assert fewer.micro_batch == 2  # that much fits: not the four of a rank's larger share

@@ -10,19 +10,19 @@ import trainer
 from tests.trainer.supervision.launches import job_of
 from trainer.contract.job import Job
 from trainer.contract.records import read_as
-from trainer.supervision.stacks import Frame
-from trainer.supervision.stall import Limits, Standing, collective_of, comparable, stalled, stuck
+from trainer.supervision.stacks import StackFrame
+from trainer.supervision.stall import RankProgress, StallLimits, collective_of, comparable, stalled, stuck
 
-LIMITS = Limits(stall_s=10, start_s=60)
+LIMITS = StallLimits(stall_s=10, start_s=60)
 TORCH = "/venv/lib/python3.11/site-packages/torch"
-USER = Frame(file="/box/code/train.py", line="12", function="main")
+USER = StackFrame(file="/box/code/train.py", line="12", function="main")
 
 
-def call(place: str, function: str) -> Frame:
-    return Frame(file=f"{TORCH}/{place}", line="1", function=function)
+def call(place: str, function: str) -> StackFrame:
+    return StackFrame(file=f"{TORCH}/{place}", line="1", function=function)
 
 
-def collective(name: str) -> tuple[Frame, ...]:
+def collective(name: str) -> tuple[StackFrame, ...]:
     return (
         call("distributed/distributed_c10d.py", name),
         call("distributed/c10d_logger.py", "wrapper"),
@@ -38,21 +38,21 @@ GATHER = (
     call("nn/modules/module.py", "_call_impl"),
     USER,
 )
-SLEEP = (Frame(file="/usr/lib/python3.11/threading.py", line="331", function="wait"), USER)
+SLEEP = (StackFrame(file="/usr/lib/python3.11/threading.py", line="331", function="wait"), USER)
 
 
 def at(
     rank: int = 0,
     step: int = 5,
-    stage: str = "forward",
+    activity: str = "forward",
     still_s: float = 0.0,
-    frames: tuple[Frame, ...] = (USER,),
-) -> Standing:
-    return Standing(rank=rank, step=step, stage=stage, still_s=still_s, frames=frames)
+    frames: tuple[StackFrame, ...] = (USER,),
+) -> RankProgress:
+    return RankProgress(rank=rank, step=step, activity=activity, still_s=still_s, frames=frames)
 
 
 @pytest.mark.parametrize(
-    ("stage", "limit_s"),
+    ("activity", "limit_s"),
     [
         ("forward", 10),
         ("step", 10),
@@ -64,15 +64,15 @@ def at(
         ("checkpoint", 60),
     ],
 )
-def test_each_stage_has_its_limit(stage: str, limit_s: float) -> None:
-    assert not stalled([at(stage=stage, still_s=limit_s - 0.1)], LIMITS)
-    assert stalled([at(stage=stage, still_s=limit_s + 0.1)], LIMITS)
+def test_each_activity_has_its_limit(activity: str, limit_s: float) -> None:
+    assert not stalled([at(activity=activity, still_s=limit_s - 0.1)], LIMITS)
+    assert stalled([at(activity=activity, still_s=limit_s + 0.1)], LIMITS)
 
 
-def test_a_job_may_give_a_slow_stage_a_limit_of_its_own() -> None:
+def test_a_job_may_give_a_slow_activity_a_limit_of_its_own() -> None:
     train = {"steps": 5, "limits": {"compile_s": 100, "checkpoint_s": 3}}
-    limits = Limits.of_job(read_as(Job, job_of(train=train, stall_s=10, start_s=60)))
-    assert [limits.of(stage) for stage in ("start", "compile", "forward", "eval", "checkpoint")] == [
+    limits = StallLimits.of_job(read_as(Job, job_of(train=train, stall_s=10, start_s=60)))
+    assert [limits.of(activity) for activity in ("start", "compile", "forward", "eval", "checkpoint")] == [
         60,
         100,
         10,
@@ -86,37 +86,39 @@ def test_one_rank_that_stands_still_is_enough() -> None:
 
 
 def test_the_rank_furthest_behind_is_the_stuck_one() -> None:
-    assert stuck([at(rank=0, step=6, stage="data"), at(rank=1, step=5, stage="optimizer")]).rank == 1
+    assert stuck([at(rank=0, step=6, activity="data"), at(rank=1, step=5, activity="optimizer")]).rank == 1
 
 
-def test_within_a_step_the_earlier_stage_is_behind() -> None:
-    assert stuck([at(rank=0, stage="backward"), at(rank=1, stage="data")]).rank == 1
+def test_within_a_step_the_earlier_activity_is_behind() -> None:
+    assert stuck([at(rank=0, activity="backward"), at(rank=1, activity="data")]).rank == 1
 
 
 @pytest.mark.parametrize("waiting", [COLLECTIVE, BACKWARD, GATHER])
-def test_the_rank_that_waits_for_nobody_is_stuck_wherever_it_stands(waiting: tuple[Frame, ...]) -> None:
+def test_the_rank_that_waits_for_nobody_is_stuck_wherever_it_stands(waiting: tuple[StackFrame, ...]) -> None:
     assert stuck([at(rank=0, frames=waiting), at(rank=1, frames=SLEEP)]).rank == 1
-    assert stuck([at(rank=0, frames=waiting), at(rank=1, stage="backward", frames=SLEEP)]).rank == 1
+    assert stuck([at(rank=0, frames=waiting), at(rank=1, activity="backward", frames=SLEEP)]).rank == 1
 
 
 def test_of_ranks_that_all_wait_the_one_in_another_collective_is_stuck() -> None:
-    most = [at(rank=rank, stage="backward", frames=BACKWARD) for rank in (0, 2, 3)]
-    assert stuck([*most, at(rank=1, stage="backward", frames=collective("broadcast"))]).rank == 1
+    most = [at(rank=rank, activity="backward", frames=BACKWARD) for rank in (0, 2, 3)]
+    assert stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
 
 
 def test_of_ranks_that_all_wait_in_collectives_of_the_strategy_the_odd_one_is_stuck() -> None:
-    most = [at(rank=rank, stage="backward", frames=GATHER) for rank in (0, 2, 3)]
-    assert stuck([*most, at(rank=1, stage="optimizer", frames=BACKWARD)]).rank == 1
+    most = [at(rank=rank, activity="backward", frames=GATHER) for rank in (0, 2, 3)]
+    assert stuck([*most, at(rank=1, activity="optimizer", frames=BACKWARD)]).rank == 1
 
 
 @pytest.mark.parametrize("others", [BACKWARD, GATHER])
-def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(others: tuple[Frame, ...]) -> None:
+def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(
+    others: tuple[StackFrame, ...],
+) -> None:
     apart = at(rank=1, frames=collective("broadcast"))
     assert stuck([at(rank=0, frames=others), apart]).rank == 1
 
 
 def test_of_two_ranks_the_one_whose_collective_is_not_the_trainers_is_stuck() -> None:
-    ours = Frame(file=str(Path(trainer.__file__).with_name("dist.py")), line="1", function="highest")
+    ours = StackFrame(file=str(Path(trainer.__file__).with_name("dist.py")), line="1", function="highest")
     vote = at(rank=0, frames=(*COLLECTIVE[:-1], ours, USER))
     assert stuck([vote, at(rank=1, frames=collective("broadcast"))]).rank == 1
 
@@ -127,26 +129,26 @@ def test_a_hook_of_the_users_own_in_a_backward_pass_waits_for_nobody() -> None:
     assert collective_of(at(frames=GATHER)) == "wait_for_unshard"
 
 
-def test_a_stage_of_the_users_own_is_compared_like_a_step() -> None:
-    assert stuck([at(rank=0, stage="validate"), at(rank=1, stage="data")]).rank == 1
+def test_a_activity_of_the_users_own_is_compared_like_a_step() -> None:
+    assert stuck([at(rank=0, activity="validate"), at(rank=1, activity="data")]).rank == 1
 
 
 def test_ranks_that_never_beat_are_not_judged_when_others_do() -> None:
-    told = comparable([at(rank=0, still_s=2), at(rank=1, stage="", still_s=99)], silent_s=50)
-    assert [standing.rank for standing in told] == [0]
+    told = comparable([at(rank=0, still_s=2), at(rank=1, activity="", still_s=99)], silent_s=50)
+    assert [rank_progress.rank for rank_progress in told] == [0]
 
 
 def test_without_heartbeats_a_line_in_any_log_moves_all_ranks() -> None:
-    silent = [at(rank=0, stage="", still_s=99), at(rank=1, stage="", still_s=99)]
+    silent = [at(rank=0, activity="", still_s=99), at(rank=1, activity="", still_s=99)]
     assert not stalled(comparable(silent, silent_s=3), LIMITS)
     assert stalled(comparable(silent, silent_s=11), LIMITS)
 
 
 def test_without_heartbeats_and_before_the_first_line_the_start_limit_holds() -> None:
-    assert not stalled(comparable([at(stage="", still_s=59)], silent_s=None), LIMITS)
-    assert stalled(comparable([at(stage="", still_s=61)], silent_s=None), LIMITS)
+    assert not stalled(comparable([at(activity="", still_s=59)], silent_s=None), LIMITS)
+    assert stalled(comparable([at(activity="", still_s=61)], silent_s=None), LIMITS)
 
 
 def test_without_heartbeats_the_rank_that_waits_for_nobody_is_stuck() -> None:
-    silent = [at(rank=0, stage="", frames=COLLECTIVE), at(rank=1, stage="")]
+    silent = [at(rank=0, activity="", frames=COLLECTIVE), at(rank=1, activity="")]
     assert stuck(comparable(silent, silent_s=99)).rank == 1

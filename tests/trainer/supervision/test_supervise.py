@@ -121,7 +121,7 @@ def test_a_program_in_a_process_group_that_has_no_room_is_started_again_when_the
 ) -> None:
     raised = 'torch.OutOfMemoryError("CUDA out of memory")'
     outcome = launch(GROUP.format(raised=raised, late_s=0), restarts={"out_of_memory": 1}).outcome()
-    assert [attempt.reason for attempt in outcome.attempts] == ["oom", "finished"], outcome.detail
+    assert [start.reason for start in outcome.starts] == ["oom", "finished"], outcome.detail
 
 
 @pytest.mark.torch
@@ -161,7 +161,7 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
     outcome = run.outcome()
     assert (run.wait(), outcome.reason) == (75, "hang")
     assert outcome.hang is not None
-    assert (outcome.hang.rank, outcome.hang.step, outcome.hang.phase) == (1, 5, "data")
+    assert (outcome.hang.rank, outcome.hang.step, outcome.hang.activity) == (1, 5, "data")
     assert outcome.hang.frame.startswith("code/program.py:")
     assert outcome.hang.frame.endswith(" wait_for_a_file_that_never_comes")
     assert outcome.hang.stacks == ("run/stacks/rank-0.txt", "run/stacks/rank-1.txt")
@@ -266,8 +266,8 @@ def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_s
     killed_at = time.time()
     os.kill(run.agent(), signal.SIGKILL)
     outcome = run.outcome()
-    assert (outcome.reason, len(outcome.attempts)) == ("finished", 2)
-    first = outcome.attempts[0]
+    assert (outcome.reason, len(outcome.starts)) == ("finished", 2)
+    first = outcome.starts[0]
     assert (first.reason, first.detail) == (
         "signal",
         "the launch agent failed after it had started the ranks: SIGKILL",

@@ -49,7 +49,7 @@ def test_a_training_that_began_again_is_one_run_that_finished(train: Train, wand
     run = train(KILLED, train={"wandb": {"mode": "online"}}, env=wandb.environment)
     outcome = run.outcome()
     assert outcome.reason == "finished", run.log()
-    assert [attempt.reason for attempt in outcome.attempts] == ["signal", "finished"]
+    assert [start.reason for start in outcome.starts] == ["signal", "finished"]
     assert list(wandb.runs) == [RUN]
     assert wandb.runs[RUN].state == "finished"
     assert [point["step"] for point in wandb.runs[RUN].history][-10:] == list(range(11, 21))

@@ -48,22 +48,22 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     """The exit status of the step. `run/preflight.json` says what was tried and what the training gets."""
     name = f"all-reduce {ranks} ranks {backend}"
 
-    def attempt(way: Way) -> Trial:
+    def try_way(way: Way) -> Trial:
         forked = run_forked(all_reduce(backend, way.limit_s), ranks, way.env, way.limit_s)
         return judge(way, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
 
-    trials = try_ways(WAYS[backend], attempt)
+    trials = try_ways(WAYS[backend], try_way)
     for trial in trials:
         print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
     write_json(box / layout.PREFLIGHT, _record(backend, ranks, trials))
     return 1 if trials[-1].fault else 0
 
 
-def try_ways(ways: Sequence[Way], attempt: Callable[[Way], Trial]) -> list[Trial]:
+def try_ways(ways: Sequence[Way], try_way: Callable[[Way], Trial]) -> list[Trial]:
     """Each way until one works; that is the last."""
     trials: list[Trial] = []
     for way in ways:
-        trials.append(attempt(way))
+        trials.append(try_way(way))
         if trials[-1].fault is None:
             break
     return trials

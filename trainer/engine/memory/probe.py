@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trainer.engine.memory.attempts import ShortError, attempt, release, with_less
+from trainer.engine.memory.oom_vote import ShortError, release, run_with_oom_vote, with_less
 from trainer.engine.session import Session
 from trainer.engine.step import learn, micro_batches
 from trainer.heartbeat import Heartbeat
@@ -75,7 +75,7 @@ def _short_rank(session: Session, heart: Heartbeat) -> int | None:
             return learn(replace(session, model=model), step, micro_batches(session, step, heart), heart)
 
     try:
-        attempt(session.ranks, rehearse)
+        run_with_oom_vote(session.ranks, rehearse)
     except ShortError as error:
         return error.rank
     return None

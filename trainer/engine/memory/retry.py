@@ -12,7 +12,7 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from trainer.engine.memory.attempts import ShortError, attempt, with_less
+from trainer.engine.memory.oom_vote import ShortError, run_with_oom_vote, with_less
 from trainer.engine.session import Session
 from trainer.engine.step import learn, micro_batches, take_step, update
 from trainer.heartbeat import Heartbeat
@@ -39,7 +39,7 @@ def take_step_that_fits(
 
 def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tensor | int:
     try:
-        return attempt(
+        return run_with_oom_vote(
             session.ranks, lambda _: learn(session, step, micro_batches(session, step, heart), heart)
         )
     except ShortError as error:

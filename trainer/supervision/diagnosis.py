@@ -49,7 +49,7 @@ class Watched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class Diagnosis:
     """How a launch ended."""
 
     reason: Reason
@@ -58,13 +58,13 @@ class Account:
     first_failure: RankEnd | None
 
 
-def account_of(box: Path, watched: Watched) -> Account:
+def diagnose(box: Path, watched: Watched) -> Diagnosis:
     """What happened, and to which rank."""
     ends = (*ends_here(box, watched), *watched.elsewhere)
     first = first_failure(ends, watched.killed)
     blamed = first if first is not None and _blamed(first, watched) else None
     reason, detail = _reason(box, ends, first, watched)
-    return Account(
+    return Diagnosis(
         reason=reason,
         detail=detail,
         ranks=tuple(sorted(told(ends, blamed, watched.killed), key=lambda end: end.rank)),
@@ -108,7 +108,7 @@ def _reason(
 
 
 def _hang_line(hang: Hang) -> str:
-    where = _where(hang.step, hang.phase)
+    where = _where(hang.step, hang.activity)
     frame = f", in {hang.frame}" if hang.frame else ""
     # When all wait, what they wait in is where it went wrong.
     all_wait = hang.in_collective and len(hang.waits) > 1
@@ -117,7 +117,7 @@ def _hang_line(hang: Hang) -> str:
 
 
 def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
-    where, who = _where(end.step, end.phase), f"rank {end.rank}"
+    where, who = _where(end.step, end.activity), f"rank {end.rank}"
     if reason == "oom" and end.signal:
         return f"{who} was killed by the kernel (out of memory){where}"
     if end.signal:
@@ -164,7 +164,7 @@ def _agent_line(box: Path, watched: Watched) -> str:
     return f"the launch agent failed {started}: {how}"
 
 
-def _where(step: int, phase: str) -> str:
-    if not step and not phase:
+def _where(step: int, activity: str) -> str:
+    if not step and not activity:
         return ""
-    return f" at step {step}" + (f" ({phase})" if phase not in ("", "step") else "")
+    return f" at step {step}" + (f" ({activity})" if activity not in ("", "step") else "")

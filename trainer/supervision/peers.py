@@ -19,7 +19,7 @@ from trainer.contract.outcome import Hang
 from trainer.contract.records import read_json
 from trainer.distributed.nodes import Place
 from trainer.supervision.rank_ends import DatedEnd
-from trainer.supervision.stall import Standing
+from trainer.supervision.stall import RankProgress
 
 SILENT_S = 30.0
 """A node that says nothing for so long is lost. Its supervisor may be busy for 20 s, ending its ranks."""
@@ -31,12 +31,12 @@ _LOOK_EVERY_S = 0.1
 _CHUNK = 1 << 16
 
 
-class LinkError(ConnectionError):
+class PeersError(ConnectionError):
     """The nodes did not come together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word:
+class NodeState:
     """How a node stands."""
 
     run_id: str
@@ -55,7 +55,7 @@ class Word:
     """Ranks that its supervisor killed."""
     memory_killed: bool = False
     """The kernel killed something there for want of memory."""
-    culprit: Standing | None = None
+    culprit: RankProgress | None = None
     """Of its ranks that stand still, the one that the others wait for."""
     hang: Hang | None = None
     """The same as evidence."""
@@ -73,7 +73,7 @@ class _Line:
     """Whose words come here first; None: nothing came yet."""
     _partial: bytes = b""
 
-    def words(self) -> Iterator[Word]:
+    def states(self) -> Iterator[NodeState]:
         """What came since. Raises OSError when the other side is gone, ValueError when it is none of ours."""
         while select.select([self.socket], [], [], 0)[0]:
             if not (new := self.socket.recv(_CHUNK)):
@@ -81,20 +81,20 @@ class _Line:
             self.heard_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")
             for line in whole:
-                yield cast(Word, read_json(Word, line))
+                yield cast(NodeState, read_json(NodeState, line))
 
-    def send(self, words: list[Word]) -> None:
-        self.socket.sendall(b"".join(json.dumps(asdict(word)).encode() + b"\n" for word in words))
+    def send(self, states: list[NodeState]) -> None:
+        self.socket.sendall(b"".join(json.dumps(asdict(state)).encode() + b"\n" for state in states))
 
 
 @dataclass(kw_only=True)
-class Link:
+class Peers:
     """This node's side. With one node there is nobody to talk to, and nothing is ever heard."""
 
     place: Place
     run_id: str
     silent_s: float = SILENT_S
-    others: dict[int, Word] = field(default_factory=dict)
+    others: dict[int, NodeState] = field(default_factory=dict)
     """The last word of each other node."""
     lost: set[int] = field(default_factory=set)
     """Nodes that cannot be reached any more, though their ranks had not ended."""
@@ -103,7 +103,7 @@ class Link:
     _said_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.word = Word(run_id=self.run_id, node=self.place.node)
+        self.state = NodeState(run_id=self.run_id, node=self.place.node)
 
     def __enter__(self) -> Self:
         return self
@@ -131,33 +131,33 @@ class Link:
     @property
     def failing(self) -> bool:
         """A rank of another node has failed, or nobody knows: those of this one cannot go on."""
-        return bool(self.lost) or any(word.failing for word in self.others.values())
+        return bool(self.lost) or any(state.failing for state in self.others.values())
 
     @property
     def stalled(self) -> bool:
         """The ranks of another node make no progress."""
-        return any(word.stalled for word in self.others.values())
+        return any(state.stalled for state in self.others.values())
 
     @property
     def stop_cause(self) -> str | None:
         """Why another node was asked to stop; None: none was."""
-        return next((word.stop_cause for word in self.others.values() if word.stop_cause), None)
+        return next((state.stop_cause for state in self.others.values() if state.stop_cause), None)
 
     def meet(self, *, within_s: float, given_up: Callable[[], bool]) -> None:
-        """Every node is here, or `given_up` says that it does not matter any more. Raises LinkError."""
+        """Every node is here, or `given_up` says that it does not matter any more. Raises PeersError."""
         deadline = time.monotonic() + within_s
         while not self.complete and not given_up():
             self.listen()
             if self.lost or time.monotonic() > deadline:
                 missing = [str(n) for n in self._elsewhere if n in self.lost or n not in self.others]
-                raise LinkError(f"node {', '.join(missing)} did not come within {within_s:g} s")
+                raise PeersError(f"node {', '.join(missing)} did not come within {within_s:g} s")
             time.sleep(_LOOK_EVERY_S)
 
     def tell(self, **changes: Any) -> None:
         """The others hear how this node stands now."""
-        word = replace(self.word, **changes)
-        if word != self.word:
-            self.word = word
+        state = replace(self.state, **changes)
+        if state != self.state:
+            self.state = state
             self._say()
 
     def listen(self) -> None:
@@ -168,7 +168,7 @@ class Link:
         before = (dict(self.others), set(self.lost))
         for line in list(self._lines):
             self._hear(line)
-        self.word = replace(self.word, lost=tuple(sorted(self.lost)))
+        self.state = replace(self.state, lost=tuple(sorted(self.lost)))
         if (self.others, self.lost) != before or time.monotonic() - self._said_at >= _REPEAT_S:
             self._say()
 
@@ -177,7 +177,7 @@ class Link:
         deadline = float("inf")
         while not self.ended and time.monotonic() < deadline:
             self.listen()
-            if self.failing or self.stalled or self.word.failing or self.word.stop_cause:
+            if self.failing or self.stalled or self.state.failing or self.state.stop_cause:
                 deadline = min(deadline, time.monotonic() + ENDING_S)
             time.sleep(_LOOK_EVERY_S)
         self._say()
@@ -204,22 +204,22 @@ class Link:
 
     def _hear(self, line: _Line) -> None:
         try:
-            for word in line.words():
-                self._take(line, word)
+            for state in line.states():
+                self._take(line, state)
             if time.monotonic() - line.heard_at > self.silent_s:
                 raise TimeoutError("it says nothing")
         except (OSError, ValueError):
             self._drop(line)
 
-    def _take(self, line: _Line, word: Word) -> None:
-        if word.run_id != self.run_id or word.node not in self._elsewhere:
-            raise ValueError(f"a word of node {word.node} of {word.run_id}")
+    def _take(self, line: _Line, state: NodeState) -> None:
+        if state.run_id != self.run_id or state.node not in self._elsewhere:
+            raise ValueError(f"a word of node {state.node} of {state.run_id}")
         if line.node is None:
-            if self.place.is_host and any(other.node == word.node for other in self._lines):
-                raise ValueError(f"node {word.node} is here already")
-            line.node = word.node
-        self.others[word.node] = word
-        self.lost.update(node for node in word.lost if node != self.place.node)
+            if self.place.is_host and any(other.node == state.node for other in self._lines):
+                raise ValueError(f"node {state.node} is here already")
+            line.node = state.node
+        self.others[state.node] = state
+        self.lost.update(node for node in state.lost if node != self.place.node)
 
     def _drop(self, line: _Line) -> None:
         """Whoever was behind it is lost, unless its ranks have ended; before all are here it may return."""
@@ -235,10 +235,10 @@ class Link:
 
     def _say(self) -> None:
         self._said_at = time.monotonic()
-        words = [self.word, *(self.others.values() if self.place.is_host else ())]
+        states = [self.state, *(self.others.values() if self.place.is_host else ())]
         for line in list(self._lines):
             try:
-                line.send([word for word in words if word.node != line.node])
+                line.send([state for state in states if state.node != line.node])
             except OSError:
                 self._drop(line)
 

@@ -1,4 +1,4 @@
-"""One attempt: ranks started, watched to their end, put aside for the next. Standard library only."""
+"""One start of the ranks: started, watched to their end, put aside for the next. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.distributed.nodes import network_environment
-from trainer.supervision.account import Watched
+from trainer.supervision.diagnosis import Watched
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.joint import joint
 from trainer.supervision.launch import Launch
-from trainer.supervision.link import Link
+from trainer.supervision.peers import Peers
 from trainer.supervision.processes import memory_kills
-from trainer.supervision.progress import Progress
+from trainer.supervision.progress import ProgressTracker
 from trainer.supervision.pushing import PUSH_LOG, begin_pushing
 from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from trainer.supervision.restarts import Start
@@ -35,7 +35,7 @@ _AGENT_S = 5.0
 """How long the agent may take to record how the ranks ended."""
 DRAIN_S = 10.0
 """How long the rest of the logs may take."""
-_OF_ONE_ATTEMPT = (
+_OF_ONE_START = (
     layout.HEARTBEATS,
     layout.RANKS,
     layout.RAW_LOGS,
@@ -46,16 +46,18 @@ _OF_ONE_ATTEMPT = (
 )
 
 
-def run_attempt(
-    box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, link: Link
+def run_ranks(
+    box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> Watched:
     """Starts the ranks and returns when none of them, nor anything that they started, is left."""
-    started_at, memory_kills_before, place = time.time(), memory_kills(), link.place
+    started_at, memory_kills_before, place = time.time(), memory_kills(), peers.place
     inherited = {**os.environ, **network_environment(place)}
     launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
     begin_pushing(box, job)
     log.follow(_tails(box, place.ranks(start.world_size)))
-    watch = Watch(box=box, job=job, launch=launch, log=log, stop=stop, link=link, progress=Progress(box=box))
+    watch = Watch(
+        box=box, job=job, launch=launch, log=log, stop=stop, peers=peers, tracker=ProgressTracker(box=box)
+    )
     watch.until_over()
     agent = launch.end(within_s=_AGENT_S)
     log.drain(within_s=DRAIN_S)
@@ -75,14 +77,14 @@ def run_attempt(
         memory_killed=memory_kills() > memory_kills_before,
         disk_full=shutil.disk_usage(box).free < RESERVE,
     )
-    return joint(box, watched, link)
+    return joint(box, watched, peers)
 
 
-def put_aside(box: Path, attempt: int) -> None:
-    """What the ranks of an attempt wrote of themselves lies in a folder of its own."""
-    folder = box / layout.ATTEMPTS / str(attempt)
+def put_aside(box: Path, number: int) -> None:
+    """Move what the ranks of start `number` wrote of themselves to a folder of its own."""
+    folder = box / layout.STARTS / str(number)
     folder.mkdir(parents=True)
-    for name in _OF_ONE_ATTEMPT:
+    for name in _OF_ONE_START:
         with suppress(FileNotFoundError):
             (box / name).rename(folder / Path(name).name)
 

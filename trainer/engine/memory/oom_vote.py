@@ -1,4 +1,4 @@
-"""Attempts at what may be too much for the memory of a rank: all learn of it, and none waits for another."""
+"""Do what may be too much for the memory of a rank: all learn of it by a vote, none waits for another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ShortError(Exception):
         self.rank = rank
 
 
-def attempt(ranks: Ranks, work: Callable[[Ask], Tensor]) -> Tensor:
+def run_with_oom_vote(ranks: Ranks, work: Callable[[Ask], Tensor]) -> Tensor:
     """What `work` gives, where no rank runs out of memory. Raises ShortError.
 
     All ranks do the same work, which asks before each message to others. So the votes of all ranks meet one
@@ -68,7 +68,7 @@ def with_less(session: Session, short: int) -> Session:
 
 
 def release(session: Session) -> None:
-    """The device has back what an attempt left."""
+    """The device has back what a failed try left."""
     session.optimizer.zero_grad()
     gc.collect()
     if session.ranks.device.type == "cuda":

@@ -37,7 +37,7 @@ class Field:
         return self.offset + prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-class Slots:
+class SharedBuffers:
     """Room for `count` batches shaped like `example`; a process that is started with it shares it."""
 
     def __init__(self, example: Windows, count: int) -> None:
@@ -48,22 +48,22 @@ class Slots:
         os.posix_fallocate(fd, 0, self._size * count)
         self._map(fd)
 
-    def write(self, slot: int, batch: Windows) -> None:
+    def write(self, buffer: int, batch: Windows) -> None:
         """Raises DataError when the batch is not shaped like the first one."""
         found = _layout(batch)
         if found != self._fields:
             raise DataError(
                 f"all batches must be shaped alike: expected {_shapes(self._fields)}, got {_shapes(found)}"
             )
-        for name, there in self._arrays(slot).items():
+        for name, there in self._arrays(buffer).items():
             there[...] = getattr(batch, name).numpy()
 
-    def read(self, slot: int) -> Windows:
+    def read(self, buffer: int) -> Windows:
         """The batch in the slot, not a copy of it."""
-        return Windows(**{name: torch.from_numpy(array) for name, array in self._arrays(slot).items()})
+        return Windows(**{name: torch.from_numpy(array) for name, array in self._arrays(buffer).items()})
 
-    def _arrays(self, slot: int) -> dict[str, np.ndarray]:
-        begin = slot * self._size
+    def _arrays(self, buffer: int) -> dict[str, np.ndarray]:
+        begin = buffer * self._size
         return {
             field.name: np.ndarray(field.shape, field.dtype, self._memory, begin + field.offset)
             for field in self._fields

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainer.sampling.windows import Order
+from trainer.sampling.windows import SamplePlan
 from vastrun.mix import Mix
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TaskMicroBatch:
     """Of a micro-batch, in the order of its task."""
 
     task: int
@@ -20,11 +20,11 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rota:
+class TaskSchedule:
     """Each turn is one task's, the same on all ranks."""
 
     mix: Mix
-    orders: tuple[Order, ...]
+    sample_plans: tuple[SamplePlan, ...]
     """By task; a step of an order is a turn of its task."""
     turns: int
     """Of a step."""
@@ -32,7 +32,7 @@ class Rota:
     @property
     def accumulation(self) -> int:
         """Micro-batches of a turn."""
-        return self.orders[0].accumulation
+        return self.sample_plans[0].accumulation
 
     @property
     def micro_batches(self) -> int:
@@ -42,18 +42,23 @@ class Rota:
     @property
     def samples(self) -> int:
         """Windows of a step, over all ranks."""
-        return self.turns * self.orders[0].batch
+        return self.turns * self.sample_plans[0].batch
 
-    def place(self, step: int, number: int) -> Place:
+    def place(self, step: int, number: int) -> TaskMicroBatch:
         """What a micro-batch of a step is, both counted from 0."""
         which, micro_batch = divmod(number, self.accumulation)
         turn = self.mix.turn(step * self.turns + which)
-        return Place(task=turn.task, step=turn.number, number=micro_batch)
+        return TaskMicroBatch(task=turn.task, step=turn.number, number=micro_batch)
 
     def turns_of(self, task: int, steps: int) -> int:
         """How many turns the task has in the first `steps` steps."""
         return self.mix.turns_of(task, steps * self.turns)
 
-    def with_accumulation(self, accumulation: int) -> Rota:
+    def with_accumulation(self, accumulation: int) -> TaskSchedule:
         """The same training in so many micro-batches a turn."""
-        return replace(self, orders=tuple(replace(order, accumulation=accumulation) for order in self.orders))
+        return replace(
+            self,
+            sample_plans=tuple(
+                replace(sample_plan, accumulation=accumulation) for sample_plan in self.sample_plans
+            ),
+        )

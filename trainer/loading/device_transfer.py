@@ -12,7 +12,7 @@ from trainer.data.trajectories import Windows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delivery:
+class DeviceTransfer:
     """A micro-batch on the device, perhaps not all of it yet."""
 
     windows: Windows
@@ -28,21 +28,21 @@ class Delivery:
         return self.windows
 
 
-def deliver_to(device: torch.device, *, pin: bool, lent: bool) -> Callable[[Windows], Delivery]:
+def transfer_to(device: torch.device, *, pin: bool, lent: bool) -> Callable[[Windows], DeviceTransfer]:
     """What puts micro-batches on `device`. Those that are only `lent` may be overwritten afterwards.
 
     On a GPU the copies run on a stream of their own. From pinned memory, which torch keeps and uses again,
     they hold up neither the host nor the training.
     """
     if device.type != "cuda":
-        return lambda windows: Delivery(windows=windows.each(Tensor.clone) if lent else windows)
+        return lambda windows: DeviceTransfer(windows=windows.each(Tensor.clone) if lent else windows)
     stream = torch.cuda.Stream(device)
 
-    def deliver(windows: Windows) -> Delivery:
+    def transfer(windows: Windows) -> DeviceTransfer:
         with torch.cuda.stream(stream):
             there = windows.each(
                 lambda tensor: (tensor.pin_memory() if pin else tensor).to(device, non_blocking=pin)
             )
-            return Delivery(windows=there, arrived=stream.record_event())
+            return DeviceTransfer(windows=there, arrived=stream.record_event())
 
-    return deliver
+    return transfer

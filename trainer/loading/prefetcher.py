@@ -7,18 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainer.data.trajectories import Windows
-from trainer.loading.delivery import Delivery
-from trainer.loading.loader import Loader
-from trainer.loading.turn import Turn
+from trainer.loading.device_transfer import DeviceTransfer
+from trainer.loading.loader import Loader, Position
 
 
-class Ahead:
+class Prefetcher:
     """Micro-batches by their turns, `depth` of them read before they are asked for."""
 
     def __init__(
         self,
         source: Loader,
-        deliver: Callable[[Windows], Delivery],
+        deliver: Callable[[Windows], DeviceTransfer],
         *,
         depth: int,
         accumulation: int,
@@ -28,33 +27,33 @@ class Ahead:
         self._deliver = deliver
         self._depth = depth
         self._accumulation = accumulation
-        self._end = Turn(steps, 0)
-        self._next = Turn(0, 0)
-        self._coming: deque[tuple[Turn, Future[Delivery]]] = deque()
+        self._end = Position(steps, 0)
+        self._next = Position(0, 0)
+        self._coming: deque[tuple[Position, Future[DeviceTransfer]]] = deque()
         # One: a second would only wait for the interpreter's lock.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
 
     def read(self, step: int, number: int) -> Windows:
         """A micro-batch, on the device; the next ones are read meanwhile. Raises what reading it raised."""
-        turn = Turn(step, number)
-        if not self._coming or self._coming[0][0] != turn:
-            self._begin_at(turn)
+        position = Position(step, number)
+        if not self._coming or self._coming[0][0] != position:
+            self._begin_at(position)
         while len(self._coming) <= self._depth and self._next < self._end:
             self._coming.append((self._next, self._thread.submit(self._fetch, self._next)))
             self._next = self._next.after(1, accumulation=self._accumulation)
-        _, delivery = self._coming.popleft()
-        return delivery.result().accept()
+        _, transfer = self._coming.popleft()
+        return transfer.result().accept()
 
     def close(self) -> None:
         """Nothing is being read any more."""
         self._thread.shutdown(cancel_futures=True)
         self._source.close()
 
-    def _begin_at(self, turn: Turn) -> None:
-        for _, delivery in self._coming:
-            delivery.cancel()
+    def _begin_at(self, position: Position) -> None:
+        for _, transfer in self._coming:
+            transfer.cancel()
         self._coming.clear()
-        self._next = turn
+        self._next = position
 
-    def _fetch(self, turn: Turn) -> Delivery:
-        return self._deliver(self._source.read(turn.step, turn.number))
+    def _fetch(self, position: Position) -> DeviceTransfer:
+        return self._deliver(self._source.read(position.step, position.number))

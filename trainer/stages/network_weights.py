@@ -13,13 +13,13 @@ from trainer.models.operator import Network
 
 
 @torch.no_grad()
-def pull(network: Network, towards: Network, share: float) -> None:
+def ema_update(network: Network, towards: Network, share: float) -> None:
     """All that `network` holds is nearer to `towards` by a share of the difference; with 1 it is the same."""
     torch._foreach_lerp_([*_held(network).values()], [*_held(towards).values()], share)
 
 
 @torch.no_grad()
-def adopt(network: Latent, of: Latent, *, answers: bool) -> None:
+def initialise_from(network: Latent, of: Latent, *, answers: bool) -> None:
     """`network` begins with what `of` knows of the fields and conditions that it is given first; what it is
     given besides means nothing yet. Without `answers` it says nothing at first."""
     ours = _held(network)
