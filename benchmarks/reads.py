@@ -64,6 +64,6 @@ def _turned(sample_plan: SamplePlan, window: Callable[[int, slice], Tensor]) -> 
 
 def _windows(sample_plan: SamplePlan, step: int) -> zip[tuple[int, slice, int]]:
     """The trajectory, frames and shift of each."""
-    picks = sample_plan.micro_batch_of(step, 0)
-    frames = [slice(first, first + UNROLL + 1) for first in picks.frames[:, 0].tolist()]
-    return zip(picks.trajectory.tolist(), frames, picks.image.tolist(), strict=True)
+    indices = sample_plan.micro_batch_of(step, 0)
+    frames = [slice(first, first + UNROLL + 1) for first in indices.frames[:, 0].tolist()]
+    return zip(indices.trajectory.tolist(), frames, indices.image.tolist(), strict=True)

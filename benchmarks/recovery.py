@@ -44,10 +44,10 @@ from trainer.data.trajectories import TrajectoryTask
 
 
 class Hanging(TrajectoryTask):
-    def batch(self, step, picks):
+    def batch(self, step, indices):
         if step == {_FAULT_AT} and os.environ["RANK"] == "1" and os.environ["VASTRUN_ATTEMPT"] == "0":
             threading.Event().wait()
-        return super().batch(step, picks)
+        return super().batch(step, indices)
 
 
 def make(config, folder):

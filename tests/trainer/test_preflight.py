@@ -214,7 +214,7 @@ def test_what_set_up_commands_may_still_install_is_no_fault_before(tmp_path: Pat
 
 
 def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
-    finished = preflight(tmp_path, "comm", python=("-S",), PYTHONPATH=str(Path(layout.__file__).parents[1]))
+    finished = preflight(tmp_path, "comm", python=("-S",), PYTHONPATH=str(Path(layout.__file__).parents[2]))
     assert (finished.returncode, finished.stderr) == (
         78,
         "torch is not installed: take an image that has it\n",

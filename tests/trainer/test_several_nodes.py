@@ -59,7 +59,7 @@ class Cluster:
             "VASTRUN_BOX": str(self.boxes[node].path),
             "VASTRUN_NODE": str(node),
             "VASTRUN_RENDEZVOUS": f"{self.machines[0].address}:29400",
-            "PYTHONPATH": str(Path(layout.__file__).parents[1]),
+            "PYTHONPATH": str(Path(layout.__file__).parents[2]),
         }
         command = self.machines[node].command(sys.executable, "-P", "-m", "trainer.supervise")
         return subprocess.Popen(command, env=os.environ | variables)

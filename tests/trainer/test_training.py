@@ -34,11 +34,11 @@ from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
 
 class Deadly(TrajectoryTask):
-    def batch(self, step, picks):
+    def batch(self, step, indices):
         if os.environ["RANK"] == "1" and step == 13:
             eventually(Path(os.environ["VASTRUN_BOX"], "run/checkpoints/step-000010").is_dir)
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().batch(step, picks)
+        return super().batch(step, indices)
 
 def make(config, folder):
     return Deadly(*advection.load(config, folder))

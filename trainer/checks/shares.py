@@ -53,7 +53,7 @@ def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) ->
         if one.content == other.content and _trajectories(one).isdisjoint(_trajectories(other)):
             raise DataError(
                 f"ranks {a} and {b} hold the same values in step {step}, although they were asked for other "
-                "trajectories: does the task's `batch` read what `picks` names?"
+                "trajectories: does the task's `batch` read what `indices` names?"
             )
 
 

@@ -13,9 +13,9 @@ The module is found in the code folder of the box. To change one thing of a task
     from trainer.data.trajectories import TrajectoryTask
 
     class Slow(TrajectoryTask):
-        def batch(self, step, picks):
+        def batch(self, step, indices):
             time.sleep(1.0)
-            return super().batch(step, picks)
+            return super().batch(step, indices)
 
     def make(config, folder):
         return Slow(*advection.load(config, folder))

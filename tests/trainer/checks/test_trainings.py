@@ -23,9 +23,9 @@ from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
 
 class Deaf(TrajectoryTask):
-    def batch(self, step, picks):
-        always = {name: getattr(picks, name) * 0 for name in ("trajectory", "image")}
-        return super().batch(step, replace(picks, frames=picks.frames - picks.frames[:, :1], **always))
+    def batch(self, step, indices):
+        always = {name: getattr(indices, name) * 0 for name in ("trajectory", "image")}
+        return super().batch(step, replace(indices, frames=indices.frames - indices.frames[:, :1], **always))
 
 def make(config, folder):
     return Deaf(*advection.load(config, folder))

@@ -147,9 +147,9 @@ def train_on(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Frozen:
 def tokens_in(session: Session, number: int) -> int:
     """Bytes of them in a micro-batch, as the loader and as a pickled task bring them."""
     place = session.task_schedule.place(session.start, number)
-    picks = session.task_schedule.orders[place.task].micro_batch_of(place.step, place.number)
+    indices = session.task_schedule.sample_plans[place.task].micro_batch_of(place.step, place.number)
     latents = session.loader.read(session.start, number).latents
-    again = pickle.loads(pickle.dumps(session.tasks[place.task])).batch(place.step, picks).latents
+    again = pickle.loads(pickle.dumps(session.tasks[place.task])).batch(place.step, indices).latents
     assert (latents is None and again is None) or torch.equal(latents, again)
     return 0 if latents is None else latents.nbytes
 

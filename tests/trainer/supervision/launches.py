@@ -122,4 +122,4 @@ def job_of(**changes: Any) -> dict[str, Any]:
 
 
 def _root() -> str:
-    return str(Path(layout.__file__).parents[1])
+    return str(Path(layout.__file__).parents[2])

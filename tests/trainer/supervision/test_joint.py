@@ -33,15 +33,15 @@ ASLEEP = StackFrame(file="/box/code/train.py", line="7", function="wait")
 
 
 @pytest.fixture
-def links() -> Iterator[list[Peers]]:
+def sides() -> Iterator[list[Peers]]:
     """Two nodes that have met."""
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1] - 1
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         places = [Place(node=node, nodes=2, host="127.0.0.1", port=port) for node in (0, 1)]
-        links = [stack.enter_context(Peers(place=place, run_id="calm-heron")) for place in places]
-        list(threads.map(lambda peers: peers.meet(within_s=LONGEST_S, given_up=lambda: False), links))
-        yield links
+        sides = [stack.enter_context(Peers(place=place, run_id="calm-heron")) for place in places]
+        list(threads.map(lambda peers: peers.meet(within_s=LONGEST_S, given_up=lambda: False), sides))
+        yield sides
 
 
 def watched(peers: Peers, exit_code: int, at: float) -> Watched:
@@ -58,9 +58,9 @@ def watched(peers: Peers, exit_code: int, at: float) -> Watched:
     )
 
 
-def together(links: list[Peers], boxes: list[Path], seen: list[Watched]) -> list[Watched]:
+def together(sides: list[Peers], boxes: list[Path], seen: list[Watched]) -> list[Watched]:
     with ThreadPoolExecutor() as threads:
-        return list(threads.map(joint, boxes, seen, links))
+        return list(threads.map(joint, boxes, seen, sides))
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def boxes(tmp_path: Path) -> list[Path]:
 
 
 def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
-    links: list[Peers], boxes: list[Path]
+    sides: list[Peers], boxes: list[Path]
 ) -> None:
     (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
-    seen = together(links, boxes, [watched(links[0], 1, at=10.0), watched(links[1], -9, at=11.0)])
+    seen = together(sides, boxes, [watched(sides[0], 1, at=10.0), watched(sides[1], -9, at=11.0)])
     for box, each in zip(boxes, seen, strict=True):
         account = diagnose(box, each)
         assert (account.reason, account.detail) == ("signal", "rank 1 was killed by SIGKILL")
@@ -83,14 +83,14 @@ def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
 
 
 def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
-    links: list[Peers], boxes: list[Path]
+    sides: list[Peers], boxes: list[Path]
 ) -> None:
-    for peers, frame in zip(links, (IN_A_COLLECTIVE, ASLEEP), strict=True):
+    for peers, frame in zip(sides, (IN_A_COLLECTIVE, ASLEEP), strict=True):
         rank = peers.place.node
         culprit = RankProgress(rank=rank, step=5, activity="data", still_s=9.0, frames=(frame,))
         hang = Hang(rank=rank, step=5, activity="data", stalled_s=9.0, frame=frame.function, stacks=())
         peers.tell(stalled=True, culprit=culprit, hang=hang)
-    seen = together(links, boxes, [watched(peers, -9, at=10.0) for peers in links])
+    seen = together(sides, boxes, [watched(peers, -9, at=10.0) for peers in sides])
     for box, each in zip(boxes, seen, strict=True):
         account = diagnose(box, each)
         assert (account.reason, each.hang and each.hang.rank) == ("hang", 1)
@@ -98,19 +98,19 @@ def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
 
 
 def test_a_node_that_is_gone_is_the_cause_of_what_broke_on_the_others(
-    links: list[Peers], boxes: list[Path]
+    sides: list[Peers], boxes: list[Path]
 ) -> None:
     (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
-    links[1].__exit__()
-    seen = joint(boxes[0], watched(links[0], 1, at=10.0), links[0])
+    sides[1].__exit__()
+    seen = joint(boxes[0], watched(sides[0], 1, at=10.0), sides[0])
     account = diagnose(boxes[0], seen)
     assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
 
 
-def test_a_stop_on_one_node_is_a_stop_on_all(links: list[Peers], boxes: list[Path]) -> None:
-    links[1].tell(stop_cause="time_limit", stopped_at=9.0)
-    stopped = replace(watched(links[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
-    seen = together(links, boxes, [watched(links[0], -15, at=10.0), stopped])
+def test_a_stop_on_one_node_is_a_stop_on_all(sides: list[Peers], boxes: list[Path]) -> None:
+    sides[1].tell(stop_cause="time_limit", stopped_at=9.0)
+    stopped = replace(watched(sides[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
+    seen = together(sides, boxes, [watched(sides[0], -15, at=10.0), stopped])
     assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["stopped"] * 2
 
 

@@ -118,7 +118,7 @@ def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(
 
 
 def test_of_two_ranks_the_one_whose_collective_is_not_the_trainers_is_stuck() -> None:
-    ours = StackFrame(file=str(Path(trainer.__file__).with_name("dist.py")), line="1", function="highest")
+    ours = StackFrame(file=str(Path(trainer.__file__).with_name("loop.py")), line="1", function="highest")
     vote = at(rank=0, frames=(*COLLECTIVE[:-1], ours, USER))
     assert stuck([vote, at(rank=1, frames=collective("broadcast"))]).rank == 1
 

@@ -47,11 +47,11 @@ def join(port: int) -> Iterator[Join]:
         yield side
 
 
-def listening(links: list[Peers], holds: Callable[[], bool]) -> None:
+def listening(sides: list[Peers], holds: Callable[[], bool]) -> None:
     """All of them listen until it holds."""
 
     def look() -> bool:
-        for peers in links:
+        for peers in sides:
             peers.listen()
         return holds()
 
@@ -59,46 +59,46 @@ def listening(links: list[Peers], holds: Callable[[], bool]) -> None:
 
 
 def together(join: Join, nodes: int = 3) -> list[Peers]:
-    links = [join(node, nodes) for node in reversed(range(nodes))][::-1]  # the host comes last
-    listening(links, lambda: all(peers.complete for peers in links))
-    return links
+    sides = [join(node, nodes) for node in reversed(range(nodes))][::-1]  # the host comes last
+    listening(sides, lambda: all(peers.complete for peers in sides))
+    return sides
 
 
 def test_what_one_node_says_all_others_hear(join: Join) -> None:
-    links = together(join)
-    assert not any(peers.failing or peers.ended for peers in links)
-    links[2].tell(stop_cause="time_limit")
-    listening(links, lambda: links[0].stop_cause == links[1].stop_cause == "time_limit")
-    links[1].tell(failing=True, ends=(end(1, -9),), killed=(1,))
-    listening(links, lambda: links[0].failing and links[2].failing)
-    heard = links[2].others[1]
+    sides = together(join)
+    assert not any(peers.failing or peers.ended for peers in sides)
+    sides[2].tell(stop_cause="time_limit")
+    listening(sides, lambda: sides[0].stop_cause == sides[1].stop_cause == "time_limit")
+    sides[1].tell(failing=True, ends=(end(1, -9),), killed=(1,))
+    listening(sides, lambda: sides[0].failing and sides[2].failing)
+    heard = sides[2].others[1]
     assert (heard.ends, heard.killed) == ((end(1, -9),), (1,))
-    assert not links[1].failing
+    assert not sides[1].failing
 
 
 def test_a_node_that_leaves_before_its_ranks_ended_is_lost_to_all(join: Join) -> None:
-    links = together(join)
-    links[2].__exit__()
-    listening(links[:2], lambda: all(peers.lost == {2} and peers.failing for peers in links[:2]))
-    assert not links[1].ended
+    sides = together(join)
+    sides[2].__exit__()
+    listening(sides[:2], lambda: all(peers.lost == {2} and peers.failing for peers in sides[:2]))
+    assert not sides[1].ended
 
 
 def test_a_node_that_leaves_after_its_ranks_ended_is_not_lost(join: Join) -> None:
-    links = together(join)
-    links[2].tell(ends=(end(2),))
-    listening(links, lambda: all(2 in peers.others and peers.others[2].ends for peers in links[:2]))
-    links[2].__exit__()
-    for peers in links[:2]:
+    sides = together(join)
+    sides[2].tell(ends=(end(2),))
+    listening(sides, lambda: all(2 in peers.others and peers.others[2].ends for peers in sides[:2]))
+    sides[2].__exit__()
+    for peers in sides[:2]:
         peers.tell(ends=(end(peers.place.node),))
-    listening(links[:2], lambda: all(peers.ended for peers in links[:2]))
-    assert not any(peers.lost or peers.failing for peers in links)
+    listening(sides[:2], lambda: all(peers.ended for peers in sides[:2]))
+    assert not any(peers.lost or peers.failing for peers in sides)
 
 
 def test_with_the_first_node_all_others_are_lost(join: Join) -> None:
-    links = together(join)
-    links[0].__exit__()
-    listening(links[1:], lambda: all(peers.failing for peers in links[1:]))
-    assert (links[1].lost, links[2].lost) == ({0, 2}, {0, 1})
+    sides = together(join)
+    sides[0].__exit__()
+    listening(sides[1:], lambda: all(peers.failing for peers in sides[1:]))
+    assert (sides[1].lost, sides[2].lost) == ({0, 2}, {0, 1})
 
 
 def test_a_node_that_says_nothing_any_more_is_lost(join: Join) -> None:
