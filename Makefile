@@ -69,7 +69,7 @@ chaos: $(STAMPS)/dev ## RUNS runs (40) with troubles by SEED (0) on an emulated 
 
 fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market, 64 trainings of random options
 	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py tests/hostile/test_lies.py \
-		tests/e2e/test_vast_market.py tests/trainer/test_random_options.py
+		tests/e2e/test_vast_market.py tests/trainer/engine/test_random_options.py
 
 clean: ## Remove what set-up made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -18,7 +18,7 @@ import pytest
 
 from tests import disks
 from tests.emulators import ssh_servers
-from tests.trainer import networks
+from tests.trainer.distributed import networks
 
 BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
 _PREFIX = "this computer lacks "

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 files=(tests/launcher/test_{bundle,cli_help,cli_plan,config,flow,interrupts,ledger,notify,shelf,verdict,wiring}.py)
-files+=(tests/launcher/test_cli_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
+files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
 tools=(docker psutil pyte pytest pytest-timeout)
 
 # Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.

@@ -23,7 +23,7 @@ from tests.emulators.machines import Machine
 from tests.emulators.sshd import Sshd
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeProvider, train_job
-from tests.launcher.docker.boxes import BoxDaemon
+from tests.launcher.providers.docker.boxes import BoxDaemon
 from tests.parts import BASE_IMAGE
 
 LEASE = {

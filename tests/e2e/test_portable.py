@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
-from tests.launcher.docker.daemon import INFO, FakeDaemon
+from tests.launcher.providers.docker.daemon import INFO, FakeDaemon
 
 JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *ON_LEAN)
 _LOOK = """

@@ -48,7 +48,7 @@ from tests.hostile.test_lies import (
     assert_no_crash,
     lying_terminal,
 )
-from tests.launcher.vast import rows
+from tests.launcher.providers.vast import rows
 from trainer.contract import layout
 from trainer.contract.records import RecordError, parse_json
 

@@ -23,8 +23,8 @@ from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.hostile.boxes import LyingMarket, Since
 from tests.hostile.lies import LIES, Lie
-from tests.launcher.inbox import inbox
 from tests.launcher.terminal import CRASH, Terminal
+from tests.launcher.ui.inbox import inbox
 
 LIMIT_USD = 3.0
 """What the job allows."""

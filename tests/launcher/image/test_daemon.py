@@ -15,8 +15,8 @@ from launcher.image.daemon import connect, image_error
 from launcher.image.pulling import have
 from launcher.image.pushing import push
 from launcher.image.stream import follow
-from tests.launcher.docker.daemon import FakeDaemon, Stream
 from tests.launcher.image.shop import Watcher, digest
+from tests.launcher.providers.docker.daemon import FakeDaemon, Stream
 
 IMAGE = Reference.of("lab/vastrun:cpu-1")
 ABSENT = (404, {"message": "No such image: lab/vastrun:cpu-1"})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, together
 from trainer.distributed.group import Ranks
 from trainer.evaluation.validation import Validation
@@ -29,23 +29,23 @@ def losses(
     for box, (ema, recompute), look in zip(boxes, OPTIONS * 2, looks, strict=True):
         settings: dict[str, Any] = {**SETTINGS, "strategy": strategy, "activation_checkpointing": recompute}
         settings |= {} if ema is None else {"ema": ema}
-        session = engine.begin(ranks, box, settings)
-        engine.learn(session, 0, 2)
+        session = sessions.begin(ranks, box, settings)
+        sessions.learn(session, 0, 2)
         if look:
             Validation(session).look(session, lambda: None, lambda: False)
         session.save(2, None, durable=True)
-        undisturbed = [loss for loss, _ in engine.learn(session, 2, 4)]
+        undisturbed = [loss for loss, _ in sessions.learn(session, 2, 4)]
         session.loader.close()
-        again = engine.begin(ranks, box, settings)
+        again = sessions.begin(ranks, box, settings)
         assert again.start == 2
-        found.append((undisturbed, [loss for loss, _ in engine.learn(again, 2, 4)]))
+        found.append((undisturbed, [loss for loss, _ in sessions.learn(again, 2, 4)]))
         again.loader.close()
     return found
 
 
 @pytest.mark.parametrize(("strategy", "ranks"), [("single", 1), ("ddp", 2), ("fsdp2", 2)])
 def test_a_training_continues_as_if_nobody_had_looked(tmp_path: Path, strategy: str, ranks: int) -> None:
-    first = engine.prepare(tmp_path / "0", **SETTINGS)
+    first = sessions.prepare(tmp_path / "0", **SETTINGS)
     boxes = [first, *(copytree(first, tmp_path / str(number)) for number in range(1, 2 * len(OPTIONS)))]
     looks = [number < len(OPTIONS) for number in range(len(boxes))]
     for of_rank in together(losses, ranks, boxes, strategy, looks):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.slow import slow
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.checkpoints.forged import with_file
 from tests.trainer.conftest import together
 from trainer.contract import layout
@@ -25,18 +25,18 @@ BURGERS = {"task": "burgers", "nus": [0.1], "train": 32, "test": 8, "points": 32
 
 def part(ranks: Ranks, box: Path, settings: dict[str, Any], until: int) -> tuple[int, list[float]]:
     """Where it began, and its losses; there is a checkpoint at its end."""
-    session = engine.begin(ranks, box, settings)
-    losses = [loss for loss, _ in engine.learn(session, session.start, until)]
+    session = sessions.begin(ranks, box, settings)
+    losses = [loss for loss, _ in sessions.learn(session, session.start, until)]
     session.save(until, losses[-1], durable=True)
     return session.start, losses
 
 
 def killed(ranks: Ranks, box: Path, settings: dict[str, Any]) -> None:
     """Saves the fifth step; rank 1 is killed while the eighth is being saved."""
-    session = engine.begin(ranks, box, settings)
-    engine.learn(session, 0, 5)
+    session = sessions.begin(ranks, box, settings)
+    sessions.learn(session, 0, 5)
     session.save(5, None, durable=True)
-    engine.learn(session, 5, 8)
+    sessions.learn(session, 5, 8)
     session.save(8, None, durable=False)
     if ranks.rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -45,8 +45,8 @@ def killed(ranks: Ranks, box: Path, settings: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    box = engine.prepare(tmp_path_factory.mktemp("undisturbed") / "box")
-    losses: list[float] = together(part, 1, box, {}, engine.STEPS)[0][1]
+    box = sessions.prepare(tmp_path_factory.mktemp("undisturbed") / "box")
+    losses: list[float] = together(part, 1, box, {}, sessions.STEPS)[0][1]
     return losses
 
 
@@ -54,14 +54,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_a_killed_session_goes_on_along_the_same_curve(
     tmp_path: Path, undisturbed: list[float], strategy: str, last: int
 ) -> None:
-    box = engine.prepare(tmp_path / "box")
+    box = sessions.prepare(tmp_path / "box")
     settings = {"strategy": strategy, "ema": 0.9}
     with pytest.raises(pytest.fail.Exception, match=r"died without a word|by peer"):
         together(killed, 2, box, settings)
     start, losses = together(part, 2, box, settings, 12)[0]
     assert start in (5, 8)
     other = {**settings, "micro_batch": 1, "activation_checkpointing": True}
-    again, rest = together(part, last, box, other, engine.STEPS)[0]
+    again, rest = together(part, last, box, other, sessions.STEPS)[0]
     assert again == 12
     assert losses + rest == pytest.approx(undisturbed[start:], abs=1e-6)
 
@@ -71,14 +71,14 @@ def refusals(ranks: Ranks, box: Path, jobs: list[dict[str, Any]]) -> list[tuple[
     said = []
     for settings in jobs:
         with pytest.raises(ConfigError) as caught:
-            engine.begin(ranks, box, settings)
+            sessions.begin(ranks, box, settings)
         said.append((str(caught.value), caught.value.told_elsewhere))
     return said
 
 
 def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(tmp_path: Path) -> None:
-    box = engine.prepare(tmp_path / "box", data=BURGERS)
-    engine.prepare(box)
+    box = sessions.prepare(tmp_path / "box", data=BURGERS)
+    sessions.prepare(box)
     together(part, 1, box, {}, 1)
     jobs = [{"model": {"dim": 32, "depth": 2, "heads": 4}}, {"optim": {"name": "muon"}}, {"data": BURGERS}]
     first, second = together(refusals, 2, box, jobs)
@@ -102,7 +102,7 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
 def test_a_record_that_lacks_something_is_refused_in_a_line(
     tmp_path: Path, section: str | None, key: str, told: str
 ) -> None:
-    box = engine.prepare(tmp_path / "box")
+    box = sessions.prepare(tmp_path / "box")
     together(part, 1, box, {}, 1)
     checkpoint = box / layout.CHECKPOINTS / "step-000001"
     record = json.loads((checkpoint / "state.json").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.conftest import together
 from trainer.checks import check_start, check_step
 from trainer.checks.agreement import DisagreementError
@@ -35,14 +35,14 @@ def make(config, folder):
 def corrupt(ranks: Ranks, box: Path, strategy: str) -> list[str]:
     """What is heard of a training in which rank 1 loses a weight and a buffer after its first step."""
     heard = []
-    session = engine.begin(ranks, box, {"strategy": strategy, "check_every": 3, "micro_batch": 2})
+    session = sessions.begin(ranks, box, {"strategy": strategy, "check_every": 3, "micro_batch": 2})
     check_start(session)
-    ((loss, _),) = engine.learn(session, 0, 1)
+    ((loss, _),) = sessions.learn(session, 0, 1)
     check_step(session, 1, loss)
     with torch.no_grad():
         session.operator.encoders[0].content.bias.add_(0.5 * ranks.rank.rank)
         session.operator.encoders[0].position[0, 0] += 0.5 * ranks.rank.rank
-    engine.learn(session, 1, 3)
+    sessions.learn(session, 1, 3)
     for step in (2, 3):
         try:
             check_step(session, step, loss)
@@ -52,8 +52,8 @@ def corrupt(ranks: Ranks, box: Path, strategy: str) -> list[str]:
 
 
 def read_alike(ranks: Ranks, box: Path) -> str | None:
-    settings = {**engine.SMALL["data"], "task": "deaf:make"}
-    session = engine.begin(ranks, box, {"strategy": "ddp", "data": settings})
+    settings = {**sessions.SMALL["data"], "task": "deaf:make"}
+    session = sessions.begin(ranks, box, {"strategy": "ddp", "data": settings})
     try:
         check_start(session)
     except DataError as error:
@@ -62,13 +62,13 @@ def read_alike(ranks: Ranks, box: Path) -> str | None:
 
 
 def curve(ranks: Ranks, box: Path, keep: str) -> list[float]:
-    settings = {"strategy": "ddp", "micro_batch": 2, "data": {**engine.SMALL["data"], "keep": keep}}
-    return engine.curve(ranks, box, settings).losses
+    settings = {"strategy": "ddp", "micro_batch": 2, "data": {**sessions.SMALL["data"], "keep": keep}}
+    return sessions.curve(ranks, box, settings).losses
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    box = engine.prepare(tmp_path_factory.mktemp("checks") / "box")
+    box = sessions.prepare(tmp_path_factory.mktemp("checks") / "box")
     (box / layout.CODE).mkdir()
     (box / layout.CODE / "deaf.py").write_text(TASK_THAT_IGNORES_PICKS)
     return box

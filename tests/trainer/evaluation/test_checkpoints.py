@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.conftest import PRELOADED, Box, RunningRanks, ended, together
 from trainer import data
 from trainer.contract import layout
@@ -57,7 +57,7 @@ def test_what_is_kept_back_is_seen_neither_in_training_nor_in_the_test(tmp_path:
 
 def test_settings_that_keep_back_nothing_or_all_are_told_by_their_keys() -> None:
     def keys(**settings: Any) -> list[str]:
-        return [key for key, _ in faults_of(engine.config(**settings), 1)]
+        return [key for key, _ in faults_of(sessions.config(**settings), 1)]
 
     assert keys(data=DATA, evaluate_every=10) == []
     assert keys(evaluate_every=10) == ["data.validation"]
@@ -70,7 +70,7 @@ def test_settings_that_keep_back_nothing_or_all_are_told_by_their_keys() -> None
 def finished(tmp_path_factory: pytest.TempPathFactory, start_ranks: Start) -> Box:
     """A box in which two ranks have trained, and looked every five steps."""
     box = Box(tmp_path_factory.mktemp("finished"), **SETTINGS)
-    data.generate(engine.config(**SETTINGS).data[0], box.path / layout.DATA)
+    data.generate(sessions.config(**SETTINGS).data[0], box.path / layout.DATA)
     assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
     return box
 
@@ -84,16 +84,16 @@ def looking(
 ) -> tuple[list[float], ValidationScores, dict[str, float]]:
     """Losses of 20 steps, and what a look after the tenth found; another one is ended by rank 1. Then, what
     the last checkpoint of the box that has finished scores."""
-    session = engine.begin(ranks, box, SETTINGS)
+    session = sessions.begin(ranks, box, SETTINGS)
     validation, beats = Validation(session), list[None]()
-    points = engine.learn(session, 0, 10)
+    points = sessions.learn(session, 0, 10)
     found = validation.look(session, lambda: beats.append(None), lambda: False)
     beats.clear()
     with pytest.raises(Abandoned):
         validation.look(session, lambda: beats.append(None), lambda: ranks.rank.rank == 1 and len(beats) == 2)
     assert len(beats) == 2
     assert session.operator.training
-    points += engine.learn(session, 10, 20)
+    points += sessions.learn(session, 10, 20)
     session.loader.close()
     _, loaded = load(ranks, finished / layout.CHECKPOINTS, "20", box / layout.DATA, box / layout.CODE)
     return [loss for loss, _ in points], found, conclude(loaded, lambda: None).scores

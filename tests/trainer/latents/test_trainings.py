@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.conftest import together
 from trainer.contract import layout
 from trainer.contract.errors import ConfigError
@@ -55,7 +55,7 @@ class Frozen:
 
 
 def test_a_frozen_codec_stays_and_its_tokens_from_files_are_those_it_would_make(tmp_path: Path) -> None:
-    box = engine.prepare(tmp_path / "box", **LEARNED)
+    box = sessions.prepare(tmp_path / "box", **LEARNED)
     together(learn_and_save, 1, box, BEFORE)
     alone = {"plain": FROZEN, "cached": CACHED, "averaged": {**CACHED, "ema": 0.9}}
     spread = {name: {**CACHED, "strategy": name} for name in ("ddp", "fsdp2")}
@@ -75,7 +75,7 @@ def test_a_frozen_codec_stays_and_its_tokens_from_files_are_those_it_would_make(
 
 
 def test_tokens_are_read_where_they_are_and_never_those_of_another_codec(tmp_path: Path) -> None:
-    box = engine.prepare(tmp_path / "box", **LEARNED)
+    box = sessions.prepare(tmp_path / "box", **LEARNED)
     together(learn_and_save, 1, box, BEFORE)
     once = together(go_on, 1, box, {"cached": CACHED})[0]["cached"].losses
     before = files_of(box)
@@ -90,7 +90,7 @@ def test_tokens_are_read_where_they_are_and_never_those_of_another_codec(tmp_pat
 
 
 def test_ranks_go_on_with_what_was_made_before_a_kill_at_any_point(tmp_path: Path) -> None:
-    box = engine.prepare(tmp_path / "box", **LEARNED)
+    box = sessions.prepare(tmp_path / "box", **LEARNED)
     together(learn_and_save, 1, box, BEFORE)
     together(make_until_killed, 1, box, 3)
     made = {path.name: path.stat().st_mtime_ns for path in files_of(box)}
@@ -103,7 +103,7 @@ def test_ranks_go_on_with_what_was_made_before_a_kill_at_any_point(tmp_path: Pat
 
 
 def test_what_is_frozen_needs_a_checkpoint_and_tokens_need_room(tmp_path: Path) -> None:
-    box = engine.prepare(tmp_path / "box", **LEARNED)
+    box = sessions.prepare(tmp_path / "box", **LEARNED)
     no_checkpoint, no_room, thawed = together(refusals, 1, box)[0]
     assert no_checkpoint.startswith("train.freeze: what is frozen comes from a checkpoint, and there is none")
     assert "the tokens take 1073741824.0 GiB" in no_room
@@ -113,8 +113,8 @@ def test_what_is_frozen_needs_a_checkpoint_and_tokens_need_room(tmp_path: Path) 
 def learn_and_save(ranks: Ranks, box: Path, steps: int) -> None:
     """A checkpoint to continue from."""
     shutil.rmtree(box / layout.RESUME, ignore_errors=True)
-    session = engine.begin(ranks, box, LEARNED)
-    engine.learn(session, 0, steps)
+    session = sessions.begin(ranks, box, LEARNED)
+    sessions.learn(session, 0, steps)
     session.save(steps, None, durable=True)
     session.loader.close()
     (box / layout.CHECKPOINTS).rename(box / layout.RESUME)
@@ -125,11 +125,11 @@ def go_on(ranks: Ranks, box: Path, jobs: dict[str, dict[str, Any]]) -> dict[str,
 
 
 def train_on(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Frozen:
-    session = with_latents(engine.begin(ranks, box, settings), heart_in(box, ranks))
+    session = with_latents(sessions.begin(ranks, box, settings), heart_in(box, ranks))
     read = sum(tokens_in(session, number) for number in range(session.task_schedule.micro_batches))
-    before = engine.parameters(session.operator)
-    points = engine.learn(session, session.start, session.start + STEPS)
-    after = engine.parameters(session.operator)
+    before = sessions.parameters(session.operator)
+    points = sessions.learn(session, session.start, session.start + STEPS)
+    after = sessions.parameters(session.operator)
     session.loader.close()
     looked_after = {p for group in session.optimizer.param_groups for p in group["params"]}
     averages = session.ema.state_dict() if session.ema else {}
@@ -159,7 +159,7 @@ class Killed(BaseException):
 
 
 def make_until_killed(ranks: Ranks, box: Path, files: int) -> None:
-    session = engine.begin(ranks, box, FROZEN)
+    session = sessions.begin(ranks, box, FROZEN)
     making = Making.of(session, 0, box / layout.LATENTS)
     beats: list[None] = []
 
@@ -177,7 +177,7 @@ def make_until_killed(ranks: Ranks, box: Path, files: int) -> None:
 def make_the_rest(ranks: Ranks, box: Path) -> int:
     """How many files this rank made."""
     beats: list[None] = []
-    session = engine.begin(ranks, box, {**FROZEN, "strategy": "fsdp2"})
+    session = sessions.begin(ranks, box, {**FROZEN, "strategy": "fsdp2"})
     Making.of(session, 0, box / layout.LATENTS).run(ranks, lambda: beats.append(None))
     return len(beats)
 
@@ -186,16 +186,16 @@ def refusals(ranks: Ranks, box: Path) -> list[str]:
     """Of a frozen codec without a checkpoint, of a full disk, and of a codec that learns again."""
 
     def freeze_and_save() -> None:
-        session = engine.begin(ranks, box, FROZEN)
+        session = sessions.begin(ranks, box, FROZEN)
         session.save(1, None, durable=True)
         shutil.rmtree(box / layout.RESUME)
         (box / layout.CHECKPOINTS).rename(box / layout.RESUME)
 
-    without = refused(lambda: engine.begin(ranks, box, FROZEN))
+    without = refused(lambda: sessions.begin(ranks, box, FROZEN))
     full = refused(lambda: check_room(ranks, box / layout.LATENTS, 1 << 60))
     learn_and_save(ranks, box, 1)
     freeze_and_save()
-    return [without, full, refused(lambda: engine.begin(ranks, box, LEARNED))]
+    return [without, full, refused(lambda: sessions.begin(ranks, box, LEARNED))]
 
 
 def refused(work: Callable[[], object]) -> str:

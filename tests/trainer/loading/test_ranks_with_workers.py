@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, Box, together
 from tests.waiting import eventually
 from trainer.contract import layout
@@ -34,7 +34,7 @@ def start_rank(box: Box) -> subprocess.Popen[bytes]:
 
 
 def test_a_killed_worker_ends_its_rank_as_a_signal_does(tmp_path: Path) -> None:
-    box = Box(engine.prepare(tmp_path / "box"), **STEADY, steps=1_000_000, data=DISK)
+    box = Box(sessions.prepare(tmp_path / "box"), **STEADY, steps=1_000_000, data=DISK)
     rank = start_rank(box)
     beat = box.path / layout.HEARTBEATS / "rank-0"
     eventually(lambda: (seen := read_beat(beat)) is not None and seen.step > 20)
@@ -48,5 +48,5 @@ def test_a_killed_worker_ends_its_rank_as_a_signal_does(tmp_path: Path) -> None:
     assert box.reason(0)["reason"] == "signal"
     assert f"(pid {workers[0]}) was ended by SIGKILL while it read step " in box.reason(0)["exception"]
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
-    undisturbed = together(engine.curve, 1, engine.prepare(tmp_path / "other"), STEADY)[0]
+    undisturbed = together(sessions.curve, 1, sessions.prepare(tmp_path / "other"), STEADY)[0]
     assert [box.losses()[step] for step in range(1, 21)] == undisturbed.losses

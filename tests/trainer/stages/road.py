@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.conftest import Box
 from trainer import data
 from trainer.contract import layout
@@ -23,7 +23,7 @@ class Leg:
     former: str | None = None
     """The leg whose checkpoint it begins from."""
     settings: dict[str, Any]
-    until: int = engine.STEPS
+    until: int = sessions.STEPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Learned:
 def prepare(root: Path, legs: list[Leg]) -> None:
     """A box for each leg; the data are made once."""
     for leg in legs:
-        for task in engine.config(**leg.settings).data:
+        for task in sessions.config(**leg.settings).data:
             data.generate(task, root / layout.DATA)
         box = Box(root / leg.name).path
         (box / layout.DATA).symlink_to(root / layout.DATA)
@@ -55,10 +55,10 @@ def walk(ranks: Ranks, root: Path, legs: list[Leg]) -> dict[str, Learned]:
 
 
 def _learn(ranks: Ranks, box: Path, leg: Leg) -> Learned:
-    session = engine.begin(ranks, box, leg.settings)
-    points = engine.learn(session, session.start, leg.until)
+    session = sessions.begin(ranks, box, leg.settings)
+    points = sessions.learn(session, session.start, leg.until)
     moved = {name for name, p in session.operator.named_parameters() if p.grad is not None}
     session.save(leg.until, points[-1][0], durable=True)
     session.loader.close()
-    weights = engine.whole(session.operator.state_dict())
+    weights = sessions.whole(session.operator.state_dict())
     return Learned(start=session.start, losses=[loss for loss, _ in points], weights=weights, moved=moved)

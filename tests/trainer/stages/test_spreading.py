@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
 from tests.trainer.stages.road import Learned, Leg, prepare, walk
 from trainer.contract import layout
@@ -133,7 +133,7 @@ def refusals(ranks: Ranks, root: Path, legs: list[Leg]) -> list[tuple[str, bool]
     said = []
     for leg in legs:
         with pytest.raises(ConfigError) as caught:
-            engine.begin(ranks, root / leg.name, leg.settings)
+            sessions.begin(ranks, root / leg.name, leg.settings)
         said.append((str(caught.value), caught.value.told_elsewhere))
     return said
 

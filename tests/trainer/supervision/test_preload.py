@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer import engine
+from tests.trainer import sessions
 from tests.waiting import LONGEST_S
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
@@ -29,7 +29,7 @@ def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_p
     tmp_path: Path, customization: str, alone: bool
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(customization)
-    box = engine.prepare(tmp_path / "box")
+    box = sessions.prepare(tmp_path / "box")
     job = json.loads((box / layout.JOB).read_text())
     (box / layout.JOB).write_text(json.dumps({**job, "ranks": 1}))
     here = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.forked import Train, starting
-from tests.trainer.wandb_server import WandbServer
+from tests.trainer.telemetry.wandb_server import WandbServer
 from trainer.contract import layout
 
 pytestmark = pytest.mark.torch

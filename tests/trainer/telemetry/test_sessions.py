@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer.conftest import together
-from tests.trainer.engine import begin, prepare
+from tests.trainer.sessions import begin, prepare
 from trainer.contract import layout
 from trainer.contract.errors import DivergedError
 from trainer.distributed.group import Ranks

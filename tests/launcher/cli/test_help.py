@@ -1,0 +1,111 @@
+"""`vastrun --help`: quick to start, and true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from launcher.cli import cli
+from launcher.cli.tables import COMMANDS, EXIT_CODES
+from launcher.core import exits, phases
+from launcher.core.errors import AuthError, NoOfferError, UsageError, VastrunError
+from tests.waiting import LONGEST_S
+
+_SLOW = {
+    *("pydantic", "yaml", "psutil", "sqlite3", "torch", "numpy", "asyncio", "subprocess", "socket", "json"),
+    *("dataclasses", "tempfile", "random", "importlib.metadata"),
+}
+
+
+def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> None:
+    program = (
+        "import sys; before = set(sys.modules); from launcher.cli import cli\n"
+        "cli(['--help'], standalone_mode=False)\n"
+        "print('LOADED', *sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    ours = {name for name in loaded if name.partition(".")[0] in ("launcher", "trainer")}
+    assert ours == {"launcher", "launcher.cli", "launcher.cli.tables"}, done.stderr
+    by_click = set(_imported_by_click())
+    assert not (loaded - by_click) & _SLOW
+
+
+def _imported_by_click() -> list[str]:
+    program = "import sys, click; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_is_there_and_has_help(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    end = CliRunner().invoke(cli, [name, "--help"])
+    assert end.exit_code == 0
+    assert all(len(line) <= 80 for line in end.output.splitlines())
+
+
+def test_the_help_lists_every_command_and_every_exit_code() -> None:
+    said = CliRunner().invoke(cli, ["--help"]).output
+    assert all(re.search(rf"^  {name} ", said, re.MULTILINE) for name in COMMANDS)
+    assert all(re.search(rf"^  {code} ", said, re.MULTILINE) for code in EXIT_CODES)
+
+
+def test_every_exit_code_that_can_happen_is_explained() -> None:
+    of_errors = {kind.exit_code for kind in (VastrunError, UsageError, AuthError, NoOfferError)}
+    of_runs = {*phases.EXIT_CODE_OF.values(), phases.EXIT_TEARDOWN_NOT_CONFIRMED}
+    of_waits = {exits.EXIT_TIMED_OUT, exits.EXIT_INTERRUPTED, exits.EXIT_DECLINED}
+    assert set(EXIT_CODES) == of_errors | of_runs | of_waits
+
+
+def test_the_readme_explains_the_exit_codes_in_the_same_words() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", readme, re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows} == dict(EXIT_CODES)
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
+    end = CliRunner().invoke(cli, ["lanch"])
+    assert end.exit_code == 2
+    assert "did you mean launch?" in end.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["launch"], "missing argument 'JOB.yaml'", "vastrun launch --help"),
+        (["launch", "--bogus", "x"], "no such option", "vastrun launch --help"),
+        (["--bogus"], "no such option", "vastrun --help"),
+        (["lanch"], "no such command: lanch; did you mean launch?", "vastrun --help"),
+        (["launch", "no.yaml"], "JOB.yaml: cannot read no.yaml: No such file", "vastrun launch --help"),
+        (["wait", "last", "--timeout", "soon"], "--timeout: expected a time", "vastrun wait --help"),
+        (["logs", "last", "--tail", "x"], "--tail: 'x' is not a valid integer", "vastrun logs --help"),
+        (["logs", "last", "--rank"], "option '--rank' requires an argument", "vastrun logs --help"),
+        (["image", "build", "--bogus"], "no such option", "vastrun image build --help"),
+        (["status", "a", "b"], "got unexpected extra argument (b)", "vastrun status --help"),
+    ],
+)
+def test_a_wrong_command_line_is_told_as_any_other_error(
+    arguments: list[str], error: str, hint: str, tmp_path: Path
+) -> None:
+    end = CliRunner(env={"XDG_STATE_HOME": str(tmp_path)}).invoke(cli, arguments, prog_name="vastrun")
+    assert (end.exit_code, end.stdout) == (2, "")
+    *_, said, advice = end.stderr.splitlines()
+    assert said.startswith(f"error: {error}")
+    assert advice == f"try:   {hint}"
+    assert "Usage:" not in end.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    end = CliRunner().invoke(cli, ["completion", shell])
+    assert end.exit_code == 0
+    assert "_VASTRUN_COMPLETE" in end.output

@@ -1,0 +1,292 @@
+"""What a Docker daemon that is down, silent or unwilling means for a run; and what it is asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.core import Cause, Instance, Offer, RentalOrder
+from launcher.core.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
+from launcher.core.job import JobSpec, Resources
+from launcher.providers.docker import DockerProvider
+from launcher.shipped import onstart_dir
+from tests.contract.markets import LEASE, small_job
+from tests.fakes import FakeClock
+from tests.launcher.providers.docker.daemon import HANG_UP, INFO, FakeDaemon, row
+
+pytest.importorskip("docker")
+
+LABEL = "vastrun-calm-heron-3f1a"
+CREATE, START, LIST = "POST /containers/create", "POST /containers/.*/start", "GET /containers/json"
+JOB = replace(small_job(), image="lab/own:1")
+WILLING: dict[str, tuple[int, Any]] = {
+    "GET /info": (200, INFO),
+    "GET /images/.*/json": (200, {"Id": "sha256:0"}),
+    CREATE: (201, {"Id": "0" * 64, "Warnings": []}),
+    START: (204, None),
+    LIST: (200, []),
+}
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    """On this computer, and willing."""
+    with FakeDaemon(tmp_path, dict(WILLING)) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def provider(daemon: FakeDaemon, tmp_path: Path) -> DockerProvider:
+    return provider_of(daemon.url, tmp_path)
+
+
+def provider_of(url: str, folder: Path) -> DockerProvider:
+    return DockerProvider(folder / "state", {"DOCKER_HOST": url}, clock=FakeClock())
+
+
+def order_of(offer: Offer, memory_gb: float) -> RentalOrder:
+    lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
+    return RentalOrder(
+        offer=offer,
+        label=LABEL,
+        image=offer.image,
+        disk_gb=8.0,
+        memory_gb=memory_gb,
+        onstart=lease,
+        env=LEASE,
+        at_most_usd=0.0,
+    )
+
+
+def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0) -> VastrunError:
+    """Why: unless a test says more, the daemon shows nothing of what it made."""
+    with pytest.raises(VastrunError) as caught:
+        provider.rent(order_of(offer, memory_gb))
+    return caught.value
+
+
+def asking_for(**resources: Any) -> JobSpec:
+    return replace(JOB, resources=Resources(**{"gpus": 0, "disk_gb": 8.0, **resources}))
+
+
+def test_a_daemon_that_is_not_there_is_silent_and_never_an_empty_list(tmp_path: Path) -> None:
+    provider = provider_of(f"unix://{tmp_path}/nowhere.sock", tmp_path)
+    for verb in (provider.instances, provider.describe, lambda: provider.search(JOB)):
+        with pytest.raises(UnreachableError, match="Docker does not answer: No such file") as caught:
+            verb()
+        assert caught.value.cause is Cause.PROVIDER
+        assert "DOCKER_HOST" in caught.value.hint
+
+
+def test_without_docker_s_package_the_doctor_says_what_to_install(tmp_path: Path) -> None:
+    without = "import sys; sys.modules['docker'] = None; from launcher.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", without, "doctor", "--provider", "docker"],
+        env={"XDG_STATE_HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "fail  docker " in done.stdout
+    assert "-m pip install 'vastrun[docker]'" in done.stdout
+
+
+@pytest.mark.parametrize("answer", [(HANG_UP, None), (500, {"message": "restarting"}), (200, "not a list")])
+def test_a_list_that_did_not_come_is_never_an_empty_one(
+    daemon: FakeDaemon, provider: DockerProvider, answer: tuple[int, Any]
+) -> None:
+    daemon.answers[LIST] = answer
+    with pytest.raises(ProviderError):
+        provider.instances()
+
+
+@pytest.mark.parametrize("order", [CREATE, START])
+def test_an_order_that_was_not_answered_is_asked_once_and_uncertain(
+    daemon: FakeDaemon, provider: DockerProvider, order: str
+) -> None:
+    (offer,) = provider.search(JOB)
+    daemon.answers[order] = (HANG_UP, None)
+    assert isinstance(rent_refused(provider, offer), UncertainError)
+    daemon.sent(order)
+
+
+@pytest.mark.parametrize(
+    ("order", "status", "said", "cause", "hint"),
+    [
+        (CREATE, 404, "No such image: lab/own:1", Cause.USER_ERROR, "docker pull"),
+        (START, 400, 'exec: "bash": executable file not found in $PATH', Cause.USER_ERROR, "image:"),
+        (START, 500, 'could not select device driver "" with capabilities: [[gpu]]', Cause.HOST, "NVIDIA"),
+        (
+            START,
+            500,
+            "driver failed: Bind for 127.0.0.1:49153: port is already allocated",
+            Cause.PROVIDER,
+            "",
+        ),
+        (CREATE, 500, "mkdir /var/lib/docker/overlay2/1: no space left on device", Cause.DISK, "prune"),
+    ],
+)
+def test_a_refusal_has_its_cause_and_what_to_try(
+    daemon: FakeDaemon,
+    provider: DockerProvider,
+    order: str,
+    status: int,
+    said: str,
+    cause: Cause,
+    hint: str,
+) -> None:
+    (offer,) = provider.search(JOB)
+    daemon.answers[order] = (status, {"message": said})
+    error = rent_refused(provider, offer)
+    assert not isinstance(error, UncertainError | NoOfferError)
+    assert said in str(error)
+    assert error.cause is cause
+    assert hint in error.hint
+
+
+def test_a_container_that_was_made_and_cannot_be_seen_is_uncertain(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    (offer,) = provider.search(JOB)
+    assert isinstance(rent_refused(provider, offer), UncertainError)
+
+
+def test_an_image_that_is_not_there_is_told_before_anything_is_rented(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    daemon.answers["GET /images/.*/json"] = (404, {"message": "No such image: lab/own:1"})
+    with pytest.raises(NoOfferError, match="no image lab/own:1") as caught:
+        provider.search(JOB)
+    assert caught.value.hint == "docker pull lab/own:1"
+
+
+def test_a_container_gets_what_the_job_asks_for_and_is_reached_from_this_computer_alone(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    (offer,) = provider.search(asking_for(memory_gb=32))
+    rent_refused(provider, replace(offer, id="GPU-1,GPU-2", gpus=2))
+    asked = daemon.sent(CREATE)
+    limits = asked["HostConfig"]
+    assert asked["Image"] == "lab/own:1"
+    assert asked["Labels"]["io.vastrun.label"] == LABEL
+    assert "GPU_COUNT=2" in asked["Env"]
+    assert limits["PortBindings"] == {"22/tcp": [{"HostIp": "127.0.0.1", "HostPort": ""}]}
+    assert limits["DeviceRequests"][0]["DeviceIDs"] == ["GPU-1", "GPU-2"]
+    assert limits["ShmSize"] == 32_000_000_000
+    assert "Memory" not in limits or limits["Memory"] == 0
+
+
+def test_memory_that_a_job_asks_for_is_also_the_most_that_it_gets(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    (offer,) = provider.search(JOB)
+    rent_refused(provider, offer, memory_gb=8.0)
+    limits = daemon.sent(CREATE)["HostConfig"]
+    assert limits["Memory"] == limits["MemorySwap"] == 8_000_000_000
+    assert limits["ShmSize"] == 4_000_000_000
+
+
+def test_what_the_daemon_s_computer_lacks_is_told_at_once(provider: DockerProvider) -> None:
+    with pytest.raises(NoOfferError) as caught:
+        provider.search(asking_for(gpus=64, memory_gb=1000))
+    for part in ("workstation", "64 GPUs", "1000 GB of memory wanted, 64 here"):
+        assert part in str(caught.value)
+
+
+def test_a_workstation_gives_gpus_of_any_kind_and_is_reached_from_elsewhere(tmp_path: Path) -> None:
+    with FakeDaemon(None, dict(WILLING)) as daemon:
+        provider = provider_of(daemon.url, tmp_path)
+        (offer,) = provider.search(asking_for(gpus=2))
+        assert "workstation: 2 x GPU" in offer.description
+        with pytest.raises(NoOfferError):
+            provider.search(asking_for(gpus=2, gpu_memory_gb=80))
+        rent_refused(provider, offer)
+        limits = daemon.sent(CREATE)["HostConfig"]
+    assert limits["PortBindings"]["22/tcp"][0]["HostIp"] == "0.0.0.0"
+    assert limits["DeviceRequests"][0]["DeviceIDs"] == ["0", "1"]
+
+
+def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instance:
+    """A container, which the daemon then shows in that state."""
+    (offer,) = provider.search(JOB)
+    rent_refused(provider, offer)
+    name = next(asked.split("/")[2] for asked, _ in daemon.asked if re.fullmatch(START, asked))
+    labels = daemon.sent(CREATE)["Labels"]
+    near = {
+        "Name": f"/{name}",
+        "Config": {"Labels": labels, "Tty": True},
+        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, **state},
+        "NetworkSettings": {"Ports": {}},
+    }
+    daemon.answers |= {LIST: (200, [row(name, **labels)]), f"GET /containers/{name}/json": (200, near)}
+    (instance,) = provider.instances()
+    assert instance.image == "lab/own:1 sha256:0"
+    return instance
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "out_of_memory", "cause", "said"),
+    [
+        (0, False, Cause.LOST, "ended by itself: the lease has ended this container"),
+        (78, False, Cause.USER_ERROR, "its image has no SSH server"),
+        (137, True, Cause.OUT_OF_MEMORY, "used more memory than it may"),
+        (137, False, Cause.LOST, "was killed"),
+        (143, False, Cause.LOST, "was stopped"),
+        (1, False, Cause.HOST, "exit code 1"),
+    ],
+)
+def test_a_container_that_ended_says_how(
+    daemon: FakeDaemon,
+    provider: DockerProvider,
+    exit_code: int,
+    out_of_memory: bool,
+    cause: Cause,
+    said: str,
+) -> None:
+    instance = rented(daemon, provider, Status="exited", ExitCode=exit_code, OOMKilled=out_of_memory)
+    daemon.answers["GET /containers/.*/logs"] = (
+        200,
+        b"the lease has ended this container\n256 SHA256:abc root@box (ED25519)\n",
+    )
+    with pytest.raises(ProviderError) as caught:
+        provider.connect(instance)
+    assert not isinstance(caught.value, UnreachableError)
+    assert caught.value.cause is cause
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("status", ["paused", "restarting", "removing", "running"])
+def test_a_container_that_cannot_be_reached_is_silent(
+    daemon: FakeDaemon, provider: DockerProvider, status: str
+) -> None:
+    instance = rented(daemon, provider, Status=status)
+    with pytest.raises(UnreachableError, match="on no network" if status == "running" else status):
+        provider.connect(instance)
+
+
+def test_a_removal_that_goes_on_already_is_agreed_to(daemon: FakeDaemon, provider: DockerProvider) -> None:
+    instance = rented(daemon, provider)
+    said = f"removal of container {instance.id} is already in progress"
+    daemon.answers["DELETE /containers/.*"] = (409, {"message": said})
+    provider.destroy(instance.id)
+    daemon.answers["DELETE /containers/.*"] = (500, {"message": "device or resource busy"})
+    with pytest.raises(ProviderError, match="busy"):
+        provider.destroy(instance.id)
+
+
+def test_a_container_that_was_made_and_never_started_is_found_and_started(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    instance = rented(daemon, provider, Status="created")
+    starts = [asked for asked, _ in daemon.asked if re.fullmatch(START, asked)]
+    with pytest.raises(UnreachableError):
+        provider.connect(instance)
+    assert [asked for asked, _ in daemon.asked if re.fullmatch(START, asked)] == starts * 2

@@ -1,0 +1,23 @@
+"""An emulated Vast, and the provider on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.providers.vast import VastProvider
+from tests.emulators.vast import VastEmulator
+from tests.launcher.providers.vast.trying import open_market
+
+
+@pytest.fixture
+def vast() -> Iterator[VastEmulator]:
+    with VastEmulator(rate_limits=False) as vast:
+        yield vast
+
+
+@pytest.fixture
+def provider(vast: VastEmulator, tmp_path: Path) -> VastProvider:
+    return open_market(vast, tmp_path)

@@ -1,0 +1,63 @@
+"""A box that never comes up is known by its row within seconds; one that lags is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.core import Cause
+from launcher.providers.vast import boot
+from tests.launcher.providers.vast.rows import instance_row
+
+LOADING = {"actual_status": "loading", "ports": None}
+CDI = (
+    "Error response from daemon: failed to create task for container: OCI runtime create failed: "
+    "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=3"
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"status_msg": "Error response from daemon: manifest for x/y:z not found"}, Cause.USER_ERROR),
+        ({"status_msg": "pull access denied for x/y"}, Cause.USER_ERROR),
+        ({"status_msg": "unauthorized: authentication required"}, Cause.USER_ERROR),
+        ({"status_msg": 'failed to resolve reference "docker.io/x"'}, Cause.USER_ERROR),
+        ({"status_msg": "unexpected EOF"}, Cause.HOST),
+        ({"status_msg": "write /var/lib/docker: no space left on device"}, Cause.HOST),
+        ({"actual_status": "created", "cur_state": "stopped", "status_msg": CDI}, Cause.HOST),
+        ({"status_msg": "Error: failed to start containers: C.52607650"}, Cause.HOST),
+        ({"intended_status": "stopped", "status_msg": "docker_build() error writing dockerfile"}, Cause.HOST),
+        ({"cur_state": "stopped", "intended_status": "stopped", "status_msg": None}, Cause.HOST),
+    ],
+)
+def test_a_dead_state_is_recognised_with_its_cause(changes: dict[str, Any], cause: Cause) -> None:
+    fault = boot.fault(instance_row(**(LOADING | changes)))
+    assert fault is not None
+    assert fault.cause is cause
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"actual_status": None, "status_msg": None},
+        {"actual_status": "created"},
+        {"status_msg": "6a0ac1617861: Pulling fs layer\n"},
+        {"status_msg": "6a0ac1617861: Pull complete\n"},
+        {"actual_status": "running", "status_msg": "pull access denied, before it ran"},
+        {"actual_status": "exited", "cur_state": "stopped", "intended_status": "stopped"},
+    ],
+)
+def test_a_box_on_its_way_is_not_given_up(changes: dict[str, Any]) -> None:
+    assert boot.fault(instance_row(**(LOADING | changes))) is None
+
+
+@pytest.mark.parametrize("status", ["running", "exited", "offline", "unknown", "frozen"])
+def test_a_box_is_tried_whatever_its_lagging_status_says(status: str) -> None:
+    assert boot.may_answer(instance_row(actual_status=status))
+
+
+def test_the_progress_is_the_last_thing_that_the_host_said() -> None:
+    row = instance_row(**LOADING, status_msg="a: Pull complete\nb: Pulling fs layer\n")
+    assert boot.progress(row) == "loading: b: Pulling fs layer"

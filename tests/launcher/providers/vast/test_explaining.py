@@ -1,0 +1,117 @@
+"""`plan --explain` on Vast, from the ledger of somebody who has trained there before."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.config import dump_job, load_job
+from launcher.core import Phase, Run
+from launcher.ledger.sqlite import SqliteLedger
+from tests.e2e.terminal import Terminal
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+from tests.launcher.providers.vast.trying import open_market
+
+JOB = """\
+name: demo
+resources: {gpus: 1, gpu_names: [RTX 4090]}
+limits: {hours: 2, usd: 3}
+train: {steps: 7200, batch: 8}
+"""
+
+
+def trained_before(terminal: Terminal, vast: VastEmulator) -> None:
+    """One run of the job, at two steps a second."""
+    spec = load_job(JOB, "job.yaml")
+    ledger = SqliteLedger(terminal.state / "vastrun" / "ledger.db", now=time.time, alive=lambda _: False)
+    run = Run(
+        id="calm-heron-3f1a",
+        job=spec.name,
+        spec_json=dump_job(spec),
+        provider="vast",
+        phase=Phase.ENDED,
+        out_dir="/o",
+        created_at=time.time(),
+        phase_at=time.time(),
+        offer=open_market(vast, terminal.folder / "other").search(spec)[0],
+        steps_per_s=2.0,
+    )
+    ledger.add(run)
+    ledger.close()
+
+
+def test_the_speed_of_an_earlier_run_of_the_job_is_what_the_next_is_planned_by(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    terminal = Terminal(tmp_path, **vast.variables)
+    (tmp_path / "job.yaml").write_text(JOB)
+    explain = ("plan", "job.yaml", "--explain", "--provider", "vast")
+    assert " h at dlperf " in terminal.type(*explain).out
+    trained_before(terminal, vast)
+    assert "1.0 h at 2 steps/s, learned from 1 run" in terminal.type(*explain).out
+
+
+@pytest.mark.parametrize("count", [20, 90])
+def test_on_vast_an_offer_has_the_same_sums_in_the_plan_and_its_explanation(
+    tmp_path: Path, count: int
+) -> None:
+    with VastEmulator(unlike(count), rate_limits=False) as vast:
+        terminal = Terminal(tmp_path, **vast.variables)
+        (tmp_path / "job.yaml").write_text(JOB.replace(", gpu_names: [RTX 4090]", ""))
+        about = ("job.yaml", "--provider", "vast")
+        planned = terminal.type("plan", *about, "--json").json()["offers"]
+        dry = terminal.type("launch", *about, "--dry-run", "--json").json()["offers"]
+        market_report = terminal.type("plan", *about, "--explain", "--json").json()
+        text = terminal.type("plan", *about, "--explain").out
+    quotes = [quote["offer"] for quote in market_report["quotes"]]
+    for seen in (dry, quotes):
+        assert {one["id"]: cents(one) for one in seen} == {one["id"]: cents(one) for one in planned}
+    assert [one["expected_usd"] for one in quotes] == sorted(one["expected_usd"] for one in quotes)
+    assert planned[0]["expected_usd"] <= quotes[0]["expected_usd"] * 1.01
+    removed = sum(constraint["removed"] for constraint in market_report["hurdles"])
+    assert (
+        market_report["offers"]
+        == removed + market_report["unreadable"] + market_report["beyond"] + market_report["left"]
+    )
+    assert (market_report["beyond"] > 0) is (count == 90)
+    assert ("not looked at" in text) is (count == 90)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def unlike(count: int) -> list[Machine]:
+    """Machines of different speeds and prices; the fastest for their price are not the cheapest."""
+    return [
+        Machine(id=41000 + n, gpu_usd=0.3 + n * 0.01, dlperf=60.0 + n * n * 0.2, inet_down=400.0 + n)
+        for n in range(count)
+    ]
+
+
+def cents(offer: dict[str, Any]) -> tuple[float, ...]:
+    """Its sums, to the cent."""
+    return tuple(round(offer[name], 2) for name in ("expected_usd", "at_most_usd", "usd_per_hour"))
+
+
+def test_on_vast_limits_that_are_too_small_are_answered_with_what_to_write(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    terminal = Terminal(tmp_path, **vast.variables)
+    (tmp_path / "job.yaml").write_text(JOB)
+    about = ("job.yaml", "--provider", "vast", "--set")
+    for command in (("plan",), ("plan", "--explain"), ("launch", "--dry-run"), ("launch", "-y")):
+        end = terminal.type(*command, *about, "limits.usd=0.0001")
+        assert (end.exit_code, "limits.usd: $0.0001 is too little" in end.err) == (2, True), end.err
+    named = re.search(r"limits\.usd=([\d.]+)", end.err)
+    assert named is not None
+    assert terminal.type("plan", *about, f"limits.usd={named[1]}").exit_code == 0
+    end = terminal.type("plan", *about, "limits.usd_per_hour=0.01")
+    assert end.exit_code == 8
+    assert "limits.usd_per_hour: $0.01 leaves no offer; the cheapest that fits the job costs $" in end.err
+    named = re.search(r"limits\.usd_per_hour=([\d.]+)", end.err)
+    assert named is not None
+    assert terminal.type("plan", *about, f"limits.usd_per_hour={named[1]}").exit_code == 0
+    assert not vast.instances

@@ -1,0 +1,93 @@
+"""Whether who answers is the machine that was rented: its own log says which SSH host key it has."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Instance
+from launcher.core.errors import HostKeyError, UnreachableError
+from launcher.ports import ChecksIdentity, CountsNoise, Remote
+from launcher.providers.vast import VastProvider
+from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock
+from tests.launcher.providers.vast.trying import open_market, rent
+from tests.waiting import LONGEST_S, eventually
+
+
+def first_answer(provider: VastProvider) -> Remote:
+    """A shell on a new machine, once it was reached. Raises HostKeyError."""
+    machine = rent(provider)
+    deadline = time.monotonic() + LONGEST_S
+    while True:
+        try:
+            remote = provider.connect(machine)
+            remote.read("lease.log")
+            return remote
+        except HostKeyError:
+            raise
+        except UnreachableError:
+            assert time.monotonic() < deadline, "the machine is not up"
+            time.sleep(0.05)
+
+
+def identity_of(remote: Remote) -> str:
+    assert isinstance(remote, ChecksIdentity)
+    remote.close()
+    return remote.identity
+
+
+def test_the_key_that_the_machine_s_log_names_is_believed(provider: VastProvider) -> None:
+    assert identity_of(first_answer(provider)) == "the machine's SSH host key is the one in its log"
+
+
+def test_a_man_in_the_middle_is_told_nothing(vast: VastEmulator, provider: VastProvider) -> None:
+    vast.faults.add("ssh_impostor")
+    with pytest.raises(HostKeyError, match="log does not name"):
+        first_answer(provider)
+    assert eventually(lambda: "Connection closed" in vast.impostor.log)
+    assert "Accepted" not in vast.impostor.log
+    assert "Failed publickey" not in vast.impostor.log
+
+
+def test_when_the_log_cannot_be_read_the_key_is_believed_on_first_use(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    vast.faults.add("server_error", endpoint="request_logs", times=99)
+    assert "on first use: its log cannot be read (" in identity_of(first_answer(provider))
+
+
+def test_a_log_that_names_no_key_is_waited_for_not_for_ever(vast: VastEmulator, tmp_path: Path) -> None:
+    vast.faults.add("onstart_skipped")
+    clock = FakeClock(time.time())
+    provider = open_market(vast, tmp_path, clock)
+    machine = rent(provider)
+    assert eventually(lambda: "not name its SSH host key yet" in silence_of(provider, machine))
+    clock.sleep(30.0)
+    assert "the machine has no folder vastrun" in silence_of(provider, machine), "it let us in"
+
+
+def silence_of(provider: VastProvider, machine: Instance) -> str:
+    """Why nothing can be read."""
+    with pytest.raises(UnreachableError) as caught:
+        provider.connect(machine).read("lease.log")
+    return str(caught.value)
+
+
+def test_known_noise_is_counted_over_all_connections_of_a_run(vast: VastEmulator, tmp_path: Path) -> None:
+    provider = open_market(vast, tmp_path)
+    remote = first_answer(provider)
+    (machine,) = provider.instances()
+    (vast.instances.get(int(machine.id)).box.root / "root/.bashrc").write_text("echo Have fun!\n")
+    counts = []
+    for _ in range(2):
+        remote.close()
+        remote = provider.connect(machine)
+        assert remote.run("echo hello", timeout_s=10).stdout == "hello\n"
+        assert isinstance(remote, CountsNoise)
+        counts.append(remote.left_out["welcome"])
+    remote.close()
+    assert counts[0] > 0
+    assert counts[1] == 2 * counts[0]

@@ -1,0 +1,239 @@
+"""Machines that are ours: listed, reached, ended, and never read as gone when they are not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Cause
+from launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.stops import OFFLINE_S
+from launcher.shipped import onstart_dir
+from tests.contract.markets import LEASE
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock
+from tests.launcher.providers.vast.trying import eventually_refused, job, open_market, order, rent, show
+from tests.waiting import eventually
+
+
+def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvider) -> None:
+    provider.rent(order(provider, label="somebody-else"))
+    assert not provider.instances()
+
+
+def test_every_page_of_the_list_is_read(tmp_path: Path) -> None:
+    machines = [Machine(id=number) for number in range(41000, 41030)]
+    with VastEmulator(machines, rate_limits=False) as vast:
+        provider = open_market(vast, tmp_path)
+        ids = {rent(provider).id for _ in range(27)}
+        assert {machine.id for machine in provider.instances()} == ids
+
+
+@pytest.mark.parametrize("fault", ["empty_list", "not_json", "server_error", "no_answer"])
+def test_a_list_that_cannot_be_had_is_never_an_empty_list(
+    vast: VastEmulator, provider: VastProvider, fault: str
+) -> None:
+    rent(provider)
+    vast.faults.add(fault, times=99, endpoint=None if fault == "empty_list" else "list_instances")
+    with pytest.raises(UnreachableError):
+        provider.instances()
+
+
+def test_a_list_is_asked_for_again_after_a_fault_that_passes(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    machine = rent(provider)
+    vast.faults.add("bad_gateway", endpoint="list_instances")
+    assert [found.id for found in provider.instances()] == [machine.id]
+
+
+@pytest.mark.parametrize("fault", ["null_answer", "list_answer", "text_answer"])
+def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
+    machine, wanted = rent(provider), order(provider)
+    calls = (
+        lambda: provider.search(job()),
+        provider.instances,
+        lambda: provider.machine(machine.id),
+        lambda: provider.destroy(machine.id),
+        lambda: provider.rent(wanted),
+        provider.account_status,
+        lambda: provider.charged(0.0, 1.0),
+    )
+    for call in calls:
+        vast.faults.add(fault, times=99)
+        with pytest.raises(ProviderError):
+            call()
+        vast.faults.clear()
+
+
+def test_a_row_that_is_null_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
+    rent(provider)
+    vast.faults.add("null_row", times=99)
+    with pytest.raises(UnreachableError):
+        provider.instances()
+
+
+def test_a_machine_that_its_list_leaves_out_is_there_by_its_id(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    machine = rent(provider)
+    vast.faults.add("hidden_row", seconds=1e9)
+    assert provider.instances() == []
+    found = provider.machine(machine.id)
+    assert found is not None
+    assert found.label == machine.label
+    provider.destroy(machine.id)
+    assert provider.machine(machine.id) is None
+
+
+def test_a_machine_whose_label_was_changed_is_there_by_its_id_and_opens_with_its_run_s_key(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    machine = rent(provider)
+    with vast.lock:
+        vast.instances.rename(vast.instances.get(int(machine.id)), "my own words")
+    assert provider.instances() == []
+    found = provider.machine(machine.id)
+    assert found is not None
+
+    def answers() -> bool:
+        try:
+            provider.connect(machine).close()
+        except UnreachableError:
+            return False
+        return True
+
+    assert eventually(answers, what="the machine")
+
+
+def test_a_malformed_row_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
+    machine = rent(provider)
+    vast.faults.add("malformed_row", times=2)
+    assert [found.id for found in provider.instances()] == [machine.id]
+
+
+@pytest.mark.parametrize("fault", ["invalid_key", "two_factor"])
+def test_a_key_that_is_not_accepted_is_not_read_as_gone(
+    vast: VastEmulator, provider: VastProvider, fault: str
+) -> None:
+    machine = rent(provider)
+    for call in (provider.instances, lambda: provider.connect(machine), lambda: provider.destroy(machine.id)):
+        vast.faults.add(fault)
+        with pytest.raises(AuthError):
+            call()
+
+
+def test_a_destroy_is_asked_for_again_after_a_fault_that_passes(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    machine = rent(provider)
+    vast.faults.add("bad_gateway_done", endpoint="destroy")
+    provider.destroy(machine.id)
+    assert not provider.instances()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("oci_failure", Cause.HOST),
+        ("never_scheduled", Cause.HOST),
+        ("pull_eof", Cause.HOST),
+        ("pull_no_space", Cause.HOST),
+        ("build_failure", Cause.HOST),
+        ("image_not_found", Cause.USER_ERROR),
+        ("pull_denied", Cause.USER_ERROR),
+    ],
+)
+def test_a_box_that_never_comes_up_is_told_with_its_cause(
+    vast: VastEmulator, provider: VastProvider, fault: str, cause: Cause
+) -> None:
+    vast.faults.add(fault)
+    machine = rent(provider)
+    error = eventually_refused(provider, machine)
+    assert error.cause is cause
+
+
+def test_a_box_that_loads_is_silent(vast: VastEmulator, provider: VastProvider) -> None:
+    vast.faults.add("stuck_loading")
+    machine = rent(provider)
+    with pytest.raises(UnreachableError, match="not up"):
+        provider.connect(machine)
+
+
+def test_a_box_that_is_gone_is_told_so(provider: VastProvider) -> None:
+    machine = rent(provider)
+    provider.destroy(machine.id)
+    with pytest.raises(GoneError):
+        provider.connect(machine)
+
+
+def test_a_stop_for_lack_of_credit_is_told_from_a_lost_bid(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    vast.faults.add("credit_zero")
+    machine = provider.rent(order(provider, job(interruptible=True)))
+    assert "credit is used up" in str(eventually_refused(provider, machine))
+
+
+def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    clock = FakeClock(time.time())
+    provider = open_market(vast, tmp_path, clock)
+    machine = rent(provider)
+    show(vast, machine, "offline")
+    provider.connect(machine)
+    show(vast, machine, "running")
+    clock.sleep(OFFLINE_S)
+    provider.connect(machine)
+    show(vast, machine, "offline")
+    provider.connect(machine)
+    clock.sleep(OFFLINE_S)
+    with pytest.raises(ProviderError, match="offline for 5 min") as caught:
+        provider.connect(machine)
+    assert caught.value.cause is Cause.LOST
+
+
+def test_a_stop_that_nobody_here_asked_for_is_a_loss(vast: VastEmulator, provider: VastProvider) -> None:
+    machine = rent(provider)
+    with vast.lock:
+        vast.instances.stop(vast.instances.get(int(machine.id)))
+    assert eventually_refused(provider, machine).cause is Cause.LOST
+
+
+@pytest.mark.parametrize("fault", [None, "onstart_by_sh"])
+def test_a_machine_to_which_nothing_is_shipped_ends_itself(
+    vast: VastEmulator, provider: VastProvider, fault: str | None
+) -> None:
+    if fault:
+        vast.faults.add(fault)
+    lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
+    env = {**LEASE, "LEASE_SHIP_S": "1", "VASTRUN_PROVIDER": "vast"}
+    provider.rent(order(provider, onstart=lease, env=env))
+    assert provider.instances()
+    assert eventually(lambda: not provider.instances())
+
+
+def test_the_key_of_a_machine_is_forgotten_with_its_run(
+    vast: VastEmulator, provider: VastProvider, tmp_path: Path
+) -> None:
+    machine = rent(provider)
+
+    def opened() -> bool:
+        try:
+            provider.connect(machine).close()
+        except UnreachableError:
+            return False
+        return True
+
+    assert eventually(opened)
+    assert [path.name for path in (tmp_path / "keys").iterdir()] == ["calm-heron-3f1a"]
+
+    provider.destroy(machine.id)
+    assert list((tmp_path / "keys").iterdir()), "another machine of the run may be there"
+    provider.forget("calm-heron-3f1a")
+    assert not list((tmp_path / "keys").iterdir())

@@ -1,0 +1,133 @@
+"""Every hard limit holds whatever Vast sends, and the funnel says what each of them took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.core.job import JobSpec, Limits, Resources
+from launcher.providers.vast.funnel import funnel
+from launcher.providers.vast.offers import offer_of, query
+from launcher.providers.vast.rows import OfferRow
+from tests.fakes import train_job
+from tests.launcher.providers.vast import rows
+from tests.launcher.providers.vast.rows import DAY_S, LOCK, NOW, offer, offer_row
+
+
+def job(*, limits: Limits | None = None, image: str | None = None, **resources: Any) -> JobSpec:
+    return train_job(resources=Resources(**resources), limits=limits or Limits(), image=image)
+
+
+@pytest.mark.parametrize(
+    ("spec", "good", "bad"),
+    [
+        (job(gpus=2), {"num_gpus": 2}, {"num_gpus": 4}),
+        (job(gpu_names=("RTX 4090",)), {"gpu_name": "RTX 4090"}, {"gpu_name": "RTX 4090 D"}),
+        (job(gpu_memory_gb=24), {"gpu_ram": 24564}, {"gpu_ram": 22500}),
+        (job(memory_gb=64), {"cpu_ram": 257812, "gpu_frac": 0.25}, {"cpu_ram": 257812, "gpu_frac": 0.2}),
+        (job(disk_gb=100), {"disk_space": 100.0}, {"disk_space": 99.9}),
+        (job(cuda=12.8, image="x"), {"cuda_max_good": 12.8}, {"cuda_max_good": 12.6}),
+        (job(), {"cuda_max_good": 12.6}, {"cuda_max_good": 12.4}),
+        (job(), {"cuda_max_good": 13.0, "compute_cap": 1200}, {"cuda_max_good": 12.8, "compute_cap": 1200}),
+        (job(), {"cpu_arch": "amd64"}, {"cpu_arch": "arm64"}),
+        (job(reliability=0.99), {"reliability": 0.99}, {"reliability": 0.9899}),
+        (job(regions=("US", "DE")), {"geolocation": "Bavaria, DE"}, {"geolocation": "Quebec, CA"}),
+        (job(regions=("us",)), {"geolocation": "Texas, US"}, {"geolocation": None}),
+        (job(), {"verification": "verified"}, {"verification": "unverified"}),
+        (job(), {"rentable": True}, {"rentable": False}),
+        (job(), {"rented": False}, {"rented": True}),
+        (job(limits=Limits(usd_per_hour=0.41)), {"dph_total": 0.41}, {"dph_total": 0.42}),
+        (job(limits=Limits(hours=24)), {"end_date": NOW + 2 * DAY_S}, {"end_date": NOW + DAY_S}),
+    ],
+)
+def test_a_row_passes_only_when_it_holds_the_limit(
+    spec: JobSpec, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    base = {"num_gpus": spec.resources.gpus}
+    assert funnel([offer(**(base | good))], spec, LOCK, NOW).left
+    assert not funnel([offer(**(base | bad))], spec, LOCK, NOW).left
+
+
+def test_a_limit_on_money_shortens_how_long_the_machine_must_be_ours() -> None:
+    spec = job(limits=Limits(hours=48, usd=0.82))
+    assert funnel([offer(dph_total=0.41, end_date=NOW + 4 * 3600)], spec, LOCK, NOW).left
+
+
+def test_a_job_without_gpus_takes_a_machine_with_one() -> None:
+    assert funnel([offer(num_gpus=1)], job(gpus=0), LOCK, NOW).left
+
+
+@pytest.mark.parametrize("row", [None, {}, "text", offer(dph_total=None), offer(num_gpus="many")])
+def test_a_row_that_cannot_be_read_is_no_offer(row: Any) -> None:
+    seen = funnel([row, offer()], job(), LOCK, NOW)
+    assert (len(seen.left), seen.unreadable) == (1, 1)
+
+
+def test_the_funnel_says_what_each_limit_took_and_what_relaxing_one_would_give() -> None:
+    spec = job(gpu_names=("RTX 4090",), reliability=0.99)
+    rows = [
+        offer(),
+        offer(gpu_name="RTX 3090"),
+        offer(gpu_name="RTX 3090", reliability=0.9),
+        offer(reliability=0.95),
+        offer(reliability=0.96),
+    ]
+    assert str(funnel(rows, spec, LOCK, NOW)) == (
+        "5 offers, 2 fail gpu_names (RTX 4090), 2 fail reliability (0.99), 1 left; "
+        "relax reliability to get 3 or gpu_names to get 2"
+    )
+
+
+def test_the_query_asks_for_every_limit_in_vast_s_own_units() -> None:
+    limits = Limits(hours=10, usd_per_hour=0.5)
+    spec = job(limits=limits, gpus=2, gpu_names=("H100 SXM",), gpu_memory_gb=80, cuda=12.8, regions=("de",))
+    asked = query(spec)
+    assert asked["num_gpus"] == {"eq": 2}
+    assert asked["gpu_name"] == {"in": ["H100 SXM"]}
+    assert asked["gpu_ram"] == {"gte": 80_000}
+    assert asked["cuda_max_good"] == {"gte": 12.8}
+    assert asked["geolocation"] == {"in": ["DE"]}
+    assert asked["duration"] == {"gte": 11 * 3600}
+    assert asked["dph_total"] == {"lte": 0.5}
+
+
+def test_a_bid_is_above_the_floor_by_a_margin() -> None:
+    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), job(interruptible=True), LOCK)
+    assert found is not None
+    assert found.bid_usd_per_hour == pytest.approx(0.30, abs=1e-4)
+    assert found.usd_per_hour == pytest.approx(0.31, abs=1e-4)
+
+
+def test_a_bid_and_its_disk_stay_within_the_limit() -> None:
+    spec = job(interruptible=True, limits=Limits(usd_per_hour=0.28))
+    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec, LOCK)
+    assert found is not None
+    assert found.bid_usd_per_hour == pytest.approx(0.27, abs=1e-4)
+    assert found.usd_per_hour <= 0.28
+
+
+def test_no_bid_is_made_so_close_to_the_floor_that_it_would_be_lost_at_once() -> None:
+    spec = job(interruptible=True, limits=Limits(usd_per_hour=0.265))
+    assert offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec, LOCK) is None
+
+
+def test_an_offer_on_demand_has_no_bid() -> None:
+    found = offer_of(offer_row(), job(), LOCK)
+    assert found is not None
+    assert found.bid_usd_per_hour is None
+
+
+@pytest.mark.parametrize(("cuda", "image"), [(13.0, "cuda13.0"), (12.9, "cuda12.6")])
+def test_the_image_is_the_newest_that_the_driver_runs(cuda: float, image: str) -> None:
+    found = offer_of(offer_row(cuda_max_good=cuda), job(), LOCK)
+    assert found is not None
+    assert found.image is not None
+    assert image in found.image
+    assert "@sha256:" in found.image
+
+
+@pytest.mark.parametrize("price", [0, -1, None, "free", float("nan"), float("inf"), 1e300, [0.4]])
+def test_an_offer_without_a_price_is_none(price: object) -> None:
+    """It would be the cheapest of all."""
+    assert OfferRow.of(rows.offer(dph_total=price)) is None

@@ -1,0 +1,132 @@
+"""The cheapest offer to finish on comes first, and the ranking says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.core.job import JobSpec, Resources
+from launcher.decisions.market_report import Term
+from launcher.decisions.speed_history import Speed, SpeedHistory
+from launcher.providers.vast.ranking import Estimate, ranked
+from tests.fakes import train_job
+from tests.launcher.providers.vast.rows import LOCK, offer_row
+from trainer.contract.config import TrainConfig
+
+NEW = SpeedHistory()
+"""Of somebody who never trained anything."""
+
+
+def best(*changes: dict[str, Any], spec: JobSpec | None = None, known: SpeedHistory = NEW) -> str:
+    """The machine that is ranked first of offers that differ by these changes."""
+    rows = [offer_row(machine_id=number, id=number, **change) for number, change in enumerate(changes, 1)]
+    return ranked(rows, spec or job(), LOCK, known)[0].row.machine_id
+
+
+def job(**resources: Any) -> JobSpec:
+    return train_job(resources=Resources(gpus=1, **resources))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"dph_base": 0.39, "dph_total": 0.40}, {"dph_base": 0.40, "dph_total": 0.41}),
+        ({"dlperf": 100.0}, {"dlperf": 90.0}),
+        ({"dlperf": 90.0}, {"dlperf": None}),
+        ({"inet_down": 900.0}, {"inet_down": 100.0}),
+        ({"inet_down_cost": 0.0}, {"inet_down_cost": 0.02}),
+        ({"inet_up_cost": 0.0}, {"inet_up_cost": 0.05}),
+        ({"dph_base": 0.4, "dph_total": 0.401}, {"dph_base": 0.4, "dph_total": 0.45}),
+        ({"reliability": 0.999}, {"reliability": 0.96}),
+    ],
+)
+def test_what_is_better_and_otherwise_equal_comes_first(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    assert best(first, second) == "1"
+    assert best(second, first) == "2"
+
+
+def test_a_dearer_gpu_that_is_much_faster_comes_first() -> None:
+    slow = {"dph_base": 0.4, "dph_total": 0.41, "dlperf": 50.0}
+    fast = {"dph_base": 0.6, "dph_total": 0.61, "dlperf": 150.0}
+    assert best(slow, fast) == "2"
+
+
+def test_without_gpus_in_the_job_a_faster_one_gains_nothing() -> None:
+    cheap = {"dph_base": 0.1, "dph_total": 0.11, "dlperf": 10.0}
+    fast = {"dph_base": 0.2, "dph_total": 0.21, "dlperf": 100.0}
+    spec = train_job(resources=Resources(gpus=0))
+    assert best(fast, cheap, spec=spec) == "2"
+
+
+def test_the_parts_of_an_estimate_make_its_sum() -> None:
+    estimate = only(job())
+    parts = (estimate.train_usd, estimate.storage_usd, estimate.fetch_usd, estimate.bandwidth_usd)
+    assert estimate.usd == pytest.approx(sum(parts) + estimate.risk_usd)
+    assert all(part > 0 for part in parts)
+
+
+def test_a_machine_that_may_be_taken_away_carries_more_risk() -> None:
+    bid = only(job(interruptible=True))
+    assert bid.risk_usd / bid.usd > only(job()).risk_usd / only(job()).usd
+
+
+def test_an_estimate_explains_itself_term_by_term() -> None:
+    estimate = only(job())
+    assert [term.name for term in estimate.terms] == ["GPU", "disk", "fetch", "traffic", "risk"]
+    assert estimate.usd == pytest.approx(sum(term.usd for term in estimate.terms))
+    text = " ".join(term.text for term in estimate.terms)
+    for part in ("dlperf 98", "Mbit/s", "failure 0.3%"):
+        assert part in text
+
+
+def test_what_was_learned_on_a_kind_of_machine_counts_instead_of_its_score() -> None:
+    boasts = {"gpu_name": "RTX 5090", "dlperf": 200.0}
+    trains = {"gpu_name": "RTX 4090", "dlperf": 100.0}
+    known = SpeedHistory(
+        speeds={
+            ("RTX 5090", 1): Speed(steps_per_s=10.0, runs=2),
+            ("RTX 4090", 1): Speed(steps_per_s=20.0, runs=1),
+        }
+    )
+    assert best(boasts, trains) == "1"
+    assert best(boasts, trains, known=known) == "2"
+
+
+def test_an_estimate_says_from_how_many_runs_it_was_learned_and_where_a_score_stands_in() -> None:
+    rows = [offer_row(dlperf=98.0), offer_row(machine_id=7, gpu_name="RTX 3090", dlperf=49.0)]
+    known = SpeedHistory(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
+    spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
+    learned, scored = ranked(rows, spec, LOCK, known)
+    assert learned.terms[0].text == "1.0 h at 2 steps/s, learned from 3 runs"
+    assert scored.terms[0].text == "2.0 h at 1 steps/s, dlperf 49"
+
+
+def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:
+    slow = SpeedHistory(boot_s={offer_row().machine_id: 1200.0})
+    assert only(job(), slow).terms[2].text == "20 min as it took before"
+    assert only(job(), slow).usd > only(job()).usd
+
+
+def test_a_slow_start_is_a_risk_that_is_told() -> None:
+    (estimate,) = ranked([offer_row(inet_down=250.0)], job(), LOCK, NEW)
+    assert estimate.terms[-1].text.startswith("failure 0.3%, slow start ")
+
+
+def test_a_smaller_image_is_fetched_sooner_and_one_of_unknown_size_counts_as_usual() -> None:
+    def fetch(size_mb: int | None, **changes: Any) -> Term:
+        image = replace(LOCK.images["cu130"], size_mb=size_mb)
+        lock = LOCK.with_image("cu130", image)
+        return ranked([offer_row(**changes)], replace(job(), image=None), lock, NEW)[0].terms[2]
+
+    small, usual, large = fetch(1000), fetch(None), fetch(9000)
+    assert small.usd < usual.usd < large.usd
+    assert small.text == "2 min for 3.0 GB at 934 Mbit/s"
+    assert fetch(1000, cuda_max_good=12.6).text == usual.text
+
+
+def only(spec: JobSpec, known: SpeedHistory = NEW) -> Estimate:
+    return ranked([offer_row()], spec, LOCK, known)[0]

@@ -1,0 +1,175 @@
+"""What `doctor` and `reap` say of the account is what Vast bills, whatever its list shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.commands.orphans import orphans
+from launcher.commands.reaping import reap
+from launcher.config import dump_job
+from launcher.core import Driver, Phase, Run
+from launcher.core.bills import cost_usd
+from launcher.core.errors import ProviderError
+from launcher.flow import begin
+from launcher.flow.context import Services
+from launcher.ledger.sqlite import SqliteLedger
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.api import VastAccount
+from tests.emulators.clock import Clock
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeOutputStore, FakePacker, FakeScreen, FakeUserRequests, train_job
+from tests.launcher.providers.vast.trying import order
+
+RUN_ID = "calm-heron-3f1a"
+
+
+class MarketTime:
+    """The emulator's time, as a launcher's clock: a wait makes it later, there and here."""
+
+    def __init__(self, vast: VastEmulator) -> None:
+        self._vast = vast
+
+    def now(self) -> float:
+        return self._vast.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._vast.advance(seconds)
+
+
+class Desk:
+    """A launcher that rented a machine for a run, and an emulated Vast."""
+
+    def __init__(self, vast: VastEmulator, folder: Path) -> None:
+        self.vast, self.clock = vast, MarketTime(vast)
+        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
+        self.provider = VastProvider(account, folder, clock=self.clock)
+        self.ledger = SqliteLedger(Path(":memory:"), now=self.clock.now, alive=lambda _: True)
+        self.services = Services(
+            provider=self.provider,
+            ledger=self.ledger,
+            clock=self.clock,
+            packer=FakePacker(folder),
+            output_store=FakeOutputStore(),
+            screen=FakeScreen(),
+            user_requests=FakeUserRequests(self.clock),  # type: ignore[arg-type]
+            who="desk:1:0",
+        )
+
+    def rented(self) -> Run:
+        """A run with its machine."""
+        spec = train_job()
+        run = begin(spec, dump_job(spec), self.services, run_id=RUN_ID, out_dir="/nowhere")
+        asked_at = self.clock.now()
+        offer = order(self.provider).offer
+        machine = self.provider.rent(order(self.provider, label=run.label))
+        run = replace(
+            run,
+            phase=Phase.TRAIN,
+            offer=offer,
+            instance_id=machine.id,
+            usd_per_hour=machine.usd_per_hour,
+            rented_at=asked_at,
+            meter=replace(run.meter, extras=machine.extras),
+        )
+        return self.saved(run)
+
+    def saved(self, run: Run) -> Run:
+        self.ledger.hold(run.id, Driver(who="desk:1:0", until=self.clock.now() + 60))
+        self.ledger.save(run, who="desk:1:0")
+        self.ledger.release(run.id, "desk:1:0")
+        return run
+
+    def end(self, run: Run) -> None:
+        """The run ends in the ledger, and nowhere else."""
+        now = self.clock.now()
+        self.saved(replace(run, phase=Phase.ENDED, ended_at=now, released_at=now))
+
+    def orphans(self) -> set[int]:
+        return {int(one.instance.id) for one in orphans(self.ledger, self.provider, self.clock.now())}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    machines = [Machine(id=number, storage_usd=6.0) for number in range(41000, 41004)]
+    with VastEmulator(machines, clock=Clock(0), rate_limits=False) as vast:
+        yield Desk(vast, tmp_path)
+
+
+def relabel(desk: Desk) -> None:
+    for instance in desk.vast.instances:
+        desk.vast.instances.rename(instance, "my own words")
+
+
+def strike(name: str, **details: float) -> Callable[[Desk], None]:
+    return lambda desk: desk.vast.faults.add(name, **details) and None  # type: ignore[arg-type]
+
+
+def nothing(_: Desk) -> None:
+    pass
+
+
+AFTER: dict[str, Callable[[Desk], None]] = {
+    "nothing": nothing,
+    "another label": relabel,
+    "a list that is late": strike("hidden_row", seconds=60.0),
+    "a list that stands still": strike("frozen_list", seconds=60.0),
+    "an end that takes a while": strike("destroy_delayed", seconds=3.0),
+    "a row that comes back": strike("row_reappears"),
+}
+"""What the market does once the run has ended in the ledger, and its machine has not."""
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_a_machine_that_was_left_is_told_ended_and_paid_for(desk: Desk, name: str) -> None:
+    run = desk.rented()
+    desk.vast.advance(100)
+    desk.end(run)
+    desk.vast.advance(100)
+    AFTER[name](desk)
+
+    assert desk.orphans() == {one.id for one in desk.vast.instances} == {int(run.instance_id or 0)}
+    found = orphans(desk.ledger, desk.provider, desk.clock.now())
+    gone = reap(found, desk.services)
+
+    assert len(desk.vast.instances) == 0
+    assert gone == [run.instance_id] or name == "a list that stands still"
+    bill_usd = desk.vast.billing.total_usd()
+    assert bill_usd <= cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) <= bill_usd * 1.05
+
+
+def test_a_machine_that_was_made_when_its_run_had_ended_is_told_ended_and_paid_for(desk: Desk) -> None:
+    desk.vast.faults.add("create_twice", seconds=150.0)
+    run = desk.rented()
+    desk.vast.advance(100)
+    desk.provider.destroy(run.instance_id or "")
+    desk.end(run)
+    assert desk.orphans() == set()
+    desk.vast.advance(100)
+
+    (second,) = desk.vast.instances
+    assert desk.orphans() == {second.id}
+    assert reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.services) == [str(second.id)]
+
+    assert [one.instance_id for one in desk.ledger.get(RUN_ID).rentals] == [str(second.id)]
+    bill_usd = desk.vast.billing.total_usd()
+    assert bill_usd <= cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) <= bill_usd * 1.05
+
+
+@pytest.mark.parametrize("name", ["count_off", "empty_list", "null_row"])
+def test_a_list_that_makes_no_sense_is_an_error_and_never_nothing(desk: Desk, name: str) -> None:
+    desk.end(desk.rented())
+    desk.vast.faults.add(name, times=9, seconds=60.0)
+    with pytest.raises(ProviderError):
+        desk.orphans()
+
+
+def test_the_machine_of_an_open_run_is_no_orphan_whatever_its_label(desk: Desk) -> None:
+    desk.rented()
+    assert desk.orphans() == set()
+    relabel(desk)
+    assert desk.orphans() == set()

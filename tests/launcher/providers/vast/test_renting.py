@@ -1,0 +1,118 @@
+"""Renting: one request, and a machine that is ours, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
+from launcher.decisions.offer_check import rented_otherwise
+from launcher.providers.vast import VastProvider
+from tests.emulators.vast import VastEmulator
+from tests.launcher.providers.vast.trying import LABEL, job, open_market, order, rent
+
+
+def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: VastProvider) -> None:
+    ordered = order(provider)
+    machine = provider.rent(ordered)
+    assert (machine.label, machine.host) == (LABEL, ordered.offer.host)
+    assert machine.usd_per_hour == pytest.approx(ordered.offer.usd_per_hour)
+    assert provider.instances()[0].id == machine.id
+
+
+def test_an_interruptible_machine_is_bid_for(provider: VastProvider) -> None:
+    ordered = order(provider, job(interruptible=True))
+    assert ordered.offer.bid_usd_per_hour is not None
+    assert provider.rent(ordered).usd_per_hour == pytest.approx(ordered.offer.usd_per_hour, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("no_such_ask", NoOfferError),
+        ("unknown_ask", NoOfferError),
+        ("no_such_ask_400", NoOfferError),
+        ("bid_too_low", NoOfferError),
+        ("created_stopped", NoOfferError),
+        ("insufficient_credit", ProviderError),
+        ("spend_rate_limit", ProviderError),
+    ],
+)
+def test_a_refused_request_leaves_nothing_behind(
+    vast: VastEmulator, provider: VastProvider, fault: str, error: type[VastrunError]
+) -> None:
+    ordered = order(provider)
+    vast.faults.add(fault)
+    with pytest.raises(error) as caught:
+        provider.rent(ordered)
+    assert type(caught.value) is error
+    assert not provider.instances()
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("wrong_gpu", "instead of"),
+        ("small_disk", "GB disk"),
+        ("old_driver", "CUDA"),
+        ("higher_price", "/h instead of"),
+    ],
+)
+def test_a_machine_that_is_not_what_was_offered_can_be_told_by_what_vast_lists(
+    vast: VastEmulator, provider: VastProvider, fault: str, said: str
+) -> None:
+    spec = job(disk_gb=20.0)
+    ordered = order(provider, spec, disk_gb=20.0)
+    vast.faults.add(fault)
+    rented = provider.rent(ordered)
+    assert said in rented_otherwise(rented, ordered.offer, spec.resources)
+    assert rented_otherwise(rented, ordered.offer, spec.resources) == rented_otherwise(
+        provider.instances()[0], ordered.offer, spec.resources
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "left"),
+    [
+        ("bad_gateway", 0),
+        ("bad_gateway_done", 1),
+        ("no_answer", 0),
+        ("no_answer_done", 1),
+        ("server_error", 0),
+    ],
+)
+def test_without_a_clear_answer_it_asks_once_and_says_so(
+    vast: VastEmulator, provider: VastProvider, fault: str, left: int
+) -> None:
+    ordered = order(provider)
+    vast.faults.add(fault, endpoint="create")
+    with pytest.raises(UncertainError):
+        provider.rent(ordered)
+    assert len(provider.instances()) == left
+
+
+@pytest.mark.parametrize("fault", ["too_many_requests", "too_many_requests_json", "too_many_requests_header"])
+def test_a_call_that_came_too_often_is_made_again_after_a_pause(
+    vast: VastEmulator, provider: VastProvider, fault: str
+) -> None:
+    ordered = order(provider)
+    vast.faults.add(fault, endpoint="create", times=2)
+    provider.rent(ordered)
+    assert len(provider.instances()) == 1
+
+
+def test_a_machine_is_ours_though_nobody_could_look_at_it(vast: VastEmulator, provider: VastProvider) -> None:
+    ordered = order(provider)
+    vast.faults.add("server_error", endpoint="show_instance", times=99)
+    machine = provider.rent(ordered)
+    assert (machine.label, machine.usd_per_hour) == (LABEL, ordered.offer.usd_per_hour)
+
+
+def test_nothing_is_rented_on_less_credit_than_the_worst_case(tmp_path: Path) -> None:
+    with VastEmulator(rate_limits=False, credit_usd=0.1) as vast:
+        provider = open_market(vast, tmp_path)
+        with pytest.raises(ProviderError, match=r"\$0\.10 of credit") as caught:
+            rent(provider)
+        assert "billing" in caught.value.hint
+        assert not provider.instances()

@@ -1,0 +1,189 @@
+"""The sets as files: made whole or not at all, by any number of processes, and PDEBench's own read alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.trainer.data.published import FILES
+from trainer import data
+from trainer.contract.config import DataConfig, TrainConfig
+from trainer.contract.config_checks import faults_of
+from trainer.contract.errors import DataError
+from trainer.data.inspection import check
+
+SMALL = DataConfig(train=17, test=3, points=16, frames=3)
+TASKS = sorted(FILES)
+
+
+def config_of(task: str) -> DataConfig:
+    return replace(SMALL, task=task)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all sets."""
+    folder = tmp_path_factory.mktemp("data")
+    for task in TASKS:
+        data.generate(config_of(task), folder)
+    return folder
+
+
+@pytest.fixture
+def copied(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "data"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_tested_on_was_not_trained_on_at_any_parameter(task: str, made: Path) -> None:
+    splits = data.splits(config_of(task), made)
+    files = len(config_of(task).parameters_of(task))
+    assert (len(splits.train), len(splits.test)) == (17 * files, 3 * files)
+    begin = [
+        split.read(range(len(split)))[:, 0].reshape(len(split), -1) for split in (splits.train, splits.test)
+    ]
+    seen = {row.tobytes() for row in begin[0]}
+    assert seen.isdisjoint(row.tobytes() for row in begin[1])
+    assert len(seen) == 17
+    np.testing.assert_allclose(begin[0][:17], begin[0][-17:], atol=1e-6)
+
+
+def test_a_steady_set_says_so_and_has_no_time(made: Path) -> None:
+    splits = data.splits(config_of("darcy"), made)
+    assert (splits.train.steady, splits.train.shape, splits.train.channels) == (
+        True,
+        (2, 16, 16),
+        ("coefficient", "solution"),
+    )
+    assert splits.train.parameters.shape == (17, 1)
+    moving = data.splits(config_of("diffusion_reaction"), made).train
+    assert (moving.steady, moving.shape, moving.channels) == (False, (3, 2, 16, 16), ("u", "v"))
+    np.testing.assert_allclose(moving.parameters, -1.0)
+
+
+def test_frames_are_read_alone_and_a_reader_goes_to_another_process_closed(made: Path) -> None:
+    train = data.splits(config_of("shallow_water"), made).train
+    whole = train.read([4])
+    again = pickle.loads(pickle.dumps(train))
+    np.testing.assert_array_equal(again.read([4], slice(1, 3)), whole[:, 1:3])
+
+
+@pytest.mark.parametrize("task", ["burgers", "darcy"])
+def test_two_processes_make_the_same_file_as_one(task: str, made: Path, tmp_path: Path) -> None:
+    data.generate(config_of(task), tmp_path, jobs=2)
+    name = FILES[task]
+    assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
+    mine, theirs = (
+        json.loads((folder / "manifest.json").read_text())["files"][name] for folder in (tmp_path, made)
+    )
+    assert mine == theirs
+
+
+def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> None:
+    told: list[int] = []
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(name: str, done: int, of: int) -> None:
+        told.append(done)
+        if len(told) == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        data.generate(config_of("shallow_water"), tmp_path, watch=interrupt)
+    (pieces,) = (path for path in tmp_path.iterdir() if path.name.endswith(".pieces"))
+    assert not (tmp_path / FILES["shallow_water"]).exists()
+    kept = {place.name: place.stat().st_mtime_ns for place in pieces.iterdir()}
+    assert len(kept) == 2
+    seen: dict[str, int] = {}
+
+    def look(name: str, done: int, of: int) -> None:
+        seen.update((place.name, place.stat().st_mtime_ns) for place in pieces.iterdir())
+
+    data.generate(config_of("shallow_water"), tmp_path, watch=look)
+    assert kept.items() <= seen.items()
+    name = FILES["shallow_water"]
+    assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "manifest.json"]
+
+
+@pytest.mark.parametrize(
+    ("task", "damage", "message"),
+    [
+        ("darcy", lambda file: file.__delitem__("nu"), "expected a dataset `nu`, found: tensor"),
+        ("darcy", lambda file: file.attrs.modify("beta", 3.0), "the attribute beta to be 1.0, got 3.0"),
+        ("darcy", lambda file: file.move("tensor", "nu2"), "expected a dataset `tensor`"),
+        ("shallow_water", lambda file: file.__delitem__("0019"), "expected at least 20 samples, got 19"),
+        ("shallow_water", lambda file: file["0003"].__delitem__("grid/t"), "`grid/t` in `/0003`"),
+        ("diffusion_reaction", lambda file: file.move("0007", "7"), "expected a group `0007`"),
+        ("burgers", lambda file: file.attrs.modify("Nu", 1.0), "the attribute Nu to be 0.1, got 1.0"),
+    ],
+)
+def test_a_wrong_layout_is_named(copied: Path, task: str, damage, message: str) -> None:
+    with h5py.File(copied / FILES[task], "a") as file:
+        damage(file)
+    with pytest.raises(DataError, match=message):
+        data.splits(config_of(task), copied)
+
+
+@pytest.mark.parametrize("task", ["darcy", "shallow_water"])
+def test_a_check_finds_what_was_changed_and_what_is_not_finite(task: str, copied: Path) -> None:
+    config = config_of(task)
+    assert check(config, copied)[0].startswith(f"{task}: 17 ")
+    name = "tensor" if task == "darcy" else "0018/data"
+    with h5py.File(copied / FILES[task], "a") as file:
+        file[name][-1] = 0.5
+    with pytest.raises(DataError, match="the file was changed since it was made"):
+        check(config, copied)
+    with h5py.File(copied / FILES[task], "a") as file:
+        file[name][-1] = np.nan
+    with pytest.raises(DataError, match=r"NaN or infinity, the first is number 1[89]"):
+        check(config, copied)
+
+
+def test_a_truncated_file_is_named(copied: Path) -> None:
+    path = copied / FILES["darcy"]
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(DataError, match=r"DarcyFlow.*expected an HDF5 file: .*truncated"):
+        data.splits(config_of("darcy"), copied)
+
+
+def test_the_command_makes_checks_and_describes_sets_anywhere(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainer.data", *arguments, "--folder", str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    wanted = ["--task", "burgers", "--nus", "0.1", "0.2", "--train", "2", "--test", "1", "--points", "16"]
+    made = run("generate", *wanted, "--frames", "2", "--jobs", "auto")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert "1D_Burgers_Sols_Nu0.2.hdf5: 3 trajectories of 2 frames and 16 points made" in made.stdout
+    assert (
+        run("check", *wanted, "--frames", "2").stdout == "burgers: 4 trajectories to train on, 2 to test on\n"
+    )
+    assert run("check", *wanted, "--frames", "3").returncode == 1
+    assert run("generate", "--points", "3").returncode == 2
+    told = run("info").stdout
+    assert "tensor (3, 2, 16) float32" in told
+    assert "generator vastrun burgers 1" in told
+
+
+def test_a_job_that_names_what_its_task_does_not_read_is_refused() -> None:
+    def keys(**settings: object) -> list[str]:
+        return [key for key, _ in faults_of(TrainConfig(data=(DataConfig(**settings),)), 1)]
+
+    assert keys(task="burgers", nus=(0.5,)) == []
+    assert keys(task="burgers", betas=(0.5,)) == ["data.betas"]
+    assert keys(task="my.own:make", betas=(0.5,), nus=(1.0,)) == []
+    assert keys(task="burgers", nus=(0.5,), train=10, frames=5, test=1) == ["batch"]
+    assert keys(task="darcy", sources=(2.0,)) == []

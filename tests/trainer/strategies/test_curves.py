@@ -1,0 +1,154 @@
+"""One training, spread in every way: the same first weights, the same gradients, the same losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.slow import slow
+from tests.trainer import sessions
+from tests.trainer.conftest import together
+from tests.trainer.sessions import Curve
+from trainer import data, models
+from trainer.contract import layout
+from trainer.engine.session import domain_of
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+Launches = tuple[tuple[int, dict[str, dict[str, Any]]], ...]
+
+MUON = {"optim": {"name": "muon"}}
+FNO = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
+UNET = {"model": {"core": "unet", "window": 4, "decoder": "point", "dim": 32, "depth": 1, "heads": 2}}
+ONE: dict[str, dict[str, Any]] = {
+    "single": {},
+    "single twice": {"micro_batch": 4},
+}
+TWO: dict[str, dict[str, Any]] = {
+    "ddp": {"strategy": "ddp"},
+    "fsdp2": {"strategy": "fsdp2"},
+    "fsdp2 muon": {"strategy": "fsdp2", **MUON},
+    "fsdp2 bf16": {"strategy": "fsdp2", "precision": "bf16"},
+}
+SOME = ((1, ONE), (2, TWO))
+MORE_ONE: dict[str, dict[str, Any]] = {
+    "single muon": {"micro_batch": 4, **MUON},
+    "single fno": {"micro_batch": 4, **FNO},
+    "single unet": {"micro_batch": 4, **UNET},
+}
+MORE_TWO: dict[str, dict[str, Any]] = {
+    "ddp clone": {"strategy": "ddp"},
+    "ddp muon": {"strategy": "ddp", **MUON},
+    "ddp halves": {"strategy": "ddp", "micro_batch": 2},
+    "ddp bf16": {"strategy": "ddp", "precision": "bf16"},
+    "ddp fno": {"strategy": "ddp", **FNO},
+    "ddp unet": {"strategy": "ddp", **UNET},
+    "fsdp2 clone": {"strategy": "fsdp2"},
+    "fsdp2 halves": {"strategy": "fsdp2", "micro_batch": 2},
+    "fsdp2 recomputed": {"strategy": "fsdp2", "activation_checkpointing": True},
+    "fsdp2 kept": {"strategy": "fsdp2", "fsdp2": {"reshard_after_forward": False}},
+    "fsdp2 fp16": {"strategy": "fsdp2", "precision": "fp16"},
+    "fsdp2 fno": {"strategy": "fsdp2", **FNO},
+    "fsdp2 fno bf16": {"strategy": "fsdp2", "precision": "bf16", **FNO},
+    "fsdp2 unet": {"strategy": "fsdp2", **UNET},
+    "fsdp2 unet bf16": {"strategy": "fsdp2", "precision": "bf16", **UNET},
+}
+FOUR = {"fsdp2 x4": {"strategy": "fsdp2"}}
+ALL = ((1, ONE | MORE_ONE), (2, TWO | MORE_TWO), (4, FOUR))
+
+SAME_TO_THE_LAST_DIGIT = [
+    ("fsdp2", "ddp"),
+    ("fsdp2 kept", "ddp"),
+    ("fsdp2 recomputed", "ddp"),
+    ("fsdp2 clone", "ddp"),
+    ("ddp clone", "ddp"),
+    ("single twice", "ddp"),
+    ("fsdp2 halves", "ddp halves"),
+    ("fsdp2 muon", "ddp muon"),
+    ("single muon", "ddp muon"),
+    ("fsdp2 fno", "ddp fno"),
+    ("fsdp2 unet", "ddp unet"),
+    ("single fno", "ddp fno"),
+    ("single unet", "ddp unet"),
+]
+WITHIN = [("single", "ddp", 1e-6), ("ddp halves", "ddp", 1e-6), ("fsdp2 x4", "ddp", 1e-6)]
+WITHIN_ITS_TYPE = [
+    ("fsdp2 fp16", "ddp", 1e-3),
+    ("fsdp2 bf16", "ddp", 1e-2),
+    ("ddp bf16", "ddp", 1e-2),
+    ("fsdp2 fno bf16", "ddp fno", 1e-2),
+    ("fsdp2 unet bf16", "ddp unet", 1e-2),
+]
+
+
+@pytest.mark.parametrize("launches", [SOME, *slow((ALL,))], ids=["some", "all"])
+def test_a_training_is_the_same_however_it_is_spread(launches: Launches, tmp_path: Path) -> None:
+    """One test, so that its launches are made once."""
+    box = sessions.prepare(tmp_path / "box")
+    curves: dict[str, Curve] = {}
+    for ranks, jobs in launches:
+        first, *others = together(sessions.curves, ranks, box, jobs, within_s=200)
+        assert all(other[name].losses == first[name].losses for other in others for name in jobs)
+        curves |= first
+    settings = {name: job for _, jobs in launches for name, job in jobs.items()}
+    first_weights_depend_on_the_seed_alone(box, curves, settings)
+    gradients_of_shards_are_those_of_one_rank(curves)
+    losses_and_norms_agree(curves)
+    options_have_their_effect(curves)
+
+
+def test_spectral_weights_are_used_in_full_precision_by_shards_of_half(tmp_path: Path) -> None:
+    box = sessions.prepare(tmp_path / "box")
+    types, _ = together(sessions.types_in_use, 2, box, MORE_TWO["fsdp2 fno bf16"])
+    within_blocks = {name: kind for name, kind in types.items() if name.startswith("layers.")}
+    full = {name for name, kind in within_blocks.items() if kind == torch.float32}
+    assert full == {"layers.0.spectral.weight", "layers.1.spectral.weight"}
+    assert set(within_blocks.values()) == {torch.float32, torch.bfloat16}
+    assert {kind for name, kind in types.items() if name not in within_blocks} == {torch.float32}
+
+
+def first_weights_depend_on_the_seed_alone(
+    box: Path, curves: dict[str, Curve], settings: dict[str, dict[str, Any]]
+) -> None:
+    config = sessions.config()
+    train = data.make(config.data[0], box / layout.DATA).train
+    for name, curve in curves.items():
+        torch.manual_seed(config.seed)
+        model = sessions.config(**settings[name]).model
+        twin = models.make(model, [domain_of(train)])
+        twin.scale(0).set(*train.moments())
+        assert curve.weights.keys() == twin.state_dict().keys(), name
+        for tensor, value in twin.state_dict().items():
+            assert torch.equal(curve.weights[tensor], value), (name, tensor)
+
+
+def gradients_of_shards_are_those_of_one_rank(curves: dict[str, Curve]) -> None:
+    """Every block is used twice in a forward pass, once for each frame that is predicted."""
+    one = curves["single"].gradients
+    for name in curves.keys() & {"fsdp2", "fsdp2 kept", "fsdp2 halves", "fsdp2 x4"}:
+        several = curves[name].gradients
+        assert several.keys() == one.keys()
+        for parameter, gradient in one.items():
+            assert torch.allclose(several[parameter], gradient, rtol=1e-5, atol=1e-7), (name, parameter)
+
+
+def losses_and_norms_agree(curves: dict[str, Curve]) -> None:
+    for name, other in SAME_TO_THE_LAST_DIGIT:
+        if {name, other} <= curves.keys():
+            assert curves[name].losses == curves[other].losses, name
+            assert curves[name].norms == curves[other].norms, name
+    for name, other, tolerance in WITHIN + WITHIN_ITS_TYPE:
+        if {name, other} <= curves.keys():
+            assert curves[name].losses == pytest.approx(curves[other].losses, abs=tolerance), name
+
+
+def options_have_their_effect(curves: dict[str, Curve]) -> None:
+    for name, curve in curves.items():
+        assert curve.losses[-1] < 0.8 * curve.losses[0], name  # sharded parameters learn
+    for name, other, _ in WITHIN_ITS_TYPE:
+        if {name, other} <= curves.keys():
+            assert curves[name].losses != pytest.approx(curves[other].losses, abs=1e-6), name
+    assert curves["fsdp2 muon"].losses != pytest.approx(curves["fsdp2"].losses, abs=1e-3)
