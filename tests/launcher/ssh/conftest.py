@@ -42,6 +42,6 @@ def shell(machine: Machine) -> Iterator[SshRemote]:
 @pytest.fixture
 def wired(machine: Machine, cable: Cable) -> Iterator[SshRemote]:
     """A shell at the end of the cable."""
-    shell = machine.shell(cable.address, patience=QUICK)
+    shell = machine.shell(cable.address, timeouts=QUICK)
     yield shell
     shell.close()

@@ -127,12 +127,12 @@ def test_a_command_whose_connection_breaks_is_not_run_twice(
     assert (machine.box / "ran").read_text() == "ran\n"
 
 
-def test_a_silent_machine_costs_no_more_than_the_patience(wired: SshRemote, cable: Cable) -> None:
+def test_a_silent_machine_costs_no_more_than_the_timeouts(wired: SshRemote, cable: Cable) -> None:
     wired.run("true", timeout_s=10)
     cable.stall()
     began = time.monotonic()
     with pytest.raises(UnreachableError):
         wired.run("true", timeout_s=2)
-    assert time.monotonic() - began < LONGEST_S  # without the patience: for ever
+    assert time.monotonic() - began < LONGEST_S  # without the time-outs: for ever
     cable.mend()
     assert wired.run("echo back", timeout_s=10).stdout == "back\n"

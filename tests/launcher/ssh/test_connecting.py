@@ -50,13 +50,13 @@ def test_the_proxy_is_used_when_the_direct_address_refuses(machine: Machine, clo
 def test_the_proxy_is_used_when_the_direct_address_is_silent(
     machine: Machine, silent: tuple[str, int]
 ) -> None:
-    assert says_hello(machine.shell(silent, machine.sshd.address, patience=QUICK))
+    assert says_hello(machine.shell(silent, machine.sshd.address, timeouts=QUICK))
 
 
 def test_the_address_that_answered_is_tried_first_the_next_time(
     machine: Machine, silent: tuple[str, int]
 ) -> None:
-    assert says_hello(machine.shell(silent, machine.sshd.address, patience=QUICK))
+    assert says_hello(machine.shell(silent, machine.sshd.address, timeouts=QUICK))
     with Cable(silent) as direct:
         assert says_hello(machine.shell(direct.address, machine.sshd.address))
         assert direct.connections == 0
@@ -66,7 +66,7 @@ def test_what_went_wrong_is_said_for_every_address(
     machine: Machine, closed: tuple[str, int], silent: tuple[str, int]
 ) -> None:
     with pytest.raises(UnreachableError) as caught:
-        machine.shell(closed, silent, patience=QUICK).read("note")
+        machine.shell(closed, silent, timeouts=QUICK).read("note")
     refused, unanswered = str(caught.value).split("; ")
     assert f"127.0.0.1:{closed[1]} refused the connection" in refused
     assert f"127.0.0.1:{silent[1]} does not answer as an SSH server" in unanswered
