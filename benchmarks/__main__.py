@@ -38,7 +38,7 @@ Run = Callable[[], bool | None]
 
 RUNS: dict[str, Run] = {
     "startup": startup.run,
-    **{name: partial(throughput.run, name) for name in throughput.COURSES},
+    **{name: partial(throughput.run, name) for name in throughput.SETUPS},
     "frameworks": throughput.run_frameworks,
     "overhead": overhead.run,
     "short-job": short_job.run,

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.box import train_by_hand
-from benchmarks.course import Course
+from benchmarks.workload import Workload
 from trainer.checks.agreement import check_replicas
 from trainer.distributed.group import VOTE_EVERY_S, join
 from trainer.distributed.rank import Rank, read_job
@@ -39,12 +39,12 @@ def shares(box: Path, *, step_s: float) -> dict[str, float]:
 
 def main() -> None:
     rank = Rank.of_environment()
-    ranks, course = join(rank, read_job(rank.box)), Course.of_environment()
+    ranks, workload = join(rank, read_job(rank.box)), Workload.of_environment()
     number = torch.zeros((), device=ranks.device)
     agreements: dict[str, Callable[[], object]] = {
         "votes": lambda: ranks.highest(0.0, 0.0, 0.0, 0.0),
         "means": lambda: ranks.mean_of(number, number),
-        "replicas": lambda: check_replicas(ranks, 1, course.objective, {"the loss": 0.0}),
+        "replicas": lambda: check_replicas(ranks, 1, workload.objective, {"the loss": 0.0}),
     }
     costs = {name: _seconds(agree, ranks.wait_for_all) for name, agree in agreements.items()}
     if rank.is_first:

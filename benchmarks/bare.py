@@ -16,50 +16,50 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
-from benchmarks.course import Course
+from benchmarks.workload import Workload
 
 
 def main() -> None:
-    course = Course.of_environment()
-    way = WAYS[course.config.strategy]
-    if course.config.strategy != "single":
-        dist.init_process_group("nccl" if course.device.type == "cuda" else "gloo")
-    model = way.wrap(course)
-    optimizer = course.optimizer(model)
-    schedule = course.schedule(optimizer)
-    for done, windows in enumerate(course.batches(), start=1):
+    workload = Workload.of_environment()
+    way = WAYS[workload.config.strategy]
+    if workload.config.strategy != "single":
+        dist.init_process_group("nccl" if workload.device.type == "cuda" else "gloo")
+    model = way.wrap(workload)
+    optimizer = workload.optimizer(model)
+    schedule = workload.schedule(optimizer)
+    for done, windows in enumerate(workload.batches(), start=1):
         loss = model(windows)
         optimizer.zero_grad()
         loss.backward()
-        way.clip(model, course.config.optim.clip)
+        way.clip(model, workload.config.optim.clip)
         optimizer.step()
         schedule.step()
-        course.tell(done, loss)
-        if folder := course.saves_after(done):
+        workload.tell(done, loss)
+        if folder := workload.saves_after(done):
             way.save(folder, model, optimizer)
-    if course.config.strategy != "single":
+    if workload.config.strategy != "single":
         dist.barrier()
-    course.end()
+    workload.end()
 
 
-def _replicated(course: Course) -> nn.Module:
+def _replicated(workload: Workload) -> nn.Module:
     return DistributedDataParallel(
-        course.objective,
-        device_ids=[course.device.index] if course.device.type == "cuda" else None,
+        workload.objective,
+        device_ids=[workload.device.index] if workload.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         forward_sync_buffers=False,  # they are constants
     )
 
 
-def _sharded(course: Course) -> nn.Module:
+def _sharded(workload: Workload) -> nn.Module:
     """Block by block. What belongs to no block is needed again at once: it stays whole."""
-    operator = course.objective.operator
-    mesh = init_device_mesh(course.device.type, (course.world_size,))
+    operator = workload.objective.operator
+    mesh = init_device_mesh(workload.device.type, (workload.world_size,))
     for block in operator.blocks:
-        fully_shard(block, mesh=mesh, reshard_after_forward=course.config.fsdp2.reshard_after_forward)
+        fully_shard(block, mesh=mesh, reshard_after_forward=workload.config.fsdp2.reshard_after_forward)
     fully_shard(operator, mesh=mesh, reshard_after_forward=False)
-    course.objective.register_forward_pre_hook(lambda *_: _exchange_once(operator))
-    return course.objective
+    workload.objective.register_forward_pre_hook(lambda *_: _exchange_once(operator))
+    return workload.objective
 
 
 def _exchange_once(operator: FSDPModule) -> None:
@@ -105,13 +105,13 @@ def _save_shards(folder: Path, model: nn.Module, optimizer: torch.optim.Optimize
 class Way:
     """What differs between the strategies."""
 
-    wrap: Callable[[Course], nn.Module]
+    wrap: Callable[[Workload], nn.Module]
     clip: Callable[[nn.Module, float], None] = _clip
     save: Callable[[Path, nn.Module, torch.optim.Optimizer], None] = _save
 
 
 WAYS = {
-    "single": Way(wrap=lambda course: course.objective),
+    "single": Way(wrap=lambda workload: workload.objective),
     "ddp": Way(wrap=_replicated),
     "fsdp2": Way(wrap=_sharded, clip=_clip_shards, save=_save_shards),
 }

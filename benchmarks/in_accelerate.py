@@ -1,33 +1,33 @@
-"""The same course in accelerate, with its own checkpoints."""
+"""The same workload in accelerate, with its own checkpoints."""
 
 from __future__ import annotations
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 
-from benchmarks.course import Course
+from benchmarks.workload import Workload
 
 
 def main() -> None:
-    course = Course.of_environment()
+    workload = Workload.of_environment()
     usual = DistributedDataParallelKwargs(gradient_as_bucket_view=True, broadcast_buffers=False)
-    accelerator = Accelerator(cpu=course.device.type == "cpu", kwargs_handlers=[usual])
-    optimizer = course.optimizer(course.objective)
+    accelerator = Accelerator(cpu=workload.device.type == "cpu", kwargs_handlers=[usual])
+    optimizer = workload.optimizer(workload.objective)
     # The schedule is not handed over: accelerate would take a step of it for each rank.
-    schedule = course.schedule(optimizer)
-    model, optimizer = accelerator.prepare(course.objective, optimizer)
-    for done, windows in enumerate(course.batches(), start=1):
+    schedule = workload.schedule(optimizer)
+    model, optimizer = accelerator.prepare(workload.objective, optimizer)
+    for done, windows in enumerate(workload.batches(), start=1):
         loss = model(windows)
         optimizer.zero_grad()
         accelerator.backward(loss)
-        accelerator.clip_grad_norm_(model.parameters(), course.config.optim.clip)
+        accelerator.clip_grad_norm_(model.parameters(), workload.config.optim.clip)
         optimizer.step()
         schedule.step()
-        course.tell(done, loss)
-        if folder := course.saves_after(done):
+        workload.tell(done, loss)
+        if folder := workload.saves_after(done):
             accelerator.save_state(str(folder))
     accelerator.wait_for_everyone()
-    course.end()
+    workload.end()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ limits: {{hours: 0.2}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ride:
+class TimedLaunch:
     """What somebody sees who types a command, in seconds after it."""
 
     first_step_s: float
@@ -38,19 +38,19 @@ class Ride:
     """Until the command has ended: of a launch, with its verdict."""
 
 
-def rides(rounds: int) -> tuple[list[Ride], list[Ride]]:
+def timed_launches(rounds: int) -> tuple[list[TimedLaunch], list[TimedLaunch]]:
     """Ours and the bare ones, in turns."""
     numbers = itertools.count()
     with tempfile.TemporaryDirectory() as root:
 
-        def new(ride: Callable[[Path], Ride]) -> Ride:
-            return ride(Path(root) / f"ride-{next(numbers)}")
+        def new(launch: Callable[[Path], TimedLaunch]) -> TimedLaunch:
+            return launch(Path(root) / f"launch-{next(numbers)}")
 
         measured = rounds_of([lambda: new(launched), lambda: new(by_hand)], rounds)
     return [ours for ours, _ in measured], [bare for _, bare in measured]
 
 
-def launched(folder: Path) -> Ride:
+def launched(folder: Path) -> TimedLaunch:
     """With all that belongs to it: machine, data, training, scores, outputs, verdict."""
     folder.mkdir()
     job = folder / "job.yaml"
@@ -68,15 +68,15 @@ def launched(folder: Path) -> Ride:
     return _ride(began, [json.loads(line) for line in lines])
 
 
-def by_hand(folder: Path) -> Ride:
+def by_hand(folder: Path) -> TimedLaunch:
     """The bare loop with as many steps; its data are there before."""
     box = prepare(folder, replace(config(STEPS), strategy="ddp"))
     began = time.time()
     return _ride(began, train_by_hand(box))
 
 
-def _ride(began: float, records: list[dict[str, float]]) -> Ride:
-    return Ride(
+def _ride(began: float, records: list[dict[str, float]]) -> TimedLaunch:
+    return TimedLaunch(
         first_step_s=records[0]["at"] - began,
         last_step_s=records[-1]["at"] - began,
         whole_s=time.time() - began,

@@ -24,7 +24,7 @@ FRAMES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class Case:
     """What both models do."""
 
     name: str
@@ -35,9 +35,9 @@ class Course:
     """Of the Fourier neural operator, whose width follows from the other's size."""
 
 
-COURSES = (
-    Course(name="1-D, 256 points", grid=(256,), batch=32, modes=16),
-    Course(name="2-D, 64 x 64 points", grid=(64, 64), batch=4, modes=12),
+CASES = (
+    Case(name="1-D, 256 points", grid=(256,), batch=32, modes=16),
+    Case(name="2-D, 64 x 64 points", grid=(64, 64), batch=4, modes=12),
 )
 SIZES = {"cpu": ModelConfig(), "cuda": ModelConfig(dim=384, depth=12, heads=8, mlp_ratio=4)}
 """Of the latent operator, on each device."""
@@ -46,17 +46,17 @@ FASTER = {"cpu": 1, "cuda": 16}
 
 
 def run() -> None:
-    """Print two lines for each course: training, and rollouts without a gradient."""
+    """Print two lines for each case: training, and rollouts without a gradient."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    for course in COURSES:
-        domain = Domain(grid=course.grid, conditions=2)
+    for case in CASES:
+        domain = Domain(grid=case.grid, conditions=2)
         latent = models.make(SIZES[device], [domain])
-        fno = _as_large(latent, domain, course.modes)
-        print(f"{course.name}: {size_of(latent):,} parameters, fno {size_of(fno):,}, on {device}", flush=True)
+        fno = _as_large(latent, domain, case.modes)
+        print(f"{case.name}: {size_of(latent):,} parameters, fno {size_of(fno):,}, on {device}", flush=True)
         ours, theirs = latent.to(device), fno.to(device)
-        windows = _windows(course, device, FASTER[device])
+        windows = _windows(case, device, FASTER[device])
         _compare("  training", [_training(operator, windows) for operator in (ours, theirs)], "windows/s")
         _compare("  rollout", [_rollout(operator, windows) for operator in (ours, theirs)], "frames/s")
 
@@ -74,11 +74,11 @@ def _as_large(latent: NetworkOperator, domain: Domain, modes: int) -> NetworkOpe
     return made(min(range(8, 513), key=distance))
 
 
-def _windows(course: Course, device: str, times: int) -> Windows:
-    batch = course.batch * times
+def _windows(case: Case, device: str, times: int) -> Windows:
+    batch = case.batch * times
     return Windows(
-        fields=torch.randn(batch, UNROLL + 1, 1, *course.grid, device=device),
-        noise=torch.zeros(batch, 1, *course.grid, device=device),
+        fields=torch.randn(batch, UNROLL + 1, 1, *case.grid, device=device),
+        noise=torch.zeros(batch, 1, *case.grid, device=device),
         level=torch.zeros(batch, device=device),
         conditions=torch.randn(batch, 2, device=device),
     )

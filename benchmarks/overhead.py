@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.figures import Claim, Pair, at_most, show
-from benchmarks.launches import rides
+from benchmarks.launches import timed_launches
 
 ROUNDS = 5
 SLOWEST = at_most(1.0)
@@ -11,6 +11,8 @@ SLOWEST = at_most(1.0)
 
 def run() -> bool:
     """Print one line."""
-    ours, bare = rides(ROUNDS)
-    pair = Pair(ours=[ride.first_step_s for ride in ours], theirs=[ride.first_step_s for ride in bare])
+    ours, bare = timed_launches(ROUNDS)
+    pair = Pair(
+        ours=[launch.first_step_s for launch in ours], theirs=[launch.first_step_s for launch in bare]
+    )
     return show("to the first step", pair, "s", Claim(pair.ratio, "of torchrun by hand", SLOWEST))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.figures import Claim, Pair, at_most, show, show_alone
-from benchmarks.launches import STEPS, rides
+from benchmarks.launches import STEPS, timed_launches
 
 ROUNDS = 5
 AFTER_S = at_most(5.0)
@@ -14,9 +14,9 @@ WHOLE = at_most(1.5)
 
 def run() -> bool:
     """Print two lines."""
-    ours, bare = rides(ROUNDS)
-    after_s = [ride.whole_s - ride.last_step_s for ride in ours]
-    whole = Pair(ours=[ride.whole_s for ride in ours], theirs=[ride.whole_s for ride in bare])
+    ours, bare = timed_launches(ROUNDS)
+    after_s = [launch.whole_s - launch.last_step_s for launch in ours]
+    whole = Pair(ours=[launch.whole_s for launch in ours], theirs=[launch.whole_s for launch in bare])
     claim = Claim(statistics.median(after_s), "s with scores, outputs and verdict", AFTER_S)
     return all(
         [

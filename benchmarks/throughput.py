@@ -1,4 +1,4 @@
-"""Steps a second and memory of the trainer, every safeguard on, beside other loops on the same course."""
+"""Steps a second and memory of the trainer, every safeguard on, beside other loops on the same workload."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Train = Callable[[Path], list[dict[str, float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class Setup:
     """A strategy on so many ranks, and its limit."""
 
     strategy: str
@@ -49,18 +49,18 @@ class Course:
     """Of a bare loop's steps a second."""
 
 
-COURSES = {
-    "single": Course(strategy="single", ranks=1, speed=at_least(1.0)),
-    "ddp": Course(strategy="ddp", ranks=2, speed=at_least(0.99)),
-    "fsdp2": Course(strategy="fsdp2", ranks=2, speed=at_least(0.99)),
+SETUPS = {
+    "single": Setup(strategy="single", ranks=1, speed=at_least(1.0)),
+    "ddp": Setup(strategy="ddp", ranks=2, speed=at_least(0.99)),
+    "fsdp2": Setup(strategy="fsdp2", ranks=2, speed=at_least(0.99)),
 }
 
 
 def run(strategy: str) -> bool:
     """A table: beside the loop that one would write by hand, and what the agreements of the ranks cost."""
-    course = COURSES[strategy]
+    setup = SETUPS[strategy]
     with tempfile.TemporaryDirectory() as root:
-        boxes = Boxes(Path(root), course)
+        boxes = Boxes(Path(root), setup)
         rounds = _speeds(boxes, [train_with_vastrun, train_by_hand])
         speed = Pair(ours=[ours for ours, _ in rounds], theirs=[bare for _, bare in rounds])
         memory = in_turns(
@@ -68,12 +68,12 @@ def run(strategy: str) -> bool:
             lambda: _peak_mib(boxes, train_by_hand),
             MEMORY_ROUNDS,
         )
-        name = f"{strategy} x{course.ranks}"
+        name = f"{strategy} x{setup.ranks}"
         holds = [
-            show(f"{name}, speed", speed, "steps/s", Claim(speed.ratio, "of a bare loop", course.speed)),
+            show(f"{name}, speed", speed, "steps/s", Claim(speed.ratio, "of a bare loop", setup.speed)),
             show(f"{name}, peak memory", memory, "MiB", Claim(memory.ratio, "of a bare loop's", MEMORY)),
         ]
-        if course.ranks > 1:
+        if setup.ranks > 1:
             _tell_agreements(boxes, step_s=1 / statistics.median(speed.ours))
     return all(holds)
 
@@ -82,7 +82,7 @@ def run_frameworks() -> None:
     """A table: beside Lightning and accelerate, with DDP."""
     programs = [partial(train_by_hand, program=f"benchmarks.in_{name}") for name in FRAMEWORKS]
     with tempfile.TemporaryDirectory() as root:
-        rounds = _speeds(Boxes(Path(root), COURSES["ddp"]), [train_with_vastrun, *programs])
+        rounds = _speeds(Boxes(Path(root), SETUPS["ddp"]), [train_with_vastrun, *programs])
     ours, *theirs = zip(*rounds, strict=True)
     for name, speeds in zip(FRAMEWORKS, theirs, strict=True):
         speed = Pair(ours=ours, theirs=speeds)
@@ -90,22 +90,22 @@ def run_frameworks() -> None:
 
 
 class Boxes:
-    """Makes new boxes for the trainings of a course: on GPUs when every rank can have one."""
+    """Makes new boxes for the trainings of a setup: on GPUs when every rank can have one."""
 
-    def __init__(self, root: Path, course: Course) -> None:
+    def __init__(self, root: Path, setup: Setup) -> None:
         self._root = root
-        self._course = course
+        self._setup = setup
         self._numbers = itertools.count()
-        self.gpus = course.ranks if len(healthy_gpus() or ()) >= course.ranks else 0
-        print(f"{course.strategy} x{course.ranks}, on {'GPUs' if self.gpus else 'the CPU'}:", flush=True)
+        self.gpus = setup.ranks if len(healthy_gpus() or ()) >= setup.ranks else 0
+        print(f"{setup.strategy} x{setup.ranks}, on {'GPUs' if self.gpus else 'the CPU'}:", flush=True)
 
     def new(self, steps: int = STEPS, batch: int = BATCH, save_every: int = SAVE_EVERY) -> Path:
         """`batch`: windows of each rank."""
-        course = self._course
-        job = replace(config(steps), strategy=course.strategy, batch=batch * course.ranks)
+        setup = self._setup
+        job = replace(config(steps), strategy=setup.strategy, batch=batch * setup.ranks)
         job = replace(job, checkpoint_every=save_every, **(ON_GPUS if self.gpus else {}))
         folder = self._root / f"box-{next(self._numbers)}"
-        return prepare(folder, job, ranks=course.ranks, gpus=self.gpus)
+        return prepare(folder, job, ranks=setup.ranks, gpus=self.gpus)
 
 
 def _speeds(boxes: Boxes, trainings: Sequence[Train]) -> list[list[float]]:

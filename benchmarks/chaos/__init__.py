@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from benchmarks.chaos.aftermath import Aftermath
+from benchmarks.chaos.launches import launch
 from benchmarks.chaos.plans import plan
-from benchmarks.chaos.rides import ride
 
 MOST_OVERSPEND_S = 60.0
 MOST_DRIFT, MOST_MEAN_DRIFT_S = 0.01, 2.0
@@ -45,8 +45,8 @@ def run(
             plan(seed, number, docker=image is not None, hostile=hostile, minutes=minutes)
             for number in range(runs)
         ]
-        rides = [pool.submit(ride, one, image) for one in plans]
-        for over in as_completed(rides):
+        launches = [pool.submit(launch, one, image) for one in plans]
+        for over in as_completed(launches):
             found.append(over.result())
             print(found[-1], flush=True)
     print(_sums(found, time.monotonic() - began))

@@ -1,4 +1,4 @@
-"""The aftermath of a ride: what is still rented, what was claimed and what is true, what was paid."""
+"""The aftermath of a launch: what is still rented, what was claimed and what is true, what was paid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.emulators.vast import VastEmulator
 
 @dataclass
 class Story:
-    """What happened on a ride."""
+    """What happened at a launch."""
 
     struck: set[Trouble] = field(default_factory=set)
     codes: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Story:
 
 @dataclass(frozen=True, kw_only=True)
 class Aftermath:
-    """Of one ride."""
+    """Of one launch."""
 
     plan: Plan
     verdict: str

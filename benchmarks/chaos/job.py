@@ -1,4 +1,4 @@
-"""The job of every ride: a program that prints lines which cannot be taken for each other."""
+"""The job of every launch: a program that prints lines which cannot be taken for each other."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from tests.pty import Pty, pty
 from tests.waiting import LONGEST_S, eventually
 
 JOBS = Path(__file__).parent / "jobs"
-LEAN = Path(__file__).parent / "lean"
+STUB_TORCH = Path(__file__).parent / "stub_torch"
 """A stand-in for torch, whose import would be most of the work of a run that does not train."""
-ON_LEAN = ("--set", f"env.PYTHONPATH={LEAN}")
+WITH_STUB_TORCH = ("--set", f"env.PYTHONPATH={STUB_TORCH}")
 """A job's program runs without torch."""
 VASTRUN = str(Path(sys.executable).with_name("vastrun"))
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
-from tests.e2e.test_vast_road import ON_VAST, QUICKSTART, losses, names, told
+from tests.e2e.test_vast_launch import ON_VAST, QUICKSTART, losses, names, told
 from tests.emulators.vast import VastEmulator
 from tests.parts import BASE_IMAGE
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
 from tests.slow import slow
@@ -23,7 +23,7 @@ ON_VAST = (
 TRAINS = (str(JOBS / "waits.yaml"),)
 CONTINUES = (
     *(str(JOBS / "script.yaml"), "--set", "command=python script.py continues", "--set", "ranks=1"),
-    *ON_LEAN,
+    *WITH_STUB_TORCH,
 )
 
 

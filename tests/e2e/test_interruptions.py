@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests import disks, parts
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.waiting import eventually
 
-PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *ON_LEAN)
+PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
 WAITS = (*PASSES, "--set", "command=python script.py waits")
 
 

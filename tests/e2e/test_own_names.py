@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import LEAN, Terminal
+from tests.e2e.terminal import STUB_TORCH, Terminal
 
 JOB = f"""
 name: own-names
@@ -15,7 +15,7 @@ ranks: 1
 code: {{path: code}}
 setup: python -c "import trainer; trainer.MINE"
 command: PROGRAM
-env: {{PYTHONPATH: ".:{LEAN}"}}
+env: {{PYTHONPATH: ".:{STUB_TORCH}"}}
 success: {{steps: 3}}
 """
 PROGRAM = """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.launcher.providers.docker.daemon import INFO, FakeDaemon
 
-JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *ON_LEAN)
+JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
 _LOOK = """
 import json, os, pathlib, platform, select, signal, socket, sys, time
 names = {os: "sched_getaffinity", select: "epoll", signal: "sigtimedwait", socket: "TCP_USER_TIMEOUT",

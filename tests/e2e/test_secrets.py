@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import psutil
 import pytest
 
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 
 pytestmark = pytest.mark.torch
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 GIVEN = {"WANDB_API_KEY": "wandb" + "5" * 35, "USER_TOKEN": "token" + "7" * 35}
 LAUNCH = (
     *("launch", str(JOBS / "secretive.yaml"), "--provider", "vast", "-y"),
-    *("--set", "limits.usd=1", *ON_LEAN),
+    *("--set", "limits.usd=1", *WITH_STUB_TORCH),
 )
 
 

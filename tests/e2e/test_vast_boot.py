@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.slow import slow
 
@@ -16,7 +16,7 @@ def test_the_job_is_trained_on_the_next_machine(rented: Terminal, vast: VastEmul
     vast.faults.add(fault)
     done = rented.type(
         *("launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y"),
-        *("--set", "limits.usd=1", "--set", "ranks=1", "--json", *ON_LEAN),
+        *("--set", "limits.usd=1", "--set", "ranks=1", "--json", *WITH_STUB_TORCH),
     )
 
     assert done.exit_code == 0, done.err

@@ -12,7 +12,7 @@ from _pytest.mark import ParameterSet
 from launcher.core import Cause, Run
 from launcher.core.bills import WATCHED_S, cost_usd
 from launcher.core.exits import exit_code_of
-from tests.e2e.hurried import LASTS, PRINTS, WAITS, WORKS, Hurried, job
+from tests.e2e.fast_launcher import LASTS, PRINTS, WAITS, WORKS, FastLauncher, job
 from tests.emulators.billing import Meter
 from tests.emulators.faults import FAULTS
 
@@ -215,21 +215,21 @@ def _cases() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize("case", list(_cases()))
 def test_fault(case: Case, tmp_path: Path) -> None:
-    with Hurried(tmp_path, factor=case.factor) as hurried:
+    with FastLauncher(tmp_path, factor=case.factor) as launcher:
         where = {"endpoint": case.endpoint, "seconds": case.seconds, "times": case.times}
-        hurried.strike(case.name, cue=case.cue, **where)
+        launcher.strike(case.name, cue=case.cue, **where)
         spec = job(case.program, interruptible=case.interruptible, hours=case.hours)
-        runs = hurried.launch(spec)[::-1]
-        story = "\n".join(map(repr, hurried.screen.events))
+        runs = launcher.launch(spec)[::-1]
+        story = "\n".join(map(repr, launcher.screen.events))
 
-        assert case.name in hurried.vast.faults.struck, story
-        assert len(hurried.vast.instances) == 0, story
-        meters = list(hurried.vast.billing.meters.values())
+        assert case.name in launcher.vast.faults.struck, story
+        assert len(launcher.vast.instances) == 0, story
+        meters = list(launcher.vast.billing.meters.values())
     check_paid_time(case, meters, story)
-    late_s = ANSWERS * hurried.lateness.answer_s + HANDOVERS * hurried.lateness.worst_s
+    late_s = ANSWERS * launcher.lateness.answer_s + HANDOVERS * launcher.lateness.worst_s
     if UNTIL_STRUCK in case.paid:
-        assert hurried.struck_at is not None
-        assert meters[0].gpu_seconds <= hurried.struck_at - runs[0].rented_at + late_s * case.factor
+        assert launcher.struck_at is not None
+        assert meters[0].gpu_seconds <= launcher.struck_at - runs[0].rented_at + late_s * case.factor
     check_ledger(case, runs, meters, late_s=late_s)
     causes = [run.cause for run in runs]
     assert causes[: len(case.causes)] == list(case.causes), story

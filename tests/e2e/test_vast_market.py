@@ -11,7 +11,7 @@ import pytest
 
 from launcher.core import Cause, Phase
 from launcher.core.bills import WATCHED_S, cost_usd
-from tests.e2e.hurried import WORKS, Hurried, job
+from tests.e2e.fast_launcher import WORKS, FastLauncher, job
 from tests.e2e.test_vast_faults import ANSWERS, HANDOVERS, NEVER_LESS
 
 FACTOR = 10.0
@@ -68,13 +68,13 @@ ROWS = [
 @pytest.mark.parametrize(("name", "phase"), ROWS)
 def test_one_machine_and_its_whole_bill(name: str, phase: Phase, tmp_path: Path) -> None:
     attack = (ATTACKS | CREATES)[name]
-    with Hurried(tmp_path, factor=FACTOR) as hurried:
+    with FastLauncher(tmp_path, factor=FACTOR) as launcher:
         details = {"seconds": attack.seconds, "times": attack.times, "endpoint": attack.endpoint}
-        hurried.strike(name, cue=phase, **details)
-        runs = hurried.launch(job(WORKS))
-        story = "\n".join(map(repr, hurried.screen.events))
-        meters = list(hurried.vast.billing.meters.values())
-        left = len(hurried.vast.instances)
+        launcher.strike(name, cue=phase, **details)
+        runs = launcher.launch(job(WORKS))
+        story = "\n".join(map(repr, launcher.screen.events))
+        meters = list(launcher.vast.billing.meters.values())
+        left = len(launcher.vast.instances)
 
     causes = [run.cause for run in runs]
     assert causes == [None] or (attack.may_be_left and causes == [None, Cause.HOST]), story
@@ -83,7 +83,7 @@ def test_one_machine_and_its_whole_bill(name: str, phase: Phase, tmp_path: Path)
     assert sorted(named, key=str) == sorted(str(meter.instance_id) for meter in meters), story
     assert name == "create_twice" or len(meters) == len(runs), story
     bill_usd, ledger_usd = sum(meter.total_usd for meter in meters), sum(cost_usd(run, 0.0) for run in runs)
-    late_s = (ANSWERS * hurried.lateness.answer_s + HANDOVERS * hurried.lateness.worst_s) * FACTOR
+    late_s = (ANSWERS * launcher.lateness.answer_s + HANDOVERS * launcher.lateness.worst_s) * FACTOR
     usd_per_s = max(meter.rates.gpu_usd_per_hour for meter in meters) / 3600
     most_usd = bill_usd * 1.01 + (attack.unseen_s + late_s) * usd_per_s
     unseen_usd = meters[-1].usd("bwd") + meters[-1].usd("bwu") if attack.hides_traffic else 0.0

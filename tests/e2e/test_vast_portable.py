@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import signal
 
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 
-JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *ON_LEAN)
+JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
 ON_VAST = ("--provider", "vast", "--set", "limits.usd=1", "-y")
 WAITS = ("launch", *JOB, *ON_VAST, "--set", "command=python script.py waits")
 

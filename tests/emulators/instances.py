@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from tests.emulators.account import Account
-from tests.emulators.agenda import Agenda
 from tests.emulators.answers import ApiError, no_such_ask, no_such_instance, refusal
 from tests.emulators.billing import Billing, Meter, Rates
 from tests.emulators.box import Graphics
 from tests.emulators.clock import Clock
 from tests.emulators.containers import Containers
+from tests.emulators.event_queue import EventQueue
 from tests.emulators.faults import FAULTS, HARDWARE, Faults, Place
 from tests.emulators.instance import Instance, Pace
 from tests.emulators.life import Life
@@ -53,10 +53,10 @@ class Fleet:
         self._ids = itertools.count(_FIRST_ID + secrets.randbelow(10**7))
         self._instances: dict[int, Instance] = {}
         self._ghosts: list[tuple[float, float, Instance]] = []
-        self._agenda = Agenda(clock.now())
+        self._agenda = EventQueue(clock.now())
         self._life = Life(
             self._instances,
-            agenda=self._agenda,
+            event_queue=self._agenda,
             market=market,
             account=account,
             faults=faults,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from tests.emulators.account import Account
-from tests.emulators.agenda import Agenda
 from tests.emulators.containers import Containers
 from tests.emulators.dead_ends import DEAD_ENDS
+from tests.emulators.event_queue import EventQueue
 from tests.emulators.faults import BOOT, RUNNING, Fault, Faults
 from tests.emulators.gateway import Mood
 from tests.emulators.instance import Instance, Pace
@@ -35,7 +35,7 @@ class Life:
         self,
         instances: dict[int, Instance],
         *,
-        agenda: Agenda,
+        event_queue: EventQueue,
         market: Market,
         account: Account,
         faults: Faults,
@@ -44,7 +44,7 @@ class Life:
         honours_queue: bool,
     ) -> None:
         self._instances = instances
-        self._agenda = agenda
+        self._agenda = event_queue
         self._market = market
         self._account = account
         self._faults = faults

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.core import Cause, Run, UserRequest
 from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
-from tests.e2e.hurried import PRINTS, Hurried, job
+from tests.e2e.fast_launcher import PRINTS, FastLauncher, job
 from tests.hostile.deceits import DECEITS, Deceit
 from tests.hostile.test_lies import assert_nothing_evil
 
@@ -49,15 +49,15 @@ def deceived(deceit: Deceit, asked: UserRequest, folder: Path) -> tuple[Run, flo
         f"subprocess.run(['bash', '-c', {deceit.script!r}], cwd='..', check=True); "
         f"time.sleep({1e4 if deceit.holds else 3}); {PRINTS}"
     )
-    with Hurried(folder, factor=FACTOR) as hurried:
-        hurried.ask(asked, cue="50-train", after_s=ASKED_AFTER_S)
+    with FastLauncher(folder, factor=FACTOR) as launcher:
+        launcher.ask(asked, cue="50-train", after_s=ASKED_AFTER_S)
         spec = job(program, hours=LIFE_S / 3600)
-        (run,) = hurried.launch(replace(spec, retry={}))
-        story = "\n".join(f"{event.phase}: {event.text[:200]}" for event in hurried.screen.events)
-        (meter,) = hurried.vast.billing.meters.values()
+        (run,) = launcher.launch(replace(spec, retry={}))
+        story = "\n".join(f"{event.phase}: {event.text[:200]}" for event in launcher.screen.events)
+        (meter,) = launcher.vast.billing.meters.values()
         return (
             run,
             meter.gpu_seconds,
-            len(hurried.vast.instances),
+            len(launcher.vast.instances),
             f"{run.cause}: {run.detail[:300]}\n{story}",
         )

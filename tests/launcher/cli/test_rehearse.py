@@ -12,7 +12,7 @@ from launcher.cli import cli
 from launcher.commands.rehearsing import chosen
 from launcher.core.errors import UsageError
 from launcher.wiring import wire
-from tests.e2e.terminal import LEAN
+from tests.e2e.terminal import STUB_TORCH
 
 TRAINING = "{steps: 4, batch: 8, data: {train: 8, test: 2}, model: {dim: 16, depth: 1}}"
 
@@ -84,7 +84,7 @@ def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: 
         f"command: {json.dumps(program)}",
         "success: {log: all is well fine}",
         "ranks: 1",
-        f"env: {{PYTHONPATH: {LEAN}, MOOD: fine}}",
+        f"env: {{PYTHONPATH: {STUB_TORCH}, MOOD: fine}}",
     )
     end = desk.types("train", "evaluate", "report")
     assert (end.exit_code, "SUCCEEDED" in end.stdout) == (0, True), end.output

@@ -16,7 +16,7 @@ from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import Terminal as Shell
 from tests.emulators.vast import VastEmulator
 from tests.fakes import train_job
-from tests.launcher.providers.vast.trying import open_market, order
+from tests.launcher.providers.vast.rentals import open_market, order
 from tests.launcher.terminal import Terminal
 
 LONG = "vastrun-" + "x" * 4000 + ".3fa9c0de"

@@ -22,7 +22,7 @@ from launcher.image.daemon import connect
 from launcher.image.here import built_here
 from launcher.image.lock import read_lock
 from launcher.image.pins import Pins
-from tests.launcher.image.shop import Watcher
+from tests.launcher.image.fake_registry import Watcher
 from tests.parts import BASE_IMAGE
 
 pytestmark = pytest.mark.docker

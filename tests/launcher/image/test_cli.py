@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import cli
 from launcher.image.lock import read_lock, shipped_lock, write_lock
-from tests.launcher.image.shop import PASSWORD, USER, Shop
+from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry
 from tests.launcher.image.test_lock import OURS
 
 
@@ -31,9 +31,9 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    with Shop("Bearer") as shop:
-        yield shop
+def fake_registry() -> Iterator[FakeRegistry]:
+    with FakeRegistry("Bearer") as fake_registry:
+        yield fake_registry
 
 
 def vastrun(*words: str) -> Result:
@@ -59,15 +59,17 @@ def test_every_command_is_said_in_a_whole_sentence() -> None:
         assert all(len(line) <= 80 for line in vastrun(name, "--help").stdout.splitlines())
 
 
-def test_an_image_is_locked_with_the_login_of_docker_and_without_a_daemon(lock: Path, shop: Shop) -> None:
-    shop.put("lab/vastrun:cu130-1", labels=OURS)
-    name = f"{shop.host}/lab/vastrun:cu130-1"
+def test_an_image_is_locked_with_the_login_of_docker_and_without_a_daemon(
+    lock: Path, fake_registry: FakeRegistry
+) -> None:
+    fake_registry.put("lab/vastrun:cu130-1", labels=OURS)
+    name = f"{fake_registry.host}/lab/vastrun:cu130-1"
     refused = vastrun("lock", name)
     assert refused.exit_code == 1
-    assert f"docker login {shop.host}" in refused.stderr
+    assert f"docker login {fake_registry.host}" in refused.stderr
     assert read_lock(lock) == shipped_lock()
 
-    login = {"auths": {shop.host: {"username": USER, "password": PASSWORD, "auth": _basic()}}}
+    login = {"auths": {fake_registry.host: {"username": USER, "password": PASSWORD, "auth": _basic()}}}
     (lock.parent / "config.json").write_text(json.dumps(login))
     assert vastrun("lock", name).exit_code == 0
     assert read_lock(lock).images["cu130"].name == name

@@ -15,7 +15,7 @@ from launcher.image.daemon import connect, image_error
 from launcher.image.pulling import have
 from launcher.image.pushing import push
 from launcher.image.stream import follow
-from tests.launcher.image.shop import Watcher, digest
+from tests.launcher.image.fake_registry import Watcher, digest
 from tests.launcher.providers.docker.daemon import FakeDaemon, Stream
 
 IMAGE = Reference.of("lab/vastrun:cpu-1")

@@ -13,7 +13,7 @@ from launcher.image.lock import Capability, Lock, read_lock, shipped_lock, shipp
 from launcher.image.locking import lock_anew, relock
 from launcher.image.pins import VARIANTS, pins_of
 from launcher.image.registry import Registry
-from tests.launcher.image.shop import Shop
+from tests.launcher.image.fake_registry import FakeRegistry
 
 SHIPPED = shipped_lock()
 REGISTRY = Registry(lambda _: None)
@@ -32,9 +32,9 @@ CPU = {
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    with Shop() as shop:
-        yield shop
+def fake_registry() -> Iterator[FakeRegistry]:
+    with FakeRegistry() as fake_registry:
+        yield fake_registry
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,11 @@ def test_no_image_is_for_another_architecture() -> None:
     assert SHIPPED.images["cu130"].misfit(arm) == "it is for amd64, the machine is arm64"
 
 
-def test_a_job_without_gpus_takes_the_image_for_the_cpu_and_one_with_gpus_never_does(shop: Shop) -> None:
-    shop.put("lab/vastrun:cpu-1", labels=CPU)
-    lock = lock_anew(SHIPPED, [f"{shop.host}/lab/vastrun:cpu-1"], REGISTRY)
+def test_a_job_without_gpus_takes_the_image_for_the_cpu_and_one_with_gpus_never_does(
+    fake_registry: FakeRegistry,
+) -> None:
+    fake_registry.put("lab/vastrun:cpu-1", labels=CPU)
+    lock = lock_anew(SHIPPED, [f"{fake_registry.host}/lab/vastrun:cpu-1"], REGISTRY)
     machine = Capability(cuda_max=13.0, compute_cap=890)
     assert lock.fitting(machine, gpus=0) == lock.images["cpu"]
     assert lock.fitting(machine, gpus=1) == lock.images["cu130"]
@@ -87,9 +89,9 @@ def test_the_dockerfile_pins_every_variant(variant: str) -> None:
     assert pins.target == ("cpu" if variant == "cpu" else "cuda")
 
 
-def test_an_image_of_ours_is_locked_by_its_name_alone(shop: Shop, tmp_path: Path) -> None:
-    digest = shop.put("lab/vastrun:cu130-1", labels=OURS)
-    name = f"{shop.host}/lab/vastrun:cu130-1"
+def test_an_image_of_ours_is_locked_by_its_name_alone(fake_registry: FakeRegistry, tmp_path: Path) -> None:
+    digest = fake_registry.put("lab/vastrun:cu130-1", labels=OURS)
+    name = f"{fake_registry.host}/lab/vastrun:cu130-1"
     write_lock(tmp_path / "image.lock", lock_anew(SHIPPED, [name], REGISTRY))
     image = read_lock(tmp_path / "image.lock").images["cu130"]
     assert image.reference == f"{name}@{digest}"
@@ -98,24 +100,28 @@ def test_an_image_of_ours_is_locked_by_its_name_alone(shop: Shop, tmp_path: Path
     assert (image.driver_cuda, image.blackwell) == (13.0, True)
 
 
-def test_an_image_of_somebody_else_is_locked_as_a_variant_whose_versions_are_known(shop: Shop) -> None:
-    digest = shop.put("torch/torch:new")
-    image = lock_anew(SHIPPED, [f"cu126={shop.host}/torch/torch:new"], REGISTRY).images["cu126"]
+def test_an_image_of_somebody_else_is_locked_as_a_variant_whose_versions_are_known(
+    fake_registry: FakeRegistry,
+) -> None:
+    digest = fake_registry.put("torch/torch:new")
+    image = lock_anew(SHIPPED, [f"cu126={fake_registry.host}/torch/torch:new"], REGISTRY).images["cu126"]
     assert (image.digest, image.whole, image.cuda) == (digest, False, "12.6")
     with pytest.raises(UsageError, match="which variant"):
-        lock_anew(SHIPPED, [f"{shop.host}/torch/torch:new"], REGISTRY)
+        lock_anew(SHIPPED, [f"{fake_registry.host}/torch/torch:new"], REGISTRY)
     with pytest.raises(UsageError, match="no labels of ours"):
-        lock_anew(SHIPPED, [f"cpu={shop.host}/torch/torch:new"], REGISTRY)
+        lock_anew(SHIPPED, [f"cpu={fake_registry.host}/torch/torch:new"], REGISTRY)
 
 
-def test_asking_again_fills_in_sizes_and_refuses_a_tag_that_names_another_image_now(shop: Shop) -> None:
-    name = f"{shop.host}/lab/vastrun:cu130-1"
-    locked_digest = shop.put("lab/vastrun:cu130-1", labels=OURS)
+def test_asking_again_fills_in_sizes_and_refuses_a_tag_that_names_another_image_now(
+    fake_registry: FakeRegistry,
+) -> None:
+    name = f"{fake_registry.host}/lab/vastrun:cu130-1"
+    locked_digest = fake_registry.put("lab/vastrun:cu130-1", labels=OURS)
     (image,) = lock_anew(Lock({}), [name], REGISTRY).images.values()
     lock = Lock({"cu130": replace(image, size_mb=None)})
     assert relock(lock, REGISTRY).images["cu130"].size_mb == 150
 
-    found_digest = shop.put("lab/vastrun:cu130-1", labels=OURS | {"io.vastrun.torch": "2.12.0"})
+    found_digest = fake_registry.put("lab/vastrun:cu130-1", labels=OURS | {"io.vastrun.torch": "2.12.0"})
     with pytest.raises(ImageError) as caught:
         relock(lock, REGISTRY)
     assert f"locked: {locked_digest}\nfound:  {found_digest}" in str(caught.value)

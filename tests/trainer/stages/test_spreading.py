@@ -12,7 +12,7 @@ import torch
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
-from tests.trainer.stages.road import Learned, Leg, prepare, walk
+from tests.trainer.stages.stage_chain import Learned, Leg, prepare, walk
 from trainer.contract import layout
 from trainer.contract.errors import ConfigError
 from trainer.distributed.group import Ranks

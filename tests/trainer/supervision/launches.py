@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.terminal import LEAN
+from tests.e2e.terminal import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
@@ -43,7 +43,7 @@ class Launched:
         (path / layout.CODE / "program.py").write_text(text)
         job = job_of(**job)
         if not torch:
-            job["env"] = {"PYTHONPATH": str(LEAN), **job["env"]}
+            job["env"] = {"PYTHONPATH": str(STUB_TORCH), **job["env"]}
         (path / layout.JOB).write_text(json.dumps(job))
         self._process = self._start()
 

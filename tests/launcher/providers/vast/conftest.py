@@ -9,7 +9,7 @@ import pytest
 
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.trying import open_market
+from tests.launcher.providers.vast.rentals import open_market
 
 
 @pytest.fixture

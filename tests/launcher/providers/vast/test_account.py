@@ -15,7 +15,7 @@ from launcher.providers.vast.account import identity
 from launcher.providers.vast.api import VastAccount
 from launcher.wiring import wire
 from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.trying import rent
+from tests.launcher.providers.vast.rentals import rent
 
 
 @pytest.fixture

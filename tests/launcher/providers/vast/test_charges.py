@@ -15,7 +15,7 @@ from launcher.providers.vast.api import VastAccount
 from tests.emulators.clock import Clock
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.trying import LABEL, rent
+from tests.launcher.providers.vast.rentals import LABEL, rent
 
 HOUR_S = 3600.0
 

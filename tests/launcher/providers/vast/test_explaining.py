@@ -15,7 +15,7 @@ from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.trying import open_market
+from tests.launcher.providers.vast.rentals import open_market
 
 JOB = """\
 name: demo

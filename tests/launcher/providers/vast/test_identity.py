@@ -13,7 +13,7 @@ from launcher.ports import ChecksIdentity, CountsNoise, Remote
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.trying import open_market, rent
+from tests.launcher.providers.vast.rentals import open_market, rent
 from tests.waiting import LONGEST_S, eventually
 
 

@@ -21,7 +21,7 @@ from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.trying import order
+from tests.launcher.providers.vast.rentals import order
 
 MANY = 20
 

@@ -16,7 +16,7 @@ from tests.contract.markets import LEASE
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.trying import eventually_refused, job, open_market, order, rent, show
+from tests.launcher.providers.vast.rentals import eventually_refused, job, open_market, order, rent, show
 from tests.waiting import eventually
 
 

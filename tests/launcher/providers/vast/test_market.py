@@ -7,7 +7,7 @@ import pytest
 from launcher.core.errors import NoOfferError, ProviderError
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.trying import job
+from tests.launcher.providers.vast.rentals import job
 
 
 def test_what_vast_does_not_filter_is_filtered_here(vast: VastEmulator, provider: VastProvider) -> None:

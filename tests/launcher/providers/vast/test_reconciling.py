@@ -23,7 +23,7 @@ from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeOutputStore, FakePacker, FakeScreen, FakeUserRequests, train_job
-from tests.launcher.providers.vast.trying import order
+from tests.launcher.providers.vast.rentals import order
 
 RUN_ID = "calm-heron-3f1a"
 

@@ -10,7 +10,7 @@ from launcher.core.errors import NoOfferError, ProviderError, UncertainError, Va
 from launcher.decisions.offer_check import rented_otherwise
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.trying import LABEL, job, open_market, order, rent
+from tests.launcher.providers.vast.rentals import LABEL, job, open_market, order, rent
 
 
 def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: VastProvider) -> None:

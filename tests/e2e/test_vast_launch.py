@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
 
@@ -26,7 +26,7 @@ QUICKSTART = (  # in seconds instead of a minute
 )
 SCRIPT = (
     *("launch", str(JOBS / "script.yaml"), *ON_VAST),
-    *("--set", "ranks=1", "--set", "resources.gpus=1", *ON_LEAN),
+    *("--set", "ranks=1", "--set", "resources.gpus=1", *WITH_STUB_TORCH),
 )
 
 

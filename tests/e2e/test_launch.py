@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.terminal import JOBS, ON_LEAN, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.pty import CTRL_C, Pty
 from tests.waiting import eventually
 
@@ -82,7 +82,7 @@ def test_an_own_program_that_fails_is_a_failure_that_says_why(
     behaviour: str, ranks: int, said: str, terminal: Terminal
 ) -> None:
     command = ("--set", f"command=python script.py {behaviour}", "--set", f"ranks={ranks}")
-    command += ON_LEAN if ranks == 1 else ()
+    command += WITH_STUB_TORCH if ranks == 1 else ()
     done = terminal.type("launch", str(JOBS / "script.yaml"), *command)
 
     assert done.exit_code == 5, done.out
@@ -94,7 +94,7 @@ def test_an_own_program_that_hangs_is_named_with_its_top_frame_and_its_stack_com
     terminal: Terminal,
 ) -> None:
     hangs = ("--set", "command=python script.py hangs", "--set", "limits.stall_s=4", "--set", "ranks=1")
-    done = terminal.type("launch", str(JOBS / "script.yaml"), *hangs, *ON_LEAN)
+    done = terminal.type("launch", str(JOBS / "script.yaml"), *hangs, *WITH_STUB_TORCH)
 
     assert done.exit_code == 6, done.err
     why = terminal.type("why", "last").out
@@ -214,7 +214,9 @@ def lingering(terminal: Terminal, *, columns: int) -> Iterator[Pty]:
     """A launch that has reached its first steps; when it is to stop, it waits for the file `go`."""
     sets = ("command=python script.py lingers", "ranks=1", f"env.GO={terminal.folder / 'go'}")
     options = [word for each in sets for word in ("--set", each)]
-    with terminal.sits("launch", str(JOBS / "script.yaml"), *options, *ON_LEAN, columns=columns) as launch:
+    with terminal.sits(
+        "launch", str(JOBS / "script.yaml"), *options, *WITH_STUB_TORCH, columns=columns
+    ) as launch:
         launch.shows("step 3")
         yield launch
 

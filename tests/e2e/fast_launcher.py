@@ -1,4 +1,4 @@
-"""Hurried: a launcher of this process on an emulated Vast; for both, time passes faster than on the boxes."""
+"""FastLauncher: a launcher of this process on emulated Vast; for both, time passes faster than on a box."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
 from tests.e2e.market import machines
-from tests.e2e.terminal import LEAN
+from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
@@ -37,17 +37,17 @@ _WAKE_S = 0.02
 def job(program: str, *, interruptible: bool = False, hours: float = 1.0) -> JobSpec:
     """One rank of that Python program, on any machine, for a dollar at most."""
     return JobSpec(
-        name="hurried",
+        name="fast",
         resources=Resources(gpus=0, disk_gb=8.0, interruptible=interruptible),
         limits=Limits(hours=hours, usd=1.0),
         ranks=1,
         command=("python", "-c", program),
         success=Success(log="all is well"),
-        env={"PYTHONPATH": str(LEAN)},
+        env={"PYTHONPATH": str(STUB_TORCH)},
     )
 
 
-class HurriedClock:
+class FastClock:
     """The emulator's time, as a launcher's clock."""
 
     def __init__(self, factor: float) -> None:
@@ -121,12 +121,12 @@ class TimedVast(VastProvider):
             super().destroy(instance_id)
 
 
-class Hurried:
+class FastLauncher:
     """Use it in a `with`. `factor`: how fast time passes; a run's road itself takes some real seconds."""
 
     def __init__(self, folder: Path, *, factor: float = 5.0) -> None:
         self._folder = folder
-        self._clock = HurriedClock(factor)
+        self._clock = FastClock(factor)
         pace = Pace(created_s=1.0, loading_s=2.0)
         self.vast = VastEmulator(machines(5), clock=self._clock.emulated, pace=pace)
         self.lateness = Lateness()
@@ -136,7 +136,7 @@ class Hurried:
         self._user_requests = FakeUserRequests(self._clock)
         self._numbers = itertools.count(1)
 
-    def __enter__(self) -> Hurried:
+    def __enter__(self) -> FastLauncher:
         self.vast.__enter__()
         return self
 

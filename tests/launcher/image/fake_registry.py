@@ -15,7 +15,7 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 USER, PASSWORD = "heron", "s3cret"
 
 
-class Shop:
+class FakeRegistry:
     """Use it in a `with`. With `asks`, `Bearer` or `Basic`, only whoever logs in gets something."""
 
     def __init__(self, asks: str = "") -> None:
@@ -31,9 +31,9 @@ class Shop:
         self.asked: list[tuple[str, str]] = []
         """Path and authorization of each request."""
 
-    def __enter__(self) -> Shop:
+    def __enter__(self) -> FakeRegistry:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.shop = self  # type: ignore[attr-defined]
+        self._server.fake_registry = self  # type: ignore[attr-defined]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
@@ -80,24 +80,24 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
     def do_GET(self) -> None:
-        shop: Shop = self.server.shop  # type: ignore[attr-defined]
+        fake_registry: FakeRegistry = self.server.fake_registry  # type: ignore[attr-defined]
         path, _, query = self.path.partition("?")
         given = self.headers.get("Authorization", "")
-        shop.asked.append((path, given))
+        fake_registry.asked.append((path, given))
         basic = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         if path == "/token" and given == basic and "service=shop" in query:
             self._say(200, "application/json", b'{"token": "t0ken"}')
-        elif path == "/token" or shop.refuses:
-            self._say(shop.refuses or 401, "application/json", b"{}")
-        elif shop.asks and given != {"Basic": basic, "Bearer": "Bearer t0ken"}[shop.asks]:
-            realm = f'realm="{shop.realm or f"http://{shop.host}/token"}",service="shop",scope="pull"'
-            self._say(401, "application/json", b"{}", {"WWW-Authenticate": f"{shop.asks} {realm}"})
-        elif path not in shop.things:
+        elif path == "/token" or fake_registry.refuses:
+            self._say(fake_registry.refuses or 401, "application/json", b"{}")
+        elif fake_registry.asks and given != {"Basic": basic, "Bearer": "Bearer t0ken"}[fake_registry.asks]:
+            realm = f'realm="{fake_registry.realm or f"http://{fake_registry.host}/token"}",service="shop",scope="pull"'
+            self._say(401, "application/json", b"{}", {"WWW-Authenticate": f"{fake_registry.asks} {realm}"})
+        elif path not in fake_registry.things:
             self._say(404, "application/json", b"{}")
-        elif "/blobs/" in path and shop.moved_to:
-            self._say(307, "text/plain", b"", {"Location": f"http://{shop.moved_to}{path}"})
+        elif "/blobs/" in path and fake_registry.moved_to:
+            self._say(307, "text/plain", b"", {"Location": f"http://{fake_registry.moved_to}{path}"})
         else:
-            self._say(200, *shop.things[path])
+            self._say(200, *fake_registry.things[path])
 
     def _say(self, status: int, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

@@ -1,4 +1,4 @@
-"""A ride: one launch on an emulated Vast of its own, with its plan's troubles on the way."""
+"""One launch on an emulated Vast of its own, with its plan's troubles on the way."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _AT_ONCE = (FAULT, DECEIT, MONEY)
 """Kinds that are there from the start."""
 
 
-def ride(plan: Plan, image: str | None = None) -> Aftermath:
+def launch(plan: Plan, image: str | None = None) -> Aftermath:
     """What was left when nobody was at work any more."""
     vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING, image=image)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
         clock = WallClock(Path(folder) / "wallclock")
         terminal = Terminal(Path(folder), **vast.variables, **clock.variables)
-        one = Ride(plan, terminal, vast, clock)
+        one = ChaosLaunch(plan, terminal, vast, clock)
         try:
             one.run()
             return look_back(plan, terminal, vast, one.story)
@@ -60,7 +60,7 @@ def ride(plan: Plan, image: str | None = None) -> Aftermath:
             terminal.clean()
 
 
-class Ride:
+class ChaosLaunch:
     """One run of a plan, from the launch until nobody is at work."""
 
     def __init__(self, plan: Plan, terminal: Terminal, vast: VastEmulator, clock: WallClock) -> None:

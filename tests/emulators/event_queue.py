@@ -22,7 +22,7 @@ class _Entry:
     action: Callable[[Any], None] = field(compare=False)
 
 
-class Agenda:
+class EventQueue:
     """Entries in the order of time. `moment` is the time that is being lived through."""
 
     def __init__(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The course that every loop runs: the trainer's model and loss on the same data; what a loop tells.
+"""The workload that every loop runs: the trainer's model and loss on the same data; what a loop tells.
 
 All else is as one writes it by hand. A rank of `torchrun`. Rank 0 prints a line of JSON every few steps; on a
 GPU, its memory's peak at the end.
@@ -32,7 +32,7 @@ from trainer.stages.objective import UnrollLoss
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class Workload:
     """All that is not the loop."""
 
     config: TrainConfig
@@ -45,7 +45,7 @@ class Course:
     """The model and its loss, on the device."""
 
     @classmethod
-    def of_environment(cls) -> Course:
+    def of_environment(cls) -> Workload:
         """As torchrun's variables and VASTRUN_BOX say."""
         box = Path(os.environ["VASTRUN_BOX"])
         job = read_job(box)
