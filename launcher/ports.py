@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from launcher.core import (
@@ -101,6 +102,61 @@ class CountsNoise(Protocol):
         ...
 
 
+class DescribesItself(Protocol):
+    """A provider that needs software on this computer, which a user installs and starts."""
+
+    def describe(self) -> str:
+        """What it is, in words. Raises ProviderError, which says what to install or start."""
+        ...
+
+
+class HasAccount(Protocol):
+    """A provider whose machines are paid for by an account."""
+
+    def account_status(self) -> AccountStatus:
+        """How the account stands. Changes nothing. Raises AuthError, ProviderError."""
+        ...
+
+    def identity(self) -> Identity:
+        """Whose key this is, by one question. Raises AuthError, ProviderError."""
+        ...
+
+
+class KeepsKeys(Protocol):
+    """A provider that has a key of its own for each run."""
+
+    def forget(self, run_id: str) -> None:
+        """The key that opened the run's machine is gone from this computer."""
+        ...
+
+
+class HasBills(Protocol):
+    """A provider that says afterwards what it charged."""
+
+    def charged(self, since: float, until: float) -> Mapping[str, float]:
+        """Dollars charged in that time, by label: what is settled so far. Raises AuthError, ProviderError."""
+        ...
+
+
+class HasMarketReport(Protocol):
+    """A provider with a market worth explaining."""
+
+    def market_report(self, spec: JobSpec) -> MarketReport:
+        """What the job's limits leave of the market, and what each offer would cost. Costs nothing."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abilities:
+    """What a provider can do besides the five verbs: who does it, or None where it cannot."""
+
+    account: HasAccount | None = None
+    bills: HasBills | None = None
+    description: DescribesItself | None = None
+    keys: KeepsKeys | None = None
+    market: HasMarketReport | None = None
+
+
 class Provider(Protocol):
     """A market of machines."""
 
@@ -113,6 +169,11 @@ class Provider(Protocol):
     """Other computers see and may end its machines: a label says whose they are."""
     list_lag_s: float
     """A machine that was asked for stands in its list so much later at the latest."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do besides."""
+        ...
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers that fit every hard limit of the job, best first.
@@ -148,55 +209,6 @@ class Provider(Protocol):
 
     def destroy(self, instance_id: str) -> None:
         """Asks for the machine's end; returns when the provider agreed or has no such machine."""
-        ...
-
-
-@runtime_checkable
-class DescribesMachines(Protocol):
-    """A provider that others install and run here."""
-
-    def describe(self) -> str:
-        """What it is, in words. Raises ProviderError, which says what to install or start."""
-        ...
-
-
-@runtime_checkable
-class HasAccount(Protocol):
-    """What a provider that costs money can say besides."""
-
-    def account_status(self) -> AccountStatus:
-        """How the account stands. Changes nothing. Raises AuthError, ProviderError."""
-        ...
-
-    def identity(self) -> Identity:
-        """Whose key this is, by one question. Raises AuthError, ProviderError."""
-        ...
-
-
-@runtime_checkable
-class KeepsKeys(Protocol):
-    """A provider that has a key of its own for each run."""
-
-    def forget(self, run_id: str) -> None:
-        """The key that opened the run's machine is gone from this computer."""
-        ...
-
-
-@runtime_checkable
-class HasBills(Protocol):
-    """A provider that says afterwards what it charged."""
-
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        """Dollars charged in that time, by label: what is settled so far. Raises AuthError, ProviderError."""
-        ...
-
-
-@runtime_checkable
-class HasMarketReport(Protocol):
-    """A provider with a market worth explaining."""
-
-    def market_report(self, spec: JobSpec) -> MarketReport:
-        """What the job's limits leave of the market, and what each offer would cost. Costs nothing."""
         ...
 
 

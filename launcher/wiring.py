@@ -6,7 +6,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 from launcher.commands.attempts import Attempts
 from launcher.core import NOTHING, Origin, UserRequest
-from launcher.core.addresses import is_private
-from launcher.core.errors import AuthError, UsageError
-from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import SpeedHistory, speed_history_of
+from launcher.decisions.speed_history import speed_history_of
 from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
@@ -128,13 +125,19 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
     @cache
     def provider(name: str) -> Provider:
-        from launcher.providers import provider_class
+        from launcher.image.lock import read_lock
+        from launcher.providers import ProviderContext, provider_class
 
-        made = provider_class(name)
-        return made(
-            *_made_of(name, environ, state, ledger),
+        context = ProviderContext(
+            environ=environ,
+            state=state,
             clock=_interrupts(output, environ, UserRequest.STOP, UserRequest.NONE, None, False),
+            uptime=elapsed,
+            python=_python(environ),
+            image_lock=lambda: read_lock(_image_lock(environ)),
+            speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
         )
+        return provider_class(name).of(context)
 
     return Wiring(
         state=state,
@@ -166,28 +169,6 @@ def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
 def _image_lock(environ: Mapping[str, str]) -> Path:
     chosen = environ.get("VASTRUN_IMAGE_LOCK", "")
     return Path(chosen) if chosen else configs_dir() / "image.lock"
-
-
-def _read_lock(environ: Mapping[str, str]) -> object:
-    from launcher.image.lock import read_lock
-
-    return read_lock(_image_lock(environ))
-
-
-def _recall(ledger: Callable[[], Ledger], name: str, spec: JobSpec) -> SpeedHistory:
-    return speed_history_of(ledger().runs(), name, spec)
-
-
-def _made_of(
-    name: str, environ: Mapping[str, str], state: Path, ledger: Callable[[], Ledger]
-) -> tuple[object, ...]:
-    """What a provider needs besides a clock."""
-    if name == "vast":
-        recall = partial(_recall, ledger, name)
-        return _vast_account(environ), state, recall, partial(_read_lock, environ), elapsed
-    if name == "docker":
-        return state, environ, partial(_read_lock, environ)
-    return state / "boxes", _python(environ)
 
 
 def _packer(environ: Mapping[str, str], origin: Origin) -> Packer:
@@ -230,34 +211,6 @@ def _exporter(environ: Mapping[str, str]) -> Exporter:
 
 def _python(environ: Mapping[str, str]) -> str:
     return environ.get("VASTRUN_PYTHON", sys.executable)
-
-
-def _vast_account(environ: Mapping[str, str]) -> object:
-    """The account of whoever runs this. Its key stays in this process."""
-    from launcher.providers.vast.api import SERVER, VastAccount
-
-    base = environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(base) if base.startswith("/") else Path.home() / ".config"
-    file = folder / "vastai" / "vast_api_key"
-    key = environ.get("VAST_API_KEY", "").strip()
-    with suppress(OSError, UnicodeDecodeError):
-        key = key or file.read_text(encoding="utf-8").strip()
-    if not key:
-        hint = "export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/"
-        raise AuthError(
-            f"no API key for Vast: VAST_API_KEY is not set, nor is there one in {file}", hint=hint
-        )
-    server = environ.get("VAST_URL", "").rstrip("/") or SERVER
-    if not is_private(server):
-        raise UsageError(
-            f"VAST_URL: expected an address with https://, got {server!r}: the key would travel in the open",
-            hint="unset VAST_URL; http:// is for an emulator on this computer or in its network",
-        )
-    return VastAccount(
-        key=key,
-        server=server,
-        login=environ.get("VAST_LOGIN", "") or "root",
-    )
 
 
 def _interrupts(

@@ -32,7 +32,7 @@ from launcher.core.job import JobSpec, Limits, Resources, Success
 from launcher.decisions import offer_check
 from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
 from launcher.gate.evidence import evidence_of, exit_code_of
-from launcher.ports import Remote
+from launcher.ports import Abilities, Remote
 from tests.fakebox import FakeBox, Loading, Training
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
@@ -103,6 +103,10 @@ class FakeProvider:
         """Runs whose keys were thrown away."""
         self._boxes: dict[str, FakeBox] = {}
         self._ids = itertools.count(1)
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(bills=self, keys=self, market=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return [

@@ -12,7 +12,7 @@ from launcher.commands import computer
 from launcher.commands.orphans import Owner, by_owner, orphans
 from launcher.core import AccountStatus
 from launcher.core.errors import AuthError, VastrunError
-from launcher.ports import DescribesMachines, HasAccount, Ledger, Provider
+from launcher.ports import Ledger, Provider
 from launcher.providers import PROVIDERS
 from launcher.providers.local import needs
 from launcher.shipped import install_command
@@ -125,18 +125,18 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
     except VastrunError as error:
         yield _failure(f"{name} key" if isinstance(error, AuthError) else name, error, _of(patient, name))
         return
-    if isinstance(provider, HasAccount):
+    if (account := provider.abilities.account) is not None:
         try:
-            yield from _account(name, provider.account_status())
+            yield from _account(name, account.account_status())
         except AuthError as error:
             yield _failure(f"{name} key", error)
             return
         except VastrunError as error:
             yield _failure(name, error)
             return
-    if isinstance(provider, DescribesMachines):
+    if (described := provider.abilities.description) is not None:
         try:
-            yield Finding(name=name, health=Health.OK, text=provider.describe())
+            yield Finding(name=name, health=Health.OK, text=described.describe())
         except VastrunError as error:
             yield _failure(name, error, _of(patient, name))
             return

@@ -34,7 +34,7 @@ from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.renting import choose
 from launcher.gate.reading import look
 from launcher.outputs.folder import Outputs
-from launcher.ports import HasBills, HasMarketReport, Ledger, Provider
+from launcher.ports import Ledger, Provider
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -143,9 +143,8 @@ def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], n
             rented[name] = min(rented.get(name, now), row.run.rented_at)
     billed: dict[str, float] = {}
     for name, since in rented.items():
-        provider = provider_of(name)
-        if isinstance(provider, HasBills):
-            billed |= provider.charged(since, now)
+        if (bills := provider_of(name).abilities.bills) is not None:
+            billed |= bills.charged(since, now)
     return [replace(row, billed_usd=billed.get(row.run.label)) for row in rows]
 
 
@@ -211,12 +210,13 @@ def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> La
 def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> MarketReport:
     """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
     or where the job's limits leave no time to train on any offer."""
-    if not isinstance(provider, HasMarketReport):
+    market = provider.abilities.market
+    if market is None:
         raise UsageError(
             f"{provider.name} has no market to explain",
             hint="vastrun plan JOB.yaml --explain --provider vast",
         )
-    market_report = provider.market_report(spec).without(avoided(ledger.runs(), provider.name, now))
+    market_report = market.market_report(spec).without(avoided(ledger.runs(), provider.name, now))
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
     return market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
 

@@ -10,7 +10,6 @@ from launcher.core import Driver, Run, bills
 from launcher.core.errors import HeldError
 from launcher.decisions import policy
 from launcher.flow.context import Services
-from launcher.ports import KeepsKeys
 
 _TRIES = 5
 _LOOK_AGAIN_S = 2.0
@@ -46,8 +45,8 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
 def _note(orphan: Orphan, run: Run, services: Services, ended_at: float) -> None:
     """What the machine cost is part of its run's cost. Whoever drives the run notes it himself."""
     now = services.clock.now()
-    if isinstance(services.provider, KeepsKeys):
-        services.provider.forget(run.id)
+    if (keys := services.provider.abilities.keys) is not None:
+        keys.forget(run.id)
     try:
         services.ledger.hold(run.id, Driver(who=services.who, until=now + policy.HOLD_S))
     except HeldError:

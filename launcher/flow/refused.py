@@ -9,7 +9,6 @@ from launcher.core import Phase, bills
 from launcher.core.errors import AuthError, BusyError, OutOfReachError, ProviderError
 from launcher.decisions import policy
 from launcher.flow.context import RunContext
-from launcher.ports import HasAccount
 
 _PAUSE_S = 15.0
 _WITH_A_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
@@ -23,10 +22,11 @@ def identify(context: RunContext) -> None:
     machine that this key does not reach. A provider that does not answer keeps nobody from driving.
     """
     provider, run = context.services.provider, context.run
-    if context.is_identified or not isinstance(provider, HasAccount):
+    account = provider.abilities.account
+    if context.is_identified or account is None:
         return
     try:
-        who = provider.identity()
+        who = account.identity()
     except AuthError as error:
         if run.phase is Phase.PLAN:
             raise

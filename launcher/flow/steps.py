@@ -17,7 +17,7 @@ from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import OverError, PhaseEnd, RunContext
 from launcher.flow.renting import choose_for, look_for_it, rent_anew
 from launcher.flow.watch import watch
-from launcher.ports import CountsNoise, KeepsKeys
+from launcher.ports import CountsNoise
 from trainer.contract import layout
 
 _PATIENCE_S = 300.0
@@ -121,8 +121,10 @@ def destroy(context: RunContext) -> PhaseEnd:
     looked_at = context.now()
     if not context.is_clear():
         return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
-    if isinstance(context.services.provider, KeepsKeys):  # also where the machine ended without us
-        context.services.provider.forget(context.run.id)
+    if (
+        keys := context.services.provider.abilities.keys
+    ) is not None:  # also where the machine ended without us
+        keys.forget(context.run.id)
     if machine_id is None:
         context.save(rented_at=None)
     elif context.run.offer is not None:

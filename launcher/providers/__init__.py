@@ -1,25 +1,59 @@
-"""The registry of providers: each is imported on first use."""
+"""The registry of providers: each is imported on first use, and makes itself from what the launcher has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from typing import Protocol
 
 from launcher.core.errors import UsageError
-from launcher.ports import Provider
+from launcher.core.job import JobSpec
+from launcher.decisions.speed_history import SpeedHistory
+from launcher.image.lock import Lock
+from launcher.ports import Clock, Provider
 
 PROVIDERS: Mapping[str, str] = {
     "local": "launcher.providers.local:LocalProvider",
     "docker": "launcher.providers.docker:DockerProvider",
     "vast": "launcher.providers.vast:VastProvider",
 }
+"""By name, where its class is. To add a provider: a folder here, a line in this table, and one in
+`tests/contract/markets.py`."""
 
 
-def provider_class(name: str) -> Callable[..., Provider]:
-    """What makes the provider of that name. Raises UsageError, which lists the known ones."""
-    if name not in PROVIDERS:
-        known = ", ".join(PROVIDERS)
-        raise UsageError(f"no provider is called {name!r}", hint=f"known providers: {known}")
-    module, _, attribute = PROVIDERS[name].partition(":")
-    made: Callable[..., Provider] = getattr(import_module(module), attribute)
-    return made
+@dataclass(frozen=True, kw_only=True)
+class ProviderContext:
+    """What a provider may be made from."""
+
+    environ: Mapping[str, str]
+    """The environment: keys, addresses, GPUs that may be used."""
+    state: Path
+    """A folder that all launchers of this user share, and that stays."""
+    clock: Clock
+    uptime: Callable[[], float]
+    """Seconds by a clock that all processes of this computer share, and that nobody sets."""
+    python: str
+    """What trains on this computer."""
+    image_lock: Callable[[], Lock]
+    """The images to choose from."""
+    speeds: Callable[[str, JobSpec], SpeedHistory]
+    """What earlier runs of a job have shown on the provider of that name."""
+
+
+class ProviderClass(Protocol):
+    """What a line of the registry names."""
+
+    def of(self, context: ProviderContext) -> Provider:
+        """Make the provider; nothing is asked of anybody yet. Raises AuthError, UsageError."""
+        ...
+
+
+def provider_class(name: str, registry: Mapping[str, str] = PROVIDERS) -> ProviderClass:
+    """Import the provider of that name. Raises UsageError, which lists the known ones."""
+    if name not in registry:
+        raise UsageError(f"no provider is called {name!r}", hint=f"known providers: {', '.join(registry)}")
+    module, _, attribute = registry[name].partition(":")
+    found: ProviderClass = getattr(import_module(module), attribute)
+    return found

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from launcher.core import Offer, RentalOrder
 from launcher.core.job import JobSpec, Resources
-from launcher.ports import Provider
-from launcher.providers import provider_class
-from launcher.providers.vast.api import VastAccount
+from launcher.decisions.speed_history import SpeedHistory
+from launcher.image.lock import shipped_lock
+from launcher.ports import Clock, Provider
+from launcher.providers import PROVIDERS, ProviderContext, provider_class
+from launcher.providers.docker import DockerProvider
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
 from tests import parts
@@ -74,6 +76,19 @@ def small_job() -> JobSpec:
     return train_job(resources=Resources(gpus=0, disk_gb=8.0))
 
 
+def context(folder: Path, clock: Clock | None = None, **environ: str) -> ProviderContext:
+    """What a launcher makes a provider from, with what it keeps in `folder`."""
+    return ProviderContext(
+        environ=environ,
+        state=folder / "state",
+        clock=clock or RealClock(),
+        uptime=time.monotonic,
+        python=sys.executable,
+        image_lock=shipped_lock,
+        speeds=lambda _provider, _spec: SpeedHistory(),
+    )
+
+
 def fake(folder: Path) -> Market:
     market = FakeProvider(FakeClock())
     return Market(provider=market, again=lambda: market)
@@ -81,7 +96,7 @@ def fake(folder: Path) -> Market:
 
 def local(folder: Path) -> Market:
     def make() -> Provider:
-        return provider_class("local")(folder / "boxes", sys.executable, clock=RealClock())
+        return provider_class("local").of(context(folder, **os.environ))
 
     return Market(provider=make(), again=make)
 
@@ -92,7 +107,7 @@ def ssh(folder: Path) -> Market:
 
     def make() -> Provider:
         keys = KeyRing(folder / "keys")
-        return OverSsh(local(folder).provider, folder / "boxes", sshd, keys)
+        return OverSsh(local(folder).provider, folder / "state" / "boxes", sshd, keys)
 
     return Market(provider=make(), again=make, close=sshd.stop)
 
@@ -102,8 +117,12 @@ def vast(folder: Path) -> Market:
     emulator.__enter__()
 
     def make() -> Provider:
-        account = VastAccount(key=emulator.account_key, server=emulator.url, login=emulator.login)
-        return Ready(provider_class("vast")(account, folder / "state", clock=FakeClock(time.time())))
+        account = {
+            "VAST_API_KEY": emulator.account_key,
+            "VAST_URL": emulator.url,
+            "VAST_LOGIN": emulator.login,
+        }
+        return Ready(provider_class("vast").of(context(folder, FakeClock(time.time()), **account)))
 
     return Market(provider=make(), again=make, close=emulator.close)
 
@@ -121,7 +140,7 @@ def emulated_docker(folder: Path) -> Market:
 
     def make() -> Provider:
         environ = {**os.environ, "DOCKER_HOST": daemon.url}
-        provider = provider_class("docker")(folder / "state", environ, clock=RealClock())
+        provider = DockerProvider.of(context(folder, **environ))
         provider.login = daemon.login
         return Ready(provider, image=BASE_IMAGE)
 
@@ -130,8 +149,18 @@ def emulated_docker(folder: Path) -> Market:
 
 def real_docker(folder: Path) -> Market:
     def make() -> Provider:
-        provider = provider_class("docker")(folder / "state", os.environ, clock=RealClock())
+        provider = provider_class("docker").of(context(folder, **os.environ))
         return Ready(provider, image=BASE_IMAGE)
+
+    return Market(provider=make(), again=make)
+
+
+def toy(folder: Path) -> Market:
+    """The provider of tests/contract/toy, added by a line of the registry as any other is."""
+    registry = {**PROVIDERS, "toy": "tests.contract.toy:ToyProvider"}
+
+    def make() -> Provider:
+        return provider_class("toy", registry).of(context(folder, **os.environ))
 
     return Market(provider=make(), again=make)
 
@@ -142,6 +171,7 @@ MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "ssh": ssh,
     "docker": docker,
     "vast": vast,
+    "toy": toy,
 }
 PRETENDED = ("fake",)
 """It sells whatever is asked for, and its boxes know the launcher's own commands only."""

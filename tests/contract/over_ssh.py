@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launcher.core import Instance, Offer, RentalOrder
 from launcher.core.job import JobSpec
-from launcher.ports import Provider, Remote
+from launcher.ports import Abilities, Provider, Remote
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
@@ -27,6 +27,10 @@ class OverSsh:
 
     def __init__(self, local: Provider, boxes: Path, sshd: Sshd, keys: KeyRing) -> None:
         self._local, self._boxes, self._sshd, self._keys = local, boxes, sshd, keys
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities()
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return self._local.search(spec)

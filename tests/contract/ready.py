@@ -10,7 +10,7 @@ from dataclasses import replace
 from launcher.core import Instance, Offer, RentalOrder
 from launcher.core.errors import UnreachableError
 from launcher.core.job import JobSpec
-from launcher.ports import Provider, Remote
+from launcher.ports import Abilities, Provider, Remote
 from tests.waiting import LONGEST_S
 
 
@@ -22,6 +22,10 @@ class Ready:
         self._provider, self._image = provider, image
         self.name, self.free, self.most_nodes = provider.name, provider.free, provider.most_nodes
         self.shared, self.list_lag_s = provider.shared, provider.list_lag_s
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities()
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return self._provider.search(replace(spec, image=spec.image or self._image))

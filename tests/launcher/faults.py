@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from launcher.core import Cause, Instance
@@ -17,6 +17,7 @@ from launcher.core.errors import (
     UncertainError,
     UnreachableError,
 )
+from launcher.ports import Abilities
 from tests.fakes import FakeProvider
 
 Moment = Literal["before", "after"]
@@ -129,8 +130,10 @@ class Faulty:
 class FaultyProvider(Faulty):
     """A provider whose remotes are faulty too."""
 
-    def forget(self, run_id: str) -> None:
-        self._real.forget(run_id)
+    @property
+    def abilities(self) -> Abilities:
+        real: Abilities = self._real.abilities
+        return replace(real, bills=real.bills and self, market=real.market and self)
 
     def connect(self, instance: Instance) -> Any:
         remote = self._plan.call("provider.connect", lambda: self._real.connect(instance))

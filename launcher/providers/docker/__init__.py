@@ -14,7 +14,8 @@ from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
 from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.image.lock import Lock, shipped_lock
-from launcher.ports import Clock, Remote
+from launcher.ports import Abilities, Clock, Remote
+from launcher.providers import ProviderContext
 from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, ContainerBox, config_of, limits_of
 from launcher.providers.docker.ends import ENDED, end_error
 from launcher.providers.docker.engine import Engine
@@ -62,6 +63,15 @@ class DockerProvider:
         self._logged = LoggedKeys(self._engine.log, clock)
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
+
+    @classmethod
+    def of(cls, context: ProviderContext) -> DockerProvider:
+        """Make it for the daemon that DOCKER_HOST names, or this computer's."""
+        return cls(context.state, context.environ, context.image_lock, clock=context.clock)
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(keys=self, description=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """One offer: the daemon's computer. Raises NoOfferError, which says all that it lacks."""

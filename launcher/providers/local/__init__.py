@@ -17,7 +17,8 @@ from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.ledger.presence import is_locked
-from launcher.ports import Clock, Remote
+from launcher.ports import Abilities, Clock, Remote
+from launcher.providers import ProviderContext
 from launcher.providers.hardware import Hardware, LocalGpu, fitting_gpus, look_around, remedy, shortfall
 from launcher.providers.local.needs import lack
 from launcher.providers.local.remote import LocalRemote, box_error
@@ -65,6 +66,15 @@ class LocalProvider:
         self._clock = clock
         self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
         self._inherited = inherited(environ)
+
+    @classmethod
+    def of(cls, context: ProviderContext) -> LocalProvider:
+        """Make it with its boxes in the launcher's folder."""
+        return cls(context.state / "boxes", context.python, clock=context.clock, environ=context.environ)
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities()
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """One offer: this computer. Raises NoOfferError, which says all that it lacks."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,8 @@ from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock, shipped_lock
-from launcher.ports import Clock, Remote
+from launcher.ports import Abilities, Clock, Remote
+from launcher.providers import ProviderContext
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
 from launcher.providers.vast import account as accounts
@@ -73,6 +75,22 @@ class VastProvider:
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
         self._offline_since: dict[str, float] = {}
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(account=self, bills=self, keys=self, market=self)
+
+    @classmethod
+    def of(cls, context: ProviderContext) -> VastProvider:
+        """Make it for the account of whoever runs this. Raises AuthError, UsageError."""
+        return cls(
+            VastAccount.of_environment(context.environ),
+            context.state,
+            partial(context.speeds, cls.name),
+            context.image_lock,
+            context.uptime,
+            clock=context.clock,
+        )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.core import AccountStatus, Identity, Instance, RentalOrder
 from launcher.core.errors import AuthError, BusyError
+from launcher.ports import Abilities
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.launcher.terminal import Market, Terminal
@@ -20,6 +22,10 @@ class Bank(Market):
 
     account: str | None = OURS
     ahead_s = 0.0
+
+    @property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, account=self)
 
     def identity(self) -> Identity:
         return Identity(account=self._checked(), clock_ahead_s=self.ahead_s)

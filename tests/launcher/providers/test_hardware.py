@@ -14,8 +14,8 @@ import pytest
 from launcher.config import load_job
 from launcher.core.errors import NoOfferError
 from launcher.core.job import Resources
-from launcher.providers import provider_class
 from launcher.providers.hardware import Hardware, LocalGpu, look_around, remedy, shortfall
+from launcher.providers.local import LocalProvider
 from tests.contract.markets import RealClock, local, small_job
 
 STATION = Hardware(
@@ -76,9 +76,7 @@ def test_the_first_job_of_a_page_runs_on_a_laptop_as_the_page_or_the_error_says(
 ) -> None:
     text = (Path(__file__).parents[3] / "docs" / page).read_text(encoding="utf-8")
     job = re.findall(r"```yaml\n(.+?)```", text, re.DOTALL)[0]
-    laptop = provider_class("local")(
-        tmp_path, sys.executable, clock=RealClock(), environ={"CUDA_VISIBLE_DEVICES": ""}
-    )
+    laptop = LocalProvider(tmp_path, sys.executable, clock=RealClock(), environ={"CUDA_VISIBLE_DEVICES": ""})
     small = ["resources.disk_gb=8"]
     try:
         laptop.search(load_job(job, page, small))

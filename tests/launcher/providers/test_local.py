@@ -17,7 +17,7 @@ from launcher.core import Instance, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError
 from launcher.core.job import Resources
 from launcher.ports import Provider
-from launcher.providers import provider_class
+from launcher.providers.local import LocalProvider
 from tests import disks, parts
 from tests.contract.markets import LEASE, Market, RealClock, local, small_job
 from tests.waiting import eventually
@@ -30,7 +30,7 @@ def market(tmp_path: Path) -> Market:
 
 @pytest.fixture
 def boxes(tmp_path: Path) -> Path:
-    return tmp_path / "boxes"
+    return tmp_path / "state" / "boxes"
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +51,7 @@ def lease_pid(market: Market, instance: Instance) -> int:
 
 def test_a_box_does_not_see_the_launchers_secrets(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "WANDB_API_KEY": "a secret", "VAST_API_KEY": "another"}
-    provider: Provider = provider_class("local")(
-        tmp_path / "boxes", sys.executable, clock=RealClock(), environ=environ
-    )
+    provider: Provider = LocalProvider(tmp_path / "state" / "boxes", sys.executable, clock=RealClock(), environ=environ)
     instance = provider.rent(local(tmp_path).order("vastrun-calm-heron-3f1a"))
     variables = provider.connect(instance).run("env", timeout_s=10).stdout
     assert "PATH=" in variables
@@ -161,7 +159,7 @@ def test_only_boxes_can_be_destroyed(market: Market, name: str) -> None:
 
 def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market: Market) -> None:
     (tmp_path / "file").write_text("not a folder")
-    provider: Provider = provider_class("local")(tmp_path / "file", sys.executable, clock=RealClock())
+    provider: Provider = LocalProvider(tmp_path / "file", sys.executable, clock=RealClock())
     with pytest.raises(ProviderError, match="this computer refused"):
         provider.rent(market.order("vastrun-calm-heron-3f1a"))
 
@@ -170,7 +168,7 @@ def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market
 def small_disk(tmp_path: Path, market: Market) -> Iterator[Path]:
     """The market's boxes lie on a disk of 256 kB."""
     parts.require("disks")
-    with disks.small_disk(tmp_path / "boxes", "256k") as boxes:
+    with disks.small_disk(tmp_path / "state" / "boxes", "256k") as boxes:
         yield boxes
         for instance in market.provider.instances():
             market.provider.destroy(instance.id)
