@@ -168,6 +168,7 @@ def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market
 def small_disk(tmp_path: Path, market: Market) -> Iterator[Path]:
     """The market's boxes lie on a disk of 256 kB."""
     parts.require("disks")
+    (tmp_path / "state").mkdir(exist_ok=True)
     with disks.small_disk(tmp_path / "state" / "boxes", "256k") as boxes:
         yield boxes
         for instance in market.provider.instances():
