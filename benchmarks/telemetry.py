@@ -24,7 +24,7 @@ from trainer.distributed.group import join
 from trainer.distributed.rank import Rank, read_job
 from trainer.engine.resume import resumed
 from trainer.engine.session import Session, set_up
-from trainer.engine.step import micro_batches, take_step
+from trainer.engine.step import take_step
 from trainer.heartbeat import Heartbeat
 from trainer.telemetry.garbage import collect_by_the_step
 from trainer.telemetry.metrics import Metrics
@@ -88,7 +88,7 @@ def main() -> None:
 def _told(session: Session, reports: Reports, heart: Heartbeat, first: int) -> None:
     for step in range(first, first + STEPS):
         session.clock.begin()
-        losses = take_step(session, step, micro_batches(session, step, heart), heart)
+        _, losses = take_step(session, step, heart)
         session.clock.end()
         collect_by_the_step(step + 1, 0)
     with redirect_stdout(None):
@@ -98,7 +98,7 @@ def _told(session: Session, reports: Reports, heart: Heartbeat, first: int) -> N
 
 def _bare(session: Session, heart: Heartbeat, first: int) -> None:
     for step in range(first, first + STEPS):
-        loss, _ = take_step(session, step, micro_batches(session, step, heart), heart)
+        _, (loss, _) = take_step(session, step, heart)
     loss.item()
 
 

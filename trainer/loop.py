@@ -20,6 +20,7 @@ from trainer.engine.memory.probe import fitted
 from trainer.engine.memory.retry import take_step_that_fits
 from trainer.engine.resume import resumed
 from trainer.engine.session import Session, set_up
+from trainer.engine.step import take_step
 from trainer.evaluation import report
 from trainer.evaluation.conclusion import conclude
 from trainer.evaluation.rollouts import Abandoned, until_asked_to_stop
@@ -55,11 +56,12 @@ def _train(session: Session, heart: Heartbeat, stop: StopSignal, metrics: Metric
     if metrics:
         metrics.begin_at(step, session.wandb_id)
     validation = Validation(session) if config.evaluate_every else None
+    take = take_step_that_fits if config.out_of_memory == "retry" else take_step
     nrmse, last = None, step >= config.steps
     while not last:
         began = time.monotonic()
         session.clock.begin()
-        session, losses = take_step_that_fits(session, step, heart)
+        session, losses = take(session, step, heart)
         session.clock.end()
         step += 1
         if step == session.start + 1:

@@ -20,6 +20,7 @@ from trainer.distributed.rank import read_job
 from trainer.engine.memory.retry import take_step_that_fits
 from trainer.engine.resume import resumed
 from trainer.engine.session import Session, set_up
+from trainer.engine.step import take_step
 from trainer.heartbeat import Heartbeat
 
 STEPS = 20
@@ -61,9 +62,10 @@ def begin(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Session:
 def learn(session: Session, first: int, last: int) -> list[tuple[float, float]]:
     """Loss and norm of the gradient of the steps from `first` to before `last`."""
     heart = Heartbeat(session.ranks.rank.box / layout.HEARTBEATS / f"rank-{session.ranks.rank.rank}")
+    take = take_step_that_fits if session.config.out_of_memory == "retry" else take_step
     points = []
     for step in range(first, last):
-        session, losses = take_step_that_fits(session, step, heart)
+        session, losses = take(session, step, heart)
         loss, *_, norm = session.ranks.mean_of(*losses)
         session.schedule.observe(step + 1, loss)
         points.append((loss, norm))

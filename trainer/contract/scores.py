@@ -69,7 +69,7 @@ def _line_of(scores: Mapping[str, float]) -> str | None:
     if score is None:
         lost = scores.get("rollout_diverged", 0)
         return f"rollout nRMSE is infinite, {lost:g} rollouts ran away; {floor.name} has {floor.value:.4g}"
-    without = "" if blind is None else f"; told the mean parameter: {blind:.4g}"
+    without = "" if blind is None else f"; without the sample's parameter: {blind:.4g}"
     return f"rollout nRMSE {beside(score, floor)}{without}{_upon(scores)}"
 
 

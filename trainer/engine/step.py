@@ -1,4 +1,4 @@
-"""One optimiser step: its micro-batches, one exchange of gradients, the clip, the rate, the update."""
+"""One optimiser step on one page: forward, backward, clip, learning rate, update."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from trainer.engine.optimiser import set_learning_rate
 from trainer.engine.session import Session
 from trainer.heartbeat import Heartbeat
 
+Told = tuple[Tensor, Tensor]
+"""Of a step, still on the device: loss and terms of this rank's share, (1 + terms,); the gradient's norm."""
 
-def take_step(
-    session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat
-) -> tuple[Tensor, Tensor]:
-    """(loss and terms on this rank's share, norm of the whole gradient), still on the device. `step` counts
-    from 0."""
-    losses = learn(session, step, micro_batches, heart)
-    return losses, update(session, step, heart)
+
+def take_step(session: Session, step: int, heart: Heartbeat) -> tuple[Session, Told]:
+    """Train step number `step`, counted from 0; return the session as given, and what the step found."""
+    losses = learn(session, step, micro_batches(session, step, heart), heart)
+    return session, (losses, update(session, step, heart))
 
 
 def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
-    """This rank's windows of one step, a micro-batch at a time."""
+    """Yield this rank's windows of one step, a micro-batch at a time."""
     for number in range(session.task_schedule.micro_batches):
         heart.beat(step, "data")
         with session.clock.waiting_for_data():
@@ -34,61 +34,68 @@ def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Win
 
 
 def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat) -> Tensor:
-    """(1 + terms,): the loss on this rank's share, and what it is made of (objective.py); the parameters have
-    its gradient, averaged over the ranks."""
+    """Leave the step's gradient in the parameters, averaged over the ranks.
+
+    Returns the loss on this rank's share and the terms it is made of (`stages/objective.py`), (1 + terms,).
+    """
+    count, sharded = session.task_schedule.micro_batches, session.strategy.sharded
+    found: list[Tensor] = []
+    # A CUDA graph writes where it wrote when it was recorded: its gradients must stay where they are.
     session.optimizer.zero_grad(set_to_none=not session.config.cuda_graphs)
-    losses = [
-        _learn(session, step, windows, heart, last=number == session.task_schedule.micro_batches)
-        for number, windows in enumerate(micro_batches, start=1)
-    ]
-    return torch.stack(losses).mean(dim=0)
+    for number, windows in enumerate(micro_batches, start=1):
+        # Gradients are exchanged once a step, after the last micro-batch: messages cost as much for each.
+        last = number == count
+        heart.beat(step, session.activity(step, windows.task, "forward"))
+        if sharded:
+            session.clock.meet()  # FSDP2 gathers weights from here on: a slow rank is waited for
+        if session.config.cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
+        with session.strategy.passes(session.model, last):
+            # Half precision is for the forward pass; the backward pass takes the types that it chose.
+            with session.autocast():
+                losses: Tensor = session.model(windows)
+            heart.beat(step, session.activity(step, windows.task, "backward"))
+            if last and not sharded:
+                session.clock.meet()  # DDP sends gradients from here on
+            # All micro-batches of all ranks are equally large, so the mean of means is the batch's mean. The
+            # scaler keeps fp16 gradients above zero; else it changes nothing.
+            session.scaler.scale(losses[0] / count).backward()
+        # A copy: a CUDA graph writes the next micro-batch's losses to the same memory.
+        found.append(losses.detach().clone())
+    return torch.stack(found).mean(dim=0)
 
 
 def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
-    """The norm of the gradient that the parameters have; they follow it."""
+    """Move the parameters along their gradient; return its norm before the clip, on the device."""
     heart.beat(step, "optimizer")
+    # Before the clip, which is about the true gradient and not the scaled one.
     session.scaler.unscale_(session.optimizer)
     norm = clip(session)
     set_learning_rate(session.optimizer, session.schedule.rate(step))
+    # Leaves the step out where an fp16 gradient overflowed, and halves the scale for the next one.
     session.scaler.step(session.optimizer)
     session.scaler.update()
+    # Averages come after the update, of the weights that the step arrived at.
     session.objective.follow()
     if session.ema:
         session.ema.update()
     return norm
 
 
-def _learn(session: Session, step: int, windows: Windows, heart: Heartbeat, *, last: bool) -> Tensor:
-    """Adds the gradient of one micro-batch; the ranks exchange theirs after the last one only."""
-    heart.beat(step, session.activity(step, windows.task, "forward"))
-    if session.strategy.sharded:
-        session.clock.meet()
-    if session.config.cuda_graphs:
-        torch.compiler.cudagraph_mark_step_begin()
-    with session.strategy.passes(session.model, last):
-        with session.autocast():
-            losses: Tensor = session.model(windows)
-        heart.beat(step, session.activity(step, windows.task, "backward"))
-        if last and not session.strategy.sharded:
-            session.clock.meet()
-        # All micro-batches of all ranks are equally large, so the mean of means is the mean over the batch.
-        session.scaler.scale(losses[0] / session.task_schedule.micro_batches).backward()
-    return losses.detach().clone()
-
-
 @torch.no_grad()
 def clip(session: Session) -> Tensor:
-    """The norm of the whole gradient, whose norm is then at most the configured one.
+    """Scale the gradient to at most the configured norm; return the norm that it had, on the device.
 
-    Squares are added up in float64: shards then give the same last digit as whole tensors. The host never
-    waits for the device.
+    Not `clip_grad_norm_`: on sharded parameters each of its operations costs the host many times as much.
     """
     gradients = local(p.grad for p in session.model.parameters() if p.grad is not None)
+    # Squares are added up in float64: shards then give the same last digit as whole tensors.
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
     square = torch.stack(norms).square().sum().to(session.ranks.device)
     if session.strategy.sharded:
         torch_dist.all_reduce(square)
     norm = square.sqrt().float()
+    # No `if norm > clip`: to know the answer the host would wait for the device. The 1e-6 is torch's own.
     scale = (session.config.optim.clip / (norm + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(gradients, scale.to(gradients[0].device))
     return norm

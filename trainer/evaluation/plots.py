@@ -26,7 +26,7 @@ _TRUTH, _MODEL, _ERROR = "#1a1a1a", "#d1495b", "#8d96a3"
 _LINES = {
     "rollout": (_MODEL, "-", "rollout"),
     "one_step": ("#edae49", "-", "one step"),
-    "blind": (_MODEL, ":", "told the mean parameter"),
+    "blind": (_MODEL, ":", "without the sample's parameter"),
     "persistence": ("#00798c", "--", "persistence"),
     "one_step_persistence": ("#edae49", "--", "persistence, one step"),
     "spatial_mean": ("#66a182", "--", "mean over space"),

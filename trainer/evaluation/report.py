@@ -23,7 +23,7 @@ _TOLD = {
     "one_step_persistence": "persistence, one step",
     "spatial_mean": "mean over space",
     "training_mean": "training mean",
-    "blind": "told the mean parameter",
+    "blind": "without the sample's parameter",
 }
 _HEADLINE = ("nrmse", "nrmse_median", "nrmse_pooled")
 

@@ -51,7 +51,9 @@ def lease_pid(market: Market, instance: Instance) -> int:
 
 def test_a_box_does_not_see_the_launchers_secrets(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "WANDB_API_KEY": "a secret", "VAST_API_KEY": "another"}
-    provider: Provider = LocalProvider(tmp_path / "state" / "boxes", sys.executable, clock=RealClock(), environ=environ)
+    provider: Provider = LocalProvider(
+        tmp_path / "state" / "boxes", sys.executable, clock=RealClock(), environ=environ
+    )
     instance = provider.rent(local(tmp_path).order("vastrun-calm-heron-3f1a"))
     variables = provider.connect(instance).run("env", timeout_s=10).stdout
     assert "PATH=" in variables

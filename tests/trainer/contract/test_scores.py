@@ -12,7 +12,7 @@ def test_a_score_stands_beside_the_lowest_of_its_floors() -> None:
         "rollout nRMSE 0.07, 10.0x better than the mean over space (0.7)"
     ]
     [line] = lines_of({"rollout_nrmse": 0.07, "blind_nrmse": 0.35, **FLOORS})
-    assert line.endswith("; told the mean parameter: 0.35")
+    assert line.endswith("; without the sample's parameter: 0.35")
 
 
 def test_a_score_above_its_floor_is_never_called_better() -> None:

@@ -16,7 +16,7 @@ from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, together
 from trainer.contract.errors import ConfigError
 from trainer.distributed.group import Ranks
-from trainer.engine.step import micro_batches, take_step
+from trainer.engine.step import take_step
 from trainer.evaluation import evaluate
 from trainer.heartbeat import Heartbeat
 
@@ -113,7 +113,7 @@ def exchanges(ranks: Ranks, box: Path, strategy: str) -> Counter[str]:
     session = sessions.begin(ranks, box, {"strategy": strategy, "micro_batch": 2})
     heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
     with Counted() as counted:
-        take_step(session, 0, micro_batches(session, 0, heart), heart)
+        take_step(session, 0, heart)
     return counted.calls
 
 

@@ -17,7 +17,7 @@ from trainer.contract.config import DataConfig, ModelConfig, ObjectiveConfig, Tr
 from trainer.contract.config_checks import faults_of
 from trainer.data.trajectories import Windows
 from trainer.distributed.group import Ranks
-from trainer.engine.step import micro_batches, take_step
+from trainer.engine.step import take_step
 from trainer.heartbeat import Heartbeat
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Domain, grid_points
@@ -206,6 +206,6 @@ def told(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[list[float]]
     """Loss, terms and norm of the gradient, of the first steps."""
     session = sessions.begin(ranks, box, settings)
     heart = Heartbeat(box / layout.HEARTBEATS / f"rank-{ranks.rank.rank}")
-    steps = [take_step(session, step, micro_batches(session, step, heart), heart) for step in range(3)]
+    steps = [take_step(session, step, heart)[1] for step in range(3)]
     session.loader.close()
     return [ranks.mean_of(*step) for step in steps]

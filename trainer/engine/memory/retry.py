@@ -14,19 +14,18 @@ from torch import Tensor
 
 from trainer.engine.memory.oom_vote import ShortError, run_with_oom_vote, with_less
 from trainer.engine.session import Session
-from trainer.engine.step import learn, micro_batches, take_step, update
+from trainer.engine.step import Told, learn, micro_batches, update
 from trainer.heartbeat import Heartbeat
 
 _BUCKET_BYTES = 25 << 20
 """Of gradients that are sent at once."""
 
 
-def take_step_that_fits(
-    session: Session, step: int, heart: Heartbeat
-) -> tuple[Session, tuple[Tensor, Tensor]]:
-    """As `take_step`, and the session that it took. What the update lacks memory for ends the rank."""
-    if session.config.out_of_memory != "retry":
-        return session, take_step(session, step, micro_batches(session, step, heart), heart)
+def take_step_that_fits(session: Session, step: int, heart: Heartbeat) -> tuple[Session, Told]:
+    """Train one step as `take_step` does, in micro-batches that fit; return the session that has them.
+
+    What the update lacks memory for ends the rank.
+    """
     while True:
         losses = _losses_or_short_rank(session, step, heart)
         if isinstance(losses, Tensor):
