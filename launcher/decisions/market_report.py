@@ -1,4 +1,4 @@
-"""Survey: a market as one job sees it, so that a choice can be explained."""
+"""Market report: a market as one job sees it, so that a choice can be explained."""
 
 from __future__ import annotations
 

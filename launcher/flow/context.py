@@ -1,4 +1,4 @@
-"""Trip: one drive of one run: its row, its driver lock, its diary, its machine."""
+"""Run context: one drive of one run: its row, its driver lock, its diary, its machine."""
 
 from __future__ import annotations
 

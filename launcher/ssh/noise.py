@@ -1,4 +1,4 @@
-"""Noise: lines that machines print and that mean nothing. Never shown, but counted."""
+"""Noise filter: lines that machines print and that mean nothing. Never shown, but counted."""
 
 from __future__ import annotations
 

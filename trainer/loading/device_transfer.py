@@ -1,4 +1,4 @@
-"""Delivery: micro-batches on their way from the machine's memory to the device."""
+"""Device transfer: micro-batches on their way from the machine's memory to the device."""
 
 from __future__ import annotations
 

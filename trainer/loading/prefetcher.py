@@ -1,4 +1,4 @@
-"""Ahead: a thread that reads the next micro-batches and puts them on the device while this one is trained."""
+"""Prefetcher: a thread that reads the next micro-batches and puts them on the device while this one is trained."""
 
 from __future__ import annotations
 

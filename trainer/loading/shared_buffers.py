@@ -1,4 +1,4 @@
-"""Slots: memory that two processes see, for batches on their way from one to the other.
+"""Shared buffers: memory that two processes see, for batches on their way from one to the other.
 
 It is anonymous memory (memfd), taken whole at the start: no file in `/dev/shm`, which containers often keep
 too small, and no SIGBUS in the middle of a training.

@@ -1,4 +1,4 @@
-"""Link: the supervisors of several nodes tell each other how they stand. Standard library only.
+"""Peers: the supervisors of several nodes tell each other their state. Standard library only.
 
 A star: every node holds a connection to the first one, which passes on all that it hears. A node says all of
 where it stands, each second and at every change, so that no message can be missed.

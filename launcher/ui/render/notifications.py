@@ -1,4 +1,4 @@
-"""Notices as people and programs read them."""
+"""Notifications as people and programs read them."""
 
 from __future__ import annotations
 

@@ -23,15 +23,15 @@ GRACE_S = 3.0
 RANK = """
 import sys, time
 from trainer.contract.errors import DataError
-from trainer.distributed.exit import Ending
+from trainer.distributed.exit import RankExit
 from trainer.contract.errors import ConfigError
 from trainer.heartbeat import Heartbeat
 from trainer.distributed.rank import Rank
-from trainer.distributed.signals import StopWish
+from trainer.distributed.signals import StopSignal
 
 heart = Heartbeat.of_this_rank()
-with Ending(Rank.of_environment(), heart) as ending:
-    stop = StopWish.watch(ending.give_up, least_s=0.1, grace_s={grace_s}, saving_grace_s=60.0)
+with RankExit(Rank.of_environment(), heart) as rank_exit:
+    stop = StopSignal.watch(rank_exit.give_up, least_s=0.1, grace_s={grace_s}, saving_grace_s=60.0)
     heart.beat(7, "forward")
 {body}
 """
@@ -48,8 +48,8 @@ def start(box: Box, body: str, *, grace_s: float = 0.2) -> subprocess.Popen[str]
 @pytest.mark.parametrize(
     ("body", "reason", "exit_code", "exception"),
     [
-        ("ending.reason = 'finished'", "finished", 0, None),
-        ("ending.reason = 'stopped'", "stopped", 143, None),
+        ("rank_exit.reason = 'finished'", "finished", 0, None),
+        ("rank_exit.reason = 'stopped'", "stopped", 143, None),
         ("1 / 0", "error", 1, "ZeroDivisionError: division by zero"),
         ("raise DataError('no file')", "data", 1, "DataError: no file"),
         ("raise MemoryError", "oom", 76, "MemoryError"),
@@ -103,7 +103,7 @@ stop.step_s = {step_s}
 heart.beat(8, 'backward')
 while not stop.asked: time.sleep(0.01)
 time.sleep({0.4 * GRACE_S})
-ending.reason = 'stopped'
+rank_exit.reason = 'stopped'
 """
     process = start(box, body, grace_s=2 * GRACE_S)
     eventually(lambda: (box.path / "run/heartbeat/rank-3").exists() and "backward" in beat_of(box))
@@ -119,7 +119,7 @@ with stop.saving():
     while not stop.asked: time.sleep(0.01)
     time.sleep({1.1 * GRACE_S})
 time.sleep({0.3 * GRACE_S})
-ending.reason = 'stopped'
+rank_exit.reason = 'stopped'
 """
     process = start(box, body, grace_s=GRACE_S)
     eventually(lambda: (box.path / "run/heartbeat/rank-3").exists() and "checkpoint" in beat_of(box))

@@ -129,22 +129,22 @@ def eventually_latest(there: Path, step: int) -> None:
     eventually(lambda: pushed.latest() == f"step-{step:06d}", what=f"a push of step {step}")
 
 
-def test_a_bucket_gets_the_last_two_and_the_name_of_the_newest(remote: Any, tmp_path: Path) -> None:
+def test_a_bucket_gets_the_last_two_and_the_name_of_the_newest(bucket: Any, tmp_path: Path) -> None:
     box = PushingBox(tmp_path / "box", "s3://models/demo")
     for step in (20, 40, 60):
         box.save(step)
         code, out = box.push()
         assert code == 0, out
-    keys = [entry["Key"] for entry in remote.list_objects_v2(RemoteCheckpoints="models")["Contents"]]
+    keys = [entry["Key"] for entry in bucket.list_objects_v2(Bucket="models")["Contents"]]
     assert [key for key in keys if key.endswith("state.pt")] == [
         f"demo/{RUN_ID}/step-000040/state.pt",
         f"demo/{RUN_ID}/step-000060/state.pt",
     ]
-    named = remote.get_object(RemoteCheckpoints="models", Key=f"demo/{RUN_ID}/latest.json")["Body"].read()
+    named = bucket.get_object(Bucket="models", Key=f"demo/{RUN_ID}/latest.json")["Body"].read()
     assert json.loads(named)["path"] == "step-000060"
 
 
-def test_a_bucket_that_is_not_there_is_one_line(remote: Any, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there_is_one_line(bucket: Any, tmp_path: Path) -> None:
     box = PushingBox(tmp_path / "box", "s3://elsewhere/demo")
     box.save(20)
     code, out = box.push()
