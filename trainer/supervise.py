@@ -10,41 +10,28 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
-from trainer.contract.outcome import Outcome, Reason, StartRecord
+from trainer.contract.outcome import Outcome, StartRecord
+from trainer.contract.reasons import REASONS
 from trainer.contract.records import write_atomically
 from trainer.distributed.nodes import place_of, torchrun_line
 from trainer.supervision.agents import Agents
 from trainer.supervision.conclude import conclude, nothing_started, start_record_of, stopped_between
+from trainer.supervision.diagnosis import diagnose
 from trainer.supervision.evidence import stamps
 from trainer.supervision.gpus import healthy_gpus
 from trainer.supervision.peers import Peers
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
-from trainer.supervision.restarts import CAUSE_OF, NoRestart, Restart, Start, next_start
+from trainer.supervision.restarts import NoRestart, Restart, Start, next_start
 from trainer.supervision.start import DRAIN_S, RESERVE, Begin, put_aside, run_ranks
 from trainer.supervision.stop import StopRequest
 from trainer.supervision.wandb_end import end_wandb
-
-EXIT_CODE_OF: Mapping[Reason, int] = {
-    "finished": 0,
-    "error": 1,
-    "signal": 1,
-    "communication": 1,
-    "data": 1,
-    "disk": 1,
-    "device": 1,
-    "diverged": 1,
-    "hang": 75,
-    "oom": 76,
-    "stopped": 143,
-}
 
 _KILL_S = 5.0
 _LOOK_EVERY_S = 0.1
@@ -69,7 +56,7 @@ def main(begin: Begin | None = None) -> int:
     kill_descendants(within_s=_KILL_S)
     reserve.unlink(missing_ok=True)
     write_atomically(box / layout.OUTCOME, outcome.to_json())
-    exit_code = EXIT_CODE_OF[outcome.reason]
+    exit_code = REASONS[outcome.reason].exit_code
     # The evidence comes first: whoever asked for a stop may not wait for W&B.
     write_atomically(box / layout.OUTCOME, end_wandb(box, job, outcome, exit_code).to_json())
     return exit_code
@@ -99,7 +86,8 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     start, history = Start(world_size=job.ranks), list[StartRecord]()
     while True:
         watched = run_ranks(box, job, start, begin, stop, log, peers)
-        history.append(start_record_of(box, watched))
+        diagnosis = diagnose(box, watched)
+        history.append(start_record_of(box, watched, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         following = next_start(job, history, start, _healthy(job, history[-1]))
         if isinstance(following, NoRestart) or not _pause(following, stop):
@@ -109,12 +97,12 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
         log.say(_how(start, job))
     push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
-    outcome = _outcome(conclude(box, job, watched, history, before), following, stop, log)
+    outcome = _outcome(conclude(box, job, watched, diagnosis, history, before), following, stop, log)
     return replace(outcome, ended_at=time.time())
 
 
 def _healthy(job: Job, ended: StartRecord) -> tuple[str, ...] | None:
-    return healthy_gpus() if job.gpus and ended.reason in CAUSE_OF else None
+    return healthy_gpus() if job.gpus and REASONS[ended.reason].is_curable else None
 
 
 def _pause(following: Restart, stop: StopRequest) -> bool:

@@ -13,7 +13,7 @@ from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
 from benchmarks.chaos.plans import Plan
 from benchmarks.chaos.troubles import CERTAIN, CUT, FAULT, LAUNCHER, MONEY, PAUSE, USER, Trouble
 from launcher.core import Cause, Verdict
-from launcher.core.phases import EXIT_CODE_OF
+from launcher.core.verdict import EXIT_CODE_OF
 from launcher.decisions.policy import LIMIT_SLACK_S
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator

@@ -9,7 +9,7 @@ from launcher.cli.output import show
 from launcher.commands.attempts import Attempts, chain_of
 from launcher.commands.queries import ending_of
 from launcher.core import Phase, Run, UserRequest
-from launcher.core.exits import EXIT_TIMED_OUT, exit_code_of
+from launcher.core.verdict import EXIT_TIMED_OUT
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.render.documents import ending_document
 from launcher.ui.render.summary import summary
@@ -50,4 +50,4 @@ def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:
 def _exit_code(run: Run, interrupts: Interrupts) -> int:
     if interrupts.timed_out and run.phase is not Phase.ENDED:
         return EXIT_TIMED_OUT
-    return exit_code_of(run, interrupted=interrupts.interrupted)
+    return run.exit_code(interrupted=interrupts.interrupted)

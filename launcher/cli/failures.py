@@ -20,7 +20,7 @@ from launcher.core.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.core.exits import EXIT_INTERRUPTED
+from launcher.core.verdict import EXIT_INTERRUPTED
 from launcher.outputs.folder import Outputs
 from launcher.ui.render.amounts import usd
 

@@ -14,8 +14,8 @@ from launcher.config import load_job
 from launcher.config.shell import script_of
 from launcher.core import NOTHING, Run
 from launcher.core.errors import JobValueError, UsageError, VastrunError
-from launcher.core.exits import EXIT_DECLINED
 from launcher.core.job import JobSpec
+from launcher.core.verdict import EXIT_DECLINED
 from launcher.ledger.run_ids import LAST, find_run
 from launcher.shipped import configs_dir
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire

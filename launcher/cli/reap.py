@@ -8,7 +8,7 @@ from launcher.cli.options import confirm, json_option, provider_option, yes_opti
 from launcher.cli.output import say, show
 from launcher.commands.orphans import of_ledger, orphans
 from launcher.commands.reaping import reap
-from launcher.core.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.ui.render.documents import orphans_document
 from launcher.ui.render.orphans import orphans_text, warning_text
 from launcher.wiring import Wiring

@@ -14,7 +14,7 @@ from launcher.config import dump_job
 from launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
-from launcher.core.phases import EXIT_CODE_OF, VERDICT_OF
+from launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from launcher.ui.render.rehearsal import rehearsal_document, rehearsal_text
 from launcher.wiring import Wiring
 

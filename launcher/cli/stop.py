@@ -9,7 +9,7 @@ from launcher.cli.options import json_option, run_argument, the_run
 from launcher.core import Event, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
 from launcher.core.errors import UsageError
-from launcher.core.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.wiring import Wiring
 
 

@@ -22,7 +22,6 @@ from launcher.core import (
 )
 from launcher.core.bills import cost_of
 from launcher.core.errors import ProviderError, UsageError
-from launcher.core.exits import verdict_of
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import enough_for
 from launcher.decisions.host_history import avoided
@@ -58,7 +57,7 @@ class RunRow:
 
     @property
     def verdict(self) -> Verdict | None:
-        return verdict_of(self.run)
+        return self.run.verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from launcher.core.endings import Cause
+from launcher.core.verdict import Cause
 
 
 @dataclass(frozen=True, kw_only=True)

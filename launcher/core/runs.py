@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from launcher.core.endings import Cause, Phase
 from launcher.core.labels import label_of
 from launcher.core.market import ExtraRates, Offer
+from launcher.core.phases import Phase
+from launcher.core.verdict import (
+    EXIT_CODE_OF,
+    EXIT_INTERRUPTED,
+    EXIT_TEARDOWN_NOT_CONFIRMED,
+    VERDICT_OF,
+    Cause,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +89,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One attempt at a job: a row of the ledger."""
+    """One try at a job: a row of the ledger."""
 
     id: str
     job: str
@@ -133,6 +141,21 @@ class Run:
     def label(self) -> str:
         """The label its instance carries."""
         return label_of(self.id, self.ledger)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How it ended; None while it is open."""
+        return VERDICT_OF[self.cause] if self.phase is Phase.ENDED else None
+
+    def exit_code(self, *, interrupted: bool = False) -> int:
+        """Return the status of a command that drove it as far as it went; `interrupted` by a signal."""
+        if self.phase is Phase.DESTROY:
+            return EXIT_TEARDOWN_NOT_CONFIRMED
+        if self.verdict is None:
+            return 0
+        if interrupted and self.cause is Cause.STOPPED and self.rented_at is None:
+            return EXIT_INTERRUPTED
+        return EXIT_CODE_OF[self.verdict]
 
 
 @dataclass(frozen=True, kw_only=True)

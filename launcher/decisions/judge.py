@@ -9,24 +9,12 @@ from dataclasses import replace
 from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
 from launcher.core.job import JobSpec
 from trainer.contract.outcome import Outcome, RankEnd, StartRecord
+from trainer.contract.reasons import REASONS
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
     "time_limit": Cause.TIME_LIMIT,
     "money_limit": Cause.MONEY_LIMIT,
-}
-
-CAUSE_OF_REASON: Mapping[str, Cause] = {
-    "error": Cause.USER_ERROR,
-    "oom": Cause.OUT_OF_MEMORY,
-    "signal": Cause.SIGNAL,
-    "communication": Cause.COMMUNICATION,
-    "data": Cause.DATA,
-    "disk": Cause.DISK,
-    "device": Cause.HOST,
-    "diverged": Cause.DIVERGED,
-    "hang": Cause.HANG,
-    "stopped": Cause.STOPPED,
 }
 
 CAUSE_OF_STEP: Mapping[str, Cause] = {
@@ -52,12 +40,18 @@ def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
     if outcome is None:
         return _without_outcome(evidence)
     proofs = tuple(_proofs(outcome, evidence, spec))
-    if outcome.reason != "finished":
-        cause = CAUSE_OF_REASON[outcome.reason]
-        if cause is Cause.STOPPED:
-            cause = STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
+    cause = cause_of(outcome)
+    if cause is not None:
         return Judgement(cause=cause, detail=outcome.detail, proofs=proofs)
     return _of_proofs(proofs)
+
+
+def cause_of(outcome: Outcome) -> Cause | None:
+    """Return the cause that the box names; None: it says that the training finished."""
+    cause = REASONS[outcome.reason].cause
+    if outcome.reason == "stopped":  # by whom, the stop file says
+        return STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
+    return None if cause is None else Cause(cause)
 
 
 def _without_outcome(evidence: Evidence) -> Judgement:

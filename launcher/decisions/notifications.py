@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from launcher.core import Cause, Event, Phase, Run, Verdict
 from launcher.core.bills import cost_usd
-from launcher.core.phases import VERDICT_OF
+from launcher.core.verdict import VERDICT_OF
 from launcher.decisions.policy import DESTROY_TRIES
 
 

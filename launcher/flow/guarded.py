@@ -14,7 +14,7 @@ class Guarded:
     def __init__(self, remote: Remote, check: Callable[[], None]) -> None:
         self._remote, self._check = remote, check
         self.connection = remote
-        """What some remotes can say besides is asked of it: see `ports.ChecksIdentity` and `ports.CountsNoise`."""
+        """What some remotes can say besides is asked of it: see `ChecksIdentity` and `CountsNoise`."""
         if isinstance(remote, Interruptible):
             remote.heed(check)
 

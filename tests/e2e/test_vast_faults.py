@@ -11,7 +11,6 @@ from _pytest.mark import ParameterSet
 
 from launcher.core import Cause, Run
 from launcher.core.bills import WATCHED_S, cost_usd
-from launcher.core.exits import exit_code_of
 from tests.e2e.fast_launcher import LASTS, PRINTS, WAITS, WORKS, FastLauncher, job
 from tests.emulators.billing import Meter
 from tests.emulators.faults import FAULTS
@@ -233,7 +232,7 @@ def test_fault(case: Case, tmp_path: Path) -> None:
     check_ledger(case, runs, meters, late_s=late_s)
     causes = [run.cause for run in runs]
     assert causes[: len(case.causes)] == list(case.causes), story
-    assert exit_code_of(runs[-1]) == EXIT_CODES[causes[-1]]
+    assert runs[-1].exit_code() == EXIT_CODES[causes[-1]]
 
 
 def check_paid_time(case: Case, meters: Sequence[Meter], story: str) -> None:

@@ -9,21 +9,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
+from trainer.contract.reasons import Reason
 from trainer.contract.records import AtMost, Between, FileName, Formerly, Like, Text, read_json
-
-Reason = Literal[
-    "finished",
-    "error",
-    "oom",
-    "signal",
-    "communication",
-    "data",
-    "disk",
-    "device",
-    "diverged",
-    "hang",
-    "stopped",
-]
 
 Step = Annotated[int, Between(0, 10**12)]
 RankNumber = Annotated[int, Between(0, 10**5)]

@@ -20,14 +20,12 @@ from trainer.contract.errors import (
     UnsavedError,
     WorkerDiedError,
 )
-from trainer.contract.outcome import Reason
+from trainer.contract.reasons import REASONS, Reason
 from trainer.contract.records import write_json
 from trainer.distributed.devices import FAILED_DEVICE, DeviceError, is_out_of_memory
 from trainer.distributed.rank import Rank
 from trainer.heartbeat import Heartbeat
 
-_EXIT_CODES: dict[Reason, int] = {"finished": 0, "stopped": 143, "oom": 76}
-_EXIT_FAILED = 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -82,8 +80,8 @@ class RankExit:
 
 
 def exit_code_of(reason: Reason) -> int:
-    """The exit code that says the same as `reason`, as far as one can."""
-    return _EXIT_CODES.get(reason, _EXIT_FAILED)
+    """Return the exit code of a rank that says the same as `reason`, as far as one can."""
+    return REASONS[reason].rank_exit_code
 
 
 def reason_of(error: BaseException) -> Reason:

@@ -1,4 +1,4 @@
-"""Prefetcher: a thread that reads the next micro-batches and puts them on the device while this one is trained."""
+"""Prefetcher: a thread reads the next micro-batches and puts them on the device while this one trains."""
 
 from __future__ import annotations
 

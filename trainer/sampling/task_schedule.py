@@ -1,4 +1,4 @@
-"""Task schedule: what one rank trains, step by step, turn by turn, in each turn micro-batch by micro-batch."""
+"""Task schedule: what one rank trains, step by step, turn by turn, micro-batch by micro-batch."""
 
 from __future__ import annotations
 

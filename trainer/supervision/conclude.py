@@ -12,7 +12,7 @@ from pathlib import Path
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import Outcome, StartRecord
-from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
+from trainer.supervision.diagnosis import Diagnosis, Watched
 from trainer.supervision.evidence import (
     NOTHING,
     Stamp,
@@ -26,9 +26,8 @@ from trainer.supervision.progress import last_loss
 from trainer.supervision.stop import stopped_by
 
 
-def start_record_of(box: Path, watched: Watched) -> StartRecord:
-    """What is remembered of a launch when another has followed."""
-    diagnosis = diagnose(box, watched)
+def start_record_of(box: Path, watched: Watched, diagnosis: Diagnosis) -> StartRecord:
+    """Return what is remembered of a start of the ranks when another has followed."""
     return StartRecord(
         reason=diagnosis.reason,
         detail=diagnosis.detail,
@@ -46,6 +45,7 @@ def conclude(
     box: Path,
     job: Job,
     watched: Watched,
+    diagnosis: Diagnosis,
     starts: Sequence[StartRecord] = (),
     before: Mapping[Path, Stamp] = NOTHING,
 ) -> Outcome:
@@ -53,7 +53,6 @@ def conclude(
 
     The last of `starts` is the one that was watched; `before` are files that were there at the start.
     """
-    diagnosis = diagnose(box, watched)
     final = read_final(box)
     loss = final.loss if final else last_loss(box)
     return Outcome(

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.contract import layout
-from trainer.contract.outcome import Hang, RankEnd, Reason
+from trainer.contract.outcome import Hang, RankEnd
+from trainer.contract.reasons import Reason
 from trainer.distributed.nodes import Place
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.rank_ends import DatedEnd, first_failure, read_ends, reason_of_end, signal_name, told

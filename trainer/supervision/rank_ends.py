@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import cast, get_args
 
 from trainer.contract import layout
-from trainer.contract.outcome import Line, Lines, RankEnd, Reason, Step
+from trainer.contract.outcome import Line, Lines, RankEnd, Step
+from trainer.contract.reasons import Reason
 from trainer.contract.records import read_json
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.progress import beat_of

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.contract.job import Job
-from trainer.contract.outcome import Reason, StartRecord
-
-CAUSE_OF: Mapping[Reason, str] = {
-    "oom": "out_of_memory",
-    "signal": "signal",
-    "communication": "communication",
-    "hang": "hang",
-    "device": "host",
-}
-"""What another start may cure, as a job's `restarts` calls it. Anything else would come again."""
+from trainer.contract.outcome import StartRecord
+from trainer.contract.reasons import REASONS, Meaning
 
 WITHOUT_PROGRESS = 3
 """So many starts in a row that saved nothing new are the last."""
@@ -59,12 +51,12 @@ def next_start(
 
     `healthy`: the GPUs that answer, by UUID, if known.
     """
-    cause = CAUSE_OF.get(history[-1].reason)
-    if cause is None:
+    meaning = REASONS[history[-1].reason]
+    if not meaning.is_curable:
         return NoRestart(why="the same error would recur")
     if job.nodes > 1:  # each supervisor would decide for itself
         return NoRestart(why="its ranks are on several nodes")
-    why_not = _used_up(job, history, cause) or _does_not_fit(job, history[-1])
+    why_not = _used_up(job, history, meaning) or _does_not_fit(job, history[-1])
     if why_not is not None:
         return NoRestart(why=why_not)
     world_size = world_size_on(job, healthy)
@@ -106,10 +98,10 @@ def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> 
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
 
 
-def _used_up(job: Job, history: Sequence[StartRecord], cause: str) -> str | None:
-    limit = job.restart_limits.get(cause, 0)
-    if sum(CAUSE_OF.get(record.reason) == cause for record in history) > limit:
-        return f"restarts allows {limit} by {cause}"
+def _used_up(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str | None:
+    limit = job.restart_limits.get(meaning.cause or "", 0)
+    if sum(REASONS[record.reason].cause == meaning.cause for record in history) > limit:
+        return f"restarts allows {limit} by {meaning.cause}"
     if without_progress(history) >= WITHOUT_PROGRESS:
         return f"{WITHOUT_PROGRESS} starts in a row saved no new checkpoint"
     return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract.outcome import Reason
+from trainer.contract.reasons import Reason
 from trainer.distributed.devices import FAILED_DEVICE, NO_MEMORY
 
 _TAIL = 1 << 16

@@ -11,7 +11,6 @@ from launcher.commands.orphans import Orphan
 from launcher.commands.queries import Explanation, LaunchPlan, RunDetail, RunEnding, RunRow
 from launcher.core import Offer
 from launcher.core.bills import gpu_seconds, rented_seconds
-from launcher.core.exits import exit_code_of
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
 from launcher.decisions.host_history import HostRecord
@@ -44,7 +43,7 @@ def run_document(detail: RunDetail) -> Document:
 def ending_document(ending: RunEnding) -> Document:
     return {
         "run": _run(ending.row),
-        "exit_code": exit_code_of(ending.row.run),
+        "exit_code": ending.row.run.exit_code(),
         "lease_ends_at": ending.lease_ends_at,
         "scores": ending.scores,
         "attempts": [{"id": a.run.id, "verdict": a.verdict, "usd": a.usd} for a in ending.attempts],
@@ -59,7 +58,7 @@ def result_document(
     """What lies in the run's folder as `result.json`; checkpoints by their names."""
     return {
         "run": _run(row),
-        "exit_code": None if row.verdict is None else exit_code_of(row.run),
+        "exit_code": None if row.verdict is None else row.run.exit_code(),
         "scores": dict(scores),
         "checkpoint": newest,
         "best_checkpoint": best,

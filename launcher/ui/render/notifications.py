@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.core.exits import verdict_of
 from launcher.decisions.notifications import BUDGET_SHARES, Notification, NotificationKind
 from launcher.ui.render.amounts import usd
 from launcher.ui.render.causes import because
@@ -22,7 +21,7 @@ def title(notification: Notification) -> str:
         return f"{run.id}: {share:.0%} of its money is spent"
     if notification.kind is NotificationKind.NOT_DESTROYED:
         return f"{run.id}: its machine may still be rented"
-    return f"{run.id}: {verdict_of(run)}"
+    return f"{run.id}: {run.verdict}"
 
 
 def body(notification: Notification) -> str:
@@ -50,7 +49,7 @@ def notification_document(notification: Notification) -> Document:
         "job": run.job,
         "provider": run.provider,
         "phase": run.phase,
-        "verdict": verdict_of(run),
+        "verdict": run.verdict,
         "cause": run.cause,
         "detail": run.detail,
         "step": run.step,

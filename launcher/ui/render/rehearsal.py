@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from launcher.core import Judgement, StepEnd
-from launcher.core.phases import VERDICT_OF
+from launcher.core.verdict import VERDICT_OF
 from launcher.ui.render.documents import Document
 from launcher.ui.render.summary import proof_lines
 from launcher.ui.render.table import facts, table

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from launcher.cli import cli
 from launcher.cli.tables import COMMANDS, EXIT_CODES
-from launcher.core import exits, phases
+from launcher.core import verdict
 from launcher.core.errors import AuthError, NoOfferError, UsageError, VastrunError
 from tests.waiting import LONGEST_S
 
@@ -61,8 +61,8 @@ def test_the_help_lists_every_command_and_every_exit_code() -> None:
 
 def test_every_exit_code_that_can_happen_is_explained() -> None:
     of_errors = {kind.exit_code for kind in (VastrunError, UsageError, AuthError, NoOfferError)}
-    of_runs = {*phases.EXIT_CODE_OF.values(), phases.EXIT_TEARDOWN_NOT_CONFIRMED}
-    of_waits = {exits.EXIT_TIMED_OUT, exits.EXIT_INTERRUPTED, exits.EXIT_DECLINED}
+    of_runs = {*verdict.EXIT_CODE_OF.values(), verdict.EXIT_TEARDOWN_NOT_CONFIRMED}
+    of_waits = {verdict.EXIT_TIMED_OUT, verdict.EXIT_INTERRUPTED, verdict.EXIT_DECLINED}
     assert set(EXIT_CODES) == of_errors | of_runs | of_waits
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from launcher.core import Cause, Phase, Verdict
-from launcher.core.phases import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, NEXT, VERDICT_OF, Result
-from launcher.decisions.judge import CAUSE_OF_REASON
-from trainer.contract.outcome import Reason
+from launcher.core.phases import NEXT, Result
+from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, VERDICT_OF
+from trainer.contract.reasons import REASONS, Reason
 
-REASONS = set(Reason.__args__)  # type: ignore[attr-defined]
 RENTED = {Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT}
 
 
@@ -46,4 +47,7 @@ def test_only_no_cause_is_a_success() -> None:
 
 
 def test_every_reason_a_box_can_give_has_a_cause() -> None:
-    assert set(CAUSE_OF_REASON) == REASONS - {"finished"}
+    assert set(REASONS) == set(get_args(Reason))
+    causes = {reason: meaning.cause for reason, meaning in REASONS.items()}
+    assert [reason for reason, cause in causes.items() if cause is None] == ["finished"]
+    assert {cause for cause in causes.values() if cause is not None} <= {cause.value for cause in Cause}

@@ -12,7 +12,8 @@ from launcher.decisions.judge import CAUSE_OF_STEP, judge
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir
 from tests.fakes import command_job, train_job
-from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
+from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, StartRecord
+from trainer.contract.reasons import Reason
 
 GOOD = Outcome(
     kind="train",

@@ -11,7 +11,7 @@ import pytest
 from launcher.core import Cause, Driver, ExtraRates, Phase, UserRequest, bills
 from launcher.core.errors import HeldError
 from launcher.core.job import Limits
-from launcher.core.phases import VERDICT_OF
+from launcher.core.verdict import VERDICT_OF
 from launcher.decisions import policy
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, train_job

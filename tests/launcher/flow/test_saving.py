@@ -12,7 +12,7 @@ import pytest
 from launcher.bundle import Bundler
 from launcher.commands.attempts import Attempts
 from launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
-from launcher.core.phases import VERDICT_OF
+from launcher.core.verdict import VERDICT_OF
 from launcher.flow.context import Services
 from launcher.flow.saving import SLICE_S, Saving, next_limit
 from launcher.outputs.store import FolderStore

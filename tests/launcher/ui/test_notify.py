@@ -1,4 +1,4 @@
-"""Notifications: what a user who is not looking is told, once, whatever happens to the one who is to be told."""
+"""Notifications: what a user who is not looking is told, once, whatever happens to the receiver."""
 
 from __future__ import annotations
 

@@ -6,17 +6,16 @@ import json
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from tests.trainer.supervision.launches import job_of
 from trainer.contract import layout
 from trainer.contract.job import Job
-from trainer.contract.outcome import Hang, Outcome, Reason
-from trainer.supervise import EXIT_CODE_OF
+from trainer.contract.outcome import Hang, Outcome
 from trainer.supervision.conclude import conclude
-from trainer.supervision.diagnosis import Watched
+from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.rank_process import RankProcess
 
 HANG = Hang(rank=1, step=30, activity="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
@@ -42,11 +41,7 @@ def box(tmp_path: Path) -> Path:
 
 def outcome(box: Path, watched: Watched, **job: Any) -> Outcome:
     (box / layout.JOB).write_text(json.dumps(job_of(**job)))
-    return conclude(box, Job.read(box), watched)
-
-
-def test_every_reason_has_an_exit_code() -> None:
-    assert set(EXIT_CODE_OF) == set(get_args(Reason))
+    return conclude(box, Job.read(box), watched, diagnose(box, watched))
 
 
 def test_a_hang_is_told_before_anything_that_came_of_it(box: Path) -> None:

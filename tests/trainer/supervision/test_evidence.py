@@ -14,7 +14,7 @@ from trainer.contract import layout
 from trainer.contract.job import Job, JobSuccess
 from trainer.contract.outcome import Outcome, RankEnd
 from trainer.supervision.conclude import conclude
-from trainer.supervision.diagnosis import Watched
+from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.evidence import run_checks, stamps
 from trainer.supervision.rank_process import RankProcess
 
@@ -53,7 +53,9 @@ class TrainingBox:
 
     def outcome(self) -> Outcome:
         """As a reader of the file gets it."""
-        return Outcome.from_json(conclude(self.path, Job.read(self.path), DONE).to_json())
+        return Outcome.from_json(
+            conclude(self.path, Job.read(self.path), DONE, diagnose(self.path, DONE)).to_json()
+        )
 
 
 @pytest.fixture
@@ -114,7 +116,7 @@ def test_the_rank_that_did_the_fewest_steps_counts(box: TrainingBox) -> None:
 
 def test_a_training_that_did_nothing_proves_nothing(tmp_path: Path) -> None:
     (tmp_path / layout.JOB).write_text(json.dumps(job_of(train={"steps": 20}, command=None, success=None)))
-    outcome = conclude(tmp_path, Job.read(tmp_path), DONE)
+    outcome = conclude(tmp_path, Job.read(tmp_path), DONE, diagnose(tmp_path, DONE))
     assert (outcome.reason, outcome.final_record, outcome.steps_done) == ("finished", False, 0)
     assert (outcome.last_loss, outcome.loss_finite, outcome.checkpoint) == (None, None, None)
 

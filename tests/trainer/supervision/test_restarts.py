@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from tests.trainer.supervision.launches import job_of
 from trainer.contract.job import USUAL_RESTARTS, Job
-from trainer.contract.outcome import Reason, StartRecord
+from trainer.contract.outcome import StartRecord
+from trainer.contract.reasons import REASONS, Reason
 from trainer.contract.records import read_as
-from trainer.supervision.restarts import CAUSE_OF, NoRestart, Restart, Start, next_start
+from trainer.supervision.restarts import NoRestart, Restart, Start, next_start
 
 FIRST = Start(world_size=2)
 
@@ -51,15 +52,9 @@ def why_not(*history: StartRecord, job: Job | None = None, **known: Any) -> str:
 
 
 def test_what_another_start_may_cure_has_a_limit_and_nothing_else_has() -> None:
-    assert set(USUAL_RESTARTS) == set(CAUSE_OF.values())
-    assert set(get_args(Reason)) - set(CAUSE_OF) == {
-        "finished",
-        "stopped",
-        "error",
-        "data",
-        "disk",
-        "diverged",
-    }
+    curable = {reason for reason, meaning in REASONS.items() if meaning.is_curable}
+    assert set(USUAL_RESTARTS) == {REASONS[reason].cause for reason in curable}
+    assert set(REASONS) - curable == {"finished", "stopped", "error", "data", "disk", "diverged"}
 
 
 @pytest.mark.parametrize("reason", ["signal", "communication", "hang", "device"])

@@ -17,8 +17,7 @@ import pytest
 
 from launcher.commands.queries import RunRow
 from launcher.core import Cause, Cost, Phase, Run
-from launcher.core.exits import EXIT_INTERRUPTED, exit_code_of
-from launcher.core.phases import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.advice import ADVICE, advice_for
 from launcher.gate.text import printable
 from launcher.ui.render.amounts import duration, usd
@@ -147,7 +146,7 @@ def test_advice_to_go_on_names_a_checkpoint_only_when_there_is_one() -> None:
     ],
 )
 def test_the_exit_code_says_how_the_run_stands(run: Run, interrupted: bool, code: int) -> None:
-    assert exit_code_of(run, interrupted=interrupted) == code
+    assert run.exit_code(interrupted=interrupted) == code
 
 
 def test_what_is_no_log_line_is_told_from_one() -> None:
