@@ -15,7 +15,7 @@ from benchmarks.box import config, prepare, train_by_hand, train_with_vastrun
 from benchmarks.figures import Claim, Limit, Pair, at_least, at_most, in_turns, rounds_of, show
 from benchmarks.memory import PeakWatch
 from trainer.contract.config import DataConfig, ModelConfig
-from trainer.supervision.gpus import healthy_gpus
+from trainer.supervision.launch import healthy_gpus
 
 ROUNDS = 5
 STEPS = 200

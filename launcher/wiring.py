@@ -21,9 +21,8 @@ from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
 from launcher.shipped import configs_dir
-from launcher.ui.held import HeldStream
 from launcher.ui.interrupts import Interrupts, say_on
-from launcher.ui.question import ask_at
+from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:

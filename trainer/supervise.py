@@ -23,7 +23,7 @@ from trainer.supervision.agents import Agents
 from trainer.supervision.conclude import conclude, nothing_started, start_record_of, stopped_between
 from trainer.supervision.diagnosis import diagnose
 from trainer.supervision.evidence import stamps
-from trainer.supervision.gpus import healthy_gpus
+from trainer.supervision.launch import healthy_gpus
 from trainer.supervision.peers import Peers
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.pushing import push_last

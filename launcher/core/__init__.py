@@ -1,14 +1,32 @@
 """The nouns: what was asked for, what is offered, what we pay for, what happened. Pure data."""
 
-from launcher.core.boxes import BoxStatus, Bundle, CheckpointCopy, Collected, Completed, Evidence, RankStatus
+from launcher.core.boxes import (
+    BoxStatus,
+    Bundle,
+    CheckpointCopy,
+    Collected,
+    Completed,
+    Evidence,
+    RankStatus,
+    StepEnd,
+)
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
 from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, Lease, Offer, RentalOrder
-from launcher.core.origins import NOTHING, Origin
 from launcher.core.phases import Phase
-from launcher.core.progress import Progress
-from launcher.core.runs import Cost, Driver, Event, Judgement, Meter, Proof, Rental, Run
-from launcher.core.steps import StepEnd
-from launcher.core.user_request import UserRequest
+from launcher.core.runs import (
+    NOTHING,
+    Cost,
+    Driver,
+    Event,
+    Judgement,
+    Meter,
+    Origin,
+    Progress,
+    Proof,
+    Rental,
+    Run,
+    UserRequest,
+)
 from launcher.core.verdict import Cause, Verdict
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from launcher.core.steps import StepEnd
 from trainer.contract.outcome import Outcome
 
 
@@ -104,3 +103,17 @@ class Collected:
     bytes: int
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepEnd:
+    """A step that was done."""
+
+    step: str
+    """`40-data`."""
+    exit_code: int
+    seconds: float
+    stop: str = ""
+    """Whose stop ended it, as the box says; empty: nobody's."""
+    last_line: str = ""
+    """What it wrote last before it failed, as the box says."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
 
 from launcher.core.labels import label_of
 from launcher.core.market import ExtraRates, Offer
@@ -178,3 +180,49 @@ class Driver:
 
     who: str
     until: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Checkpoints of the runs before this one. The newest whole one of the nearest run with any counts."""
+
+    folder: Path | None = None
+    """Those that came home."""
+    pushed: tuple[str, ...] = ()
+    """URLs that this run and those since pushed to by themselves, the nearest run's first."""
+    continues: tuple[str, ...] = ()
+    """The ids of all the runs before this one, the nearest first."""
+
+
+NOTHING = Origin()
+"""Of a run that begins with its first step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a training stands. What is not known is None, and is not shown."""
+
+    activity: str = ""
+    """What is being done besides training: `loading data`."""
+    step: int | None = None
+    steps: int | None = None
+    """The last one."""
+    loss: float | None = None
+    left_s: float | None = None
+    """Until the last step, at the pace of the last minutes."""
+
+
+class UserRequest(StrEnum):
+    """What the user asks of a running launcher: by Ctrl-C here, or by `vastrun stop` elsewhere."""
+
+    NONE = "none"
+    DETACH_ONCE_TRAINING = "detach_once_training"
+    """Stay until the training has begun."""
+    DETACH = "detach"
+    STOP = "stop"
+    DESTROY = "destroy"
+
+    @property
+    def strength(self) -> int:
+        """Of several requests the strongest holds."""
+        return list(UserRequest).index(self)

@@ -17,7 +17,7 @@ from trainer.contract import layout
 from trainer.contract.config import PARAMETERS, DataConfig
 from trainer.contract.errors import DataError
 from trainer.data.inspection import check, info
-from trainer.data.progress import Bar
+from trainer.data.making import Bar
 from trainer.distributed.rank import read_job
 
 

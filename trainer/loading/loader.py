@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from trainer.data import Task
 from trainer.data.trajectories import Windows
+from trainer.sampling.task_schedule import TaskSchedule
 from trainer.sampling.windows import SamplePlan
 
 
@@ -48,3 +50,22 @@ class InlineLoader:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+class TaskByTask:
+    """Each task's own loader counts the turns of that task, and reads ahead of them."""
+
+    def __init__(self, loaders: Sequence[Loader], task_schedule: TaskSchedule) -> None:
+        self._loaders = loaders
+        self._task_schedule = task_schedule
+
+    def read(self, step: int, number: int) -> Windows:
+        """A micro-batch of a step, both counted from 0. Raises DataError."""
+        place = self._task_schedule.place(step, number)
+        windows = self._loaders[place.task].read(place.step, place.number)
+        return replace(windows, task=place.task)
+
+    def close(self) -> None:
+        """No thread and no process of any is left."""
+        for loader in self._loaders:
+            loader.close()

@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
+from trainer.contract.outcome import Hang
 from trainer.distributed.nodes import network_environment
-from trainer.supervision.diagnosis import Watched
+from trainer.supervision.diagnosis import Watched, ends_here
 from trainer.supervision.environment import rank_environment
-from trainer.supervision.joint import joint
 from trainer.supervision.launch import Launch
-from trainer.supervision.peers import Peers
+from trainer.supervision.peers import NodeState, Peers
 from trainer.supervision.processes import memory_kills
 from trainer.supervision.progress import ProgressTracker
 from trainer.supervision.pushing import PUSH_LOG, begin_pushing
 from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from trainer.supervision.restarts import Start
+from trainer.supervision.stall import stuck
 from trainer.supervision.stop import StopRequest
 from trainer.supervision.watch import Watch
 
@@ -95,3 +97,39 @@ def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
     agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
     push = Tail(path=box / PUSH_LOG, source="push")
     return (agent, push, *ranks)
+
+
+def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
+    """The same with what the other nodes saw, once their ranks have ended too: all conclude alike."""
+    if peers.place.nodes == 1:
+        return watched
+    ends = ends_here(box, watched)
+    peers.tell(
+        ends=ends,
+        failing=any(dated.failed for dated in ends),
+        killed=tuple(sorted(watched.killed)),
+        memory_killed=watched.memory_killed,
+    )
+    peers.wait_until_ended()
+    states = [peers.state, *peers.others.values()]
+    return replace(
+        watched,
+        elsewhere=tuple(dated for state in states[1:] for dated in state.ends or ()),
+        killed=frozenset(rank for state in states for rank in state.killed),
+        memory_killed=any(state.memory_killed for state in states),
+        stop_cause=watched.stop_cause or peers.stop_cause,
+        stopped_at=min((state.stopped_at for state in states if state.stopped_at is not None), default=None),
+        hang=hang_of(states),
+        lost=tuple(sorted(peers.lost)),
+    )
+
+
+def hang_of(states: Sequence[NodeState]) -> Hang | None:
+    """Of the ranks that are stuck on each node, the one that all others wait for."""
+    hangs = {
+        state.culprit: state.hang for state in states if state.culprit is not None and state.hang is not None
+    }
+    if not hangs:
+        return None
+    waits = tuple(wait for hang in hangs.values() for wait in hang.waits)
+    return replace(hangs[stuck([*hangs])], waits=waits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from dataclasses import dataclass
 
@@ -13,7 +14,6 @@ from trainer.distributed.clock import StepTimes
 from trainer.engine.session import Session
 from trainer.telemetry.flops import peak_of, training_flops
 from trainer.telemetry.gpus import GpuFigures, GpuWatch
-from trainer.telemetry.memory import MemoryWatch, RankMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,3 +101,34 @@ def _uuids() -> list[str]:
     """Of the GPUs that the ranks of this machine train on, as NVML knows them."""
     devices = range(torch.cuda.device_count())
     return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
+
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankMemory:
+    """Since the beginning of this rank."""
+
+    peak_memory_mib: float
+    """Of tensors on the GPU; without one, of the process."""
+    alloc_retries: int | None = None
+    """How often the allocator had to give memory back to the GPU and ask again, which waits for the GPU."""
+
+
+class MemoryWatch:
+    """Says so when memory becomes short."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._retries = 0
+
+    def look(self) -> RankMemory:
+        if self._device.type == "cpu":
+            return RankMemory(peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        retries = torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0)
+        if retries > self._retries == 0:
+            print("the memory of this GPU is nearly full: steps are slower for it", flush=True)
+        self._retries = retries
+        peak = torch.cuda.max_memory_allocated(self._device)
+        return RankMemory(peak_memory_mib=peak / _MIB, alloc_retries=retries)

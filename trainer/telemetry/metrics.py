@@ -18,7 +18,6 @@ from trainer.contract.records import write_atomically
 from trainer.contract.scores import lines_of
 from trainer.distributed.exit import exit_code_of, reason_of
 from trainer.distributed.rank import TrainJob
-from trainer.telemetry.tensorboard import Board
 from trainer.telemetry.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -121,3 +120,29 @@ class Metrics:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+_FLUSH_S = 10
+
+
+class Board:
+    """Its package is optional: without it this is said once."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """What a former start wrote beyond `step` is not shown."""
+        self._writer = None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            print("TensorBoard is off: the package tensorboard is not installed", flush=True)
+            return
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1, flush_secs=_FLUSH_S)
+
+    def add(self, step: int, figures: Mapping[str, float]) -> None:
+        if self._writer:
+            for name, value in figures.items():
+                self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        if self._writer:
+            self._writer.close()

@@ -16,13 +16,12 @@ from launcher.core.job import JobSpec
 from launcher.image.lock import Lock, shipped_lock
 from launcher.ports import Abilities, Clock, Remote
 from launcher.providers import ProviderContext
+from launcher.providers.docker.answers import ENDED, end_error
 from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, ContainerBox, config_of, limits_of
-from launcher.providers.docker.ends import ENDED, end_error
 from launcher.providers.docker.engine import Engine
 from launcher.providers.docker.images import image_for, variants_here
 from launcher.providers.docker.offers import hardware_of, offer_for
-from launcher.providers.docker.owner import owner_of
-from launcher.providers.docker.rows import Container
+from launcher.providers.docker.rows import Container, owner_of
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
 from launcher.ssh.connection import Login

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.decisions.notifications import BUDGET_SHARES, Notification, NotificationKind
 from launcher.ui.render.amounts import usd
-from launcher.ui.render.causes import because
+from launcher.ui.render.summary import because
 
 Document = Mapping[str, Any]
 

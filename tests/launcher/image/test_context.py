@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("docker")
 
 from launcher.core.errors import ImageError, UsageError
-from launcher.image.context import files_of, fingerprint
+from launcher.image.building import files_of, fingerprint
 from launcher.image.pins import CHECKOUT, pins_of
 from trainer.boot.packages import entries
 

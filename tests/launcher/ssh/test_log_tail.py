@@ -6,7 +6,7 @@ import contextlib
 import random
 
 from launcher.core.errors import UnreachableError
-from launcher.outputs.log_tail import OVERLAP, Growth, growth
+from launcher.outputs.logcopy import OVERLAP, Growth, growth
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine

@@ -10,9 +10,8 @@ import os
 import sys
 
 from launcher.core import UserRequest
-from launcher.ui.held import HeldStream
 from launcher.ui.interrupts import Interrupts, say_on
-from launcher.ui.question import ask_at
+from launcher.ui.question import HeldStream, ask_at
 
 
 def main(who: str, answer_s: float, lines: int) -> None:

@@ -18,12 +18,12 @@ from trainer.contract.outcome import Hang, StartRecord
 from trainer.contract.records import read_as
 from trainer.distributed.nodes import Place
 from trainer.supervision.diagnosis import Watched, diagnose
-from trainer.supervision.joint import joint
 from trainer.supervision.peers import Peers
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.restarts import NoRestart, Start, next_start
 from trainer.supervision.stacks import StackFrame
 from trainer.supervision.stall import RankProgress
+from trainer.supervision.start import joint
 
 BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: [gloo/pair.cc] closed\n'
 IN_A_COLLECTIVE = StackFrame(

@@ -13,7 +13,7 @@ from tests.slow import slow
 from tests.trainer.supervision.forked import Supervised, Train, starting
 from tests.waiting import eventually
 from trainer.contract import layout
-from trainer.supervision.gpus import healthy_gpus
+from trainer.supervision.launch import healthy_gpus
 
 pytestmark = pytest.mark.torch
 

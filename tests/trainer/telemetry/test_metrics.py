@@ -14,8 +14,7 @@ from tests.trainer.conftest import Box
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
 from trainer.distributed.rank import TrainJob
-from trainer.telemetry.figures import Figures
-from trainer.telemetry.memory import RankMemory
+from trainer.telemetry.figures import Figures, RankMemory
 from trainer.telemetry.metrics import Metrics, Point
 from trainer.telemetry.tracking import mode_of
 
