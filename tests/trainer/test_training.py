@@ -83,7 +83,7 @@ def test_a_finished_training_leaves_its_evidence(finished: Box) -> None:
     for rank in (0, 1):
         beat = read_beat(finished.path / layout.HEARTBEATS / f"rank-{rank}")
         assert beat is not None
-        assert (beat.step, beat.stage) == (20, "done")
+        assert (beat.step, beat.activity) == (20, "done")
 
 
 def test_offline_wandb_keeps_its_files_in_the_box_and_says_finished(finished: Box) -> None:
@@ -155,7 +155,7 @@ def test_a_stop_in_the_final_evaluation_is_heeded_at_once(box: Box, start_ranks:
     make_data(box)
     running = start_ranks(box, 2)
     beat = box.path / layout.HEARTBEATS / "rank-0"
-    eventually(lambda: (seen := read_beat(beat)) is not None and seen.stage == "eval")
+    eventually(lambda: (seen := read_beat(beat)) is not None and seen.activity == "eval")
     pid = running.processes[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGTERM)

@@ -59,7 +59,7 @@ def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(
         assert gradient.allclose(gradients[name], rtol=1e-4, atol=1e-6), name
 
 
-def stages(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[int, str]]:
+def activities(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[int, str]]:
     """Of the only turn of each step, its task and what the rank is said to do; a second start at step 6."""
     session = sessions.begin(ranks, box, settings)
     session.loader.close()
@@ -67,17 +67,17 @@ def stages(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[int,
     for step in range(12):
         since = session if step < 6 else replace(session, start=6)
         task = session.task_schedule.place(step, 0).task
-        found.append((task, since.stage(step, task, "forward")))
+        found.append((task, since.activity(step, task, "forward")))
     return found
 
 
 def test_a_task_that_is_seen_for_the_first_time_is_compiled_in_whatever_step(tmp_path: Path) -> None:
     box = sessions.prepare(tmp_path / "box", **TASKS)
-    found = together(stages, 1, box, {**TASKS, "turns": 1, "compile": "blocks"})[0]
+    found = together(activities, 1, box, {**TASKS, "turns": 1, "compile": "blocks"})[0]
     for start in (found[:6], found[6:]):
         tasks = [task for task, _ in start]
         assert len({*tasks}) == len(TASKS["data"])
         first = {tasks.index(task) for task in tasks}
-        assert [stage for _, stage in start] == [
+        assert [activity for _, activity in start] == [
             "compile" if step in first else "forward" for step in range(len(start))
         ]
