@@ -122,29 +122,13 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     def ledger() -> Ledger:
         return SqliteLedger(state / "ledger.db", now=_now(), alive=presence.is_alive)
 
-    @cache
-    def provider(name: str) -> Provider:
-        from launcher.image.lock import read_lock
-        from launcher.providers import ProviderContext, provider_class
-
-        context = ProviderContext(
-            environ=environ,
-            state=state,
-            clock=_interrupts(output, environ, UserRequest.STOP, UserRequest.NONE, None, False),
-            uptime=elapsed,
-            python=_python(environ),
-            image_lock=lambda: read_lock(_image_lock(environ)),
-            speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
-        )
-        return provider_class(name).of(context)
-
     return Wiring(
         state=state,
         cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
         image_lock=_image_lock(environ),
         python=_python(environ),
         ledger=ledger,
-        provider=provider,
+        provider=cache(partial(_provider, environ, state, output, ledger)),
         packer=partial(_packer, environ),
         output_store=_output_store,
         screen=partial(_screen, output, environ),
@@ -156,6 +140,25 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
     )
+
+
+def _provider(
+    environ: Mapping[str, str], state: Path, output: HeldStream, ledger: Callable[[], Ledger], name: str
+) -> Provider:
+    """The provider of that name. Raises UsageError when there is none."""
+    from launcher.image.lock import read_lock
+    from launcher.providers import ProviderContext, provider_class
+
+    context = ProviderContext(
+        environ=environ,
+        state=state,
+        clock=_interrupts(output, environ, UserRequest.STOP, UserRequest.NONE, None, False),
+        uptime=elapsed,
+        python=_python(environ),
+        image_lock=lambda: read_lock(_image_lock(environ)),
+        speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
+    )
+    return provider_class(name).of(context)
 
 
 def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:

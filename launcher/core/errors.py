@@ -3,11 +3,11 @@
 VastrunError
 ├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
 │   ├── JobFileError    all faults of a job file at once
-│   └── JobValueError   one of its values does not work here
+│   ├── JobValueError   one of its values does not work here
+│   └── NoSuchRunError  no run by that name, or more than one
 ├── StorageError        this computer cannot write: the run waits where it is             exit 1
 │   └── NoRoomError     its disk is too small for what comes: waited for, within the limits
 ├── HeldError           another launcher drives this run                                  exit 1
-├── NoSuchRunError      no run by that name                                               exit 2
 ├── ImageError          an image cannot be built, found or trusted                        exit 1
 ├── AuthError           the provider does not accept the key                              exit 4
 │   └── OutOfReachError a run's machine is on another account, or its key is refused      exit 4
@@ -16,6 +16,7 @@ VastrunError
     ├── UncertainError  no clear answer: it may or may not have happened
     ├── UnreachableError  the box cannot be reached now: silent, not lost
     │   ├── BusyError     the provider wants fewer calls: waited for, no run fails of it
+    │   ├── NoBoxError    the machine answers and has no box: its onstart script did not run, or not yet
     │   └── HostKeyError  something else answers in its place
     ├── BoxError        the box says what no honest box says, or too much of it
     └── GoneError       the provider says that there is no such machine
@@ -27,14 +28,16 @@ from launcher.core import Cause
 
 
 class VastrunError(Exception):
-    """Anything vastrun can explain. `hint` is one command or one change to try."""
+    """Anything vastrun can explain. `hint` is one command or one change to try; `cause` where it is not its class's."""
 
     cause: Cause = Cause.INTERNAL
     exit_code: int = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", cause: Cause | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if cause is not None:
+            self.cause = cause
 
 
 class UsageError(VastrunError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from launcher.core.job import JobSpec, Resources
@@ -13,19 +14,8 @@ PYPI_FILE = (
 )
 """17 MB that never change, from where most set-up commands download."""
 TIMEOUT_S = 60.0
-"""More than `_DOWNLOAD` ever takes."""
-_DOWNLOAD = r"""
-read -r began _ </proc/uptime
-bytes=$(
-  if command -v curl >/dev/null; then timeout 20 curl -sL -r "0-$2" "$1"
-  elif command -v wget >/dev/null; then timeout 20 wget -qO- "$1"
-  else timeout 20 python3 -c 'import shutil, sys, urllib.request as u
-shutil.copyfileobj(u.urlopen(sys.argv[1], None, 15), sys.stdout.buffer)' "$1"
-  fi 2>/dev/null | head -c "$2" | wc -c
-)
-read -r ended _ </proc/uptime
-echo "down $((bytes)) $began $ended"
-"""
+"""More than `download_check.sh` ever takes."""
+_SCRIPT = Path(__file__).with_name("download_check.sh")
 _LEAST_BYTES, _MOST_BYTES = 1 << 16, 16_000_000
 _SECONDS = 3.0
 """A download at the wanted speed takes about this long."""
@@ -41,7 +31,8 @@ def is_needed(spec: JobSpec) -> bool:
 
 def command(wanted: Resources) -> str:
     """Runs in any POSIX shell; `fault` understands what it prints."""
-    return f"set -- {shlex.quote(wanted.down_url or PYPI_FILE)} {_size(wanted)}\n{_DOWNLOAD}"
+    script = _SCRIPT.read_text(encoding="utf-8")
+    return f"set -- {shlex.quote(wanted.down_url or PYPI_FILE)} {_size(wanted)}\n{script}"
 
 
 def fault(printed: str, wanted: Resources) -> str:

@@ -76,12 +76,9 @@ def _silences() -> tuple[type[Exception], ...]:
 
 
 def _refusal(said: str) -> ProviderError:
-    error = ProviderError(f"Docker refused: {said}")
-    for words, cause, hint in _REFUSALS:
-        if words.lower() in said.lower():
-            error.cause, error.hint = cause, hint
-            break
-    return error
+    fits = (row for row in _REFUSALS if row[0].lower() in said.lower())
+    _, cause, hint = next(fits, ("", Cause.PROVIDER, ""))
+    return ProviderError(f"Docker refused: {said}", hint=hint, cause=cause)
 
 
 def _silent(why: str) -> UnreachableError:
@@ -92,9 +89,7 @@ def _silent(why: str) -> UnreachableError:
     )
     if "permission denied" in why.lower():
         hint = "this user may not use Docker: sudo usermod -aG docker $USER, then log in again"
-    error = UnreachableError(f"Docker does not answer: {why}", hint=hint)
-    error.cause = Cause.PROVIDER
-    return error
+    return UnreachableError(f"Docker does not answer: {why}", hint=hint, cause=Cause.PROVIDER)
 
 
 def _said(error: APIError) -> str:
@@ -126,9 +121,7 @@ def end_error(container: Container, printed: str) -> ProviderError:
     if container.exit_code == 137 and container.out_of_memory:
         cause, how = Cause.OUT_OF_MEMORY, "was killed by the kernel: it used more memory than it may"
     said = _last_words(printed)
-    error = ProviderError(f"container {container.name} {how}{f': {said}' if said else ''}")
-    error.cause = cause
-    return error
+    return ProviderError(f"container {container.name} {how}{f': {said}' if said else ''}", cause=cause)
 
 
 def _last_words(printed: str) -> str:

@@ -193,6 +193,8 @@ class LocalProvider:
             raise box_error(error) from error
         if done.returncode < 0:  # a lease that is over ends the whole box, also who started it
             raise GoneError(f"no such box: {box.name}: its lease is over")
+        if not (box / layout.LEASE_SCRIPT).is_file():  # another process is removing the folder
+            raise UnreachableError(f"{box.name} has no lease script: it can only be destroyed")
         if done.returncode != 0:
             raise ProviderError(f"the lease of {box.name} did not start: {done.stderr.strip()[-300:]}")
 

@@ -26,14 +26,16 @@ def fault(row: InstanceRow) -> ProviderError | None:
         return None
     said = row.status_msg.replace("\n", " ")[-300:]
     if _IMAGE.search(row.status_msg):
-        error = ProviderError(f"the image cannot be pulled: {said}", hint="check image: in the job file")
-        error.cause = Cause.USER_ERROR
-        return error
+        return ProviderError(
+            f"the image cannot be pulled: {said}",
+            hint="check image: in the job file",
+            cause=Cause.USER_ERROR,
+        )
     never_scheduled = row.state == "loading" and row.is_stopped
     if _HOST.search(row.status_msg) or never_scheduled:
-        error = ProviderError(f"machine {row.machine_id} does not start: {said or 'it was never scheduled'}")
-        error.cause = Cause.HOST
-        return error
+        return ProviderError(
+            f"machine {row.machine_id} does not start: {said or 'it was never scheduled'}", cause=Cause.HOST
+        )
     return None
 
 

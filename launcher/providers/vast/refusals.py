@@ -67,9 +67,11 @@ class Answer:
 
 def silent(text: str) -> UnreachableError:
     """Vast's API cannot be reached: what it would have said is not known."""
-    error = UnreachableError(f"Vast's API does not answer: {text}", hint="look at https://status.vast.ai")
-    error.cause = Cause.PROVIDER
-    return error
+    return UnreachableError(
+        f"Vast's API does not answer: {text}",
+        hint="look at https://status.vast.ai",
+        cause=Cause.PROVIDER,
+    )
 
 
 def error_of(answer: Answer) -> VastrunError:

@@ -14,27 +14,23 @@ _CLOCK_SKEW_S = 60.0
 def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderError:
     """What stopped it, with its cause."""
     if credit_usd <= 0:
-        error = ProviderError(
+        return ProviderError(
             f"Vast stopped instance {row.id}: the account's credit is used up",
             hint="add some at https://cloud.vast.ai/billing/",
+            cause=Cause.PROVIDER,
         )
-        error.cause = Cause.PROVIDER
-    elif 0 < row.end_date <= now + _CLOCK_SKEW_S:
-        error = ProviderError(f"the host took machine {row.machine_id} back: its contract ended")
-        error.cause = Cause.LOST
+    if 0 < row.end_date <= now + _CLOCK_SKEW_S:
+        why, cause = f"the host took machine {row.machine_id} back: its contract ended", Cause.LOST
     elif row.is_bid:
-        error = ProviderError(f"somebody outbid ${row.usd_per_hour:.3f}/h on machine {row.machine_id}")
-        error.cause = Cause.PREEMPTED
+        why = f"somebody outbid ${row.usd_per_hour:.3f}/h on machine {row.machine_id}"
+        cause = Cause.PREEMPTED
     else:
-        error = ProviderError(f"instance {row.id} was stopped, and not by this launcher")
-        error.cause = Cause.LOST
-    return error
+        why, cause = f"instance {row.id} was stopped, and not by this launcher", Cause.LOST
+    return ProviderError(why, cause=cause)
 
 
 def offline_error(row: InstanceRow) -> ProviderError:
     """The host is gone, and has been for a while."""
-    error = ProviderError(
-        f"machine {row.machine_id} has been offline for {OFFLINE_S / 60:.0f} min, says Vast"
+    return ProviderError(
+        f"machine {row.machine_id} has been offline for {OFFLINE_S / 60:.0f} min, says Vast", cause=Cause.LOST
     )
-    error.cause = Cause.LOST
-    return error

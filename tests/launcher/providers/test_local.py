@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from launcher.core import Instance, RentalOrder
-from launcher.core.errors import GoneError, NoOfferError, ProviderError
+from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import Resources
 from launcher.ports import Provider
 from launcher.providers.local import LocalProvider
@@ -110,10 +110,23 @@ def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(market: Mar
             market.provider.connect(instance).read("lease.state")
         except GoneError:
             return True
+        except UnreachableError:  # seen while its folder is being removed
+            return False
         return False
 
     eventually(is_gone)
     eventually(lambda: not market.provider.instances())
+
+
+def test_a_box_seen_while_its_folder_is_being_removed_is_out_of_reach(market: Market, boxes: Path) -> None:
+    instance = rented(market)
+    os.kill(lease_pid(market, instance), signal.SIGKILL)
+    eventually(lambda: market.provider.instances()[0].state == "stopped")
+    (boxes / instance.id / "lease.sh").unlink()
+    with pytest.raises(UnreachableError, match="only be destroyed"):
+        market.provider.connect(instance)
+    market.provider.destroy(instance.id)
+    assert not market.provider.instances()
 
 
 def test_a_folder_that_was_never_finished_is_no_machine_and_goes_with_the_next(
