@@ -28,7 +28,7 @@ FLOORS = {
     "persistence": "persistence",
     "spatial_mean": "mean over space",
     "training_mean": "training mean",
-    "blind": "not told the parameter",
+    "blind": "without the parameter",
 }
 """By the name that an evaluation has for them: what the table calls them."""
 
