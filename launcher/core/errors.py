@@ -28,7 +28,10 @@ from launcher.core import Cause
 
 
 class VastrunError(Exception):
-    """Anything vastrun can explain. `hint` is one command or one change to try; `cause` where it is not its class's."""
+    """Anything that vastrun can explain.
+
+    `hint` is one command or one change to try; `cause` is given where it is not that of the class.
+    """
 
     cause: Cause = Cause.INTERNAL
     exit_code: int = 1
