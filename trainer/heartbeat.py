@@ -1,6 +1,6 @@
-"""A rank's heartbeat: one fixed line in one file, overwritten in place. Standard library only.
+"""Heartbeat: one line in a file for each rank, overwritten in place. Standard library only.
 
-A program of the user's own writes the same by `vastrun.beat`.
+A user's own program writes the same line by `vastrun.beat`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ Activity = Literal[
 ]
 
 _WIDTH = 64
+"""Bytes of a heartbeat, padded: a shorter one leaves no end of a longer one behind."""
 
 
 class Heartbeat:
-    """Writes the heartbeat of one rank. A beat costs one `pwrite`, no lock, no sync."""
+    """Writes the heartbeat of one rank. A beat costs one `pwrite`, without lock or sync."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,12 +32,12 @@ class Heartbeat:
 
     @classmethod
     def of_this_rank(cls) -> Heartbeat:
-        """The heartbeat of the rank that torchrun's RANK names, in the box of VASTRUN_BOX."""
+        """Open the heartbeat of the rank in torchrun's RANK, in the box of VASTRUN_BOX. Raises OSError."""
         box = Path(os.environ.get("VASTRUN_BOX", "."))
         return cls(box / layout.HEARTBEATS / f"rank-{os.environ.get('RANK', '0')}")
 
     def beat(self, step: int, activity: Activity = "step") -> None:
-        """This rank moved: it is in `activity` of `step` now."""
+        """Write that this rank is now in `activity` of `step`. Raises OSError."""
         self.step = step
         line = f"{step} {activity} {time.time():.3f} {self._pid}"
         os.pwrite(self._fd, f"{line:<{_WIDTH - 1}}\n".encode(), 0)
@@ -44,7 +45,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, kw_only=True)
 class Beat:
-    """A heartbeat as read."""
+    """A heartbeat as it was read from its file."""
 
     step: int
     activity: str
@@ -54,7 +55,7 @@ class Beat:
 
 
 def read_beat(path: Path) -> Beat | None:
-    """The last beat in the file; None when there is none yet."""
+    """Read the last beat; None when there is none yet, or the file holds anything else."""
     try:
         step, activity, at, pid = path.read_text(encoding="ascii").split()
         return Beat(step=int(step), activity=activity, at=float(at), pid=int(pid))

@@ -1,4 +1,4 @@
-"""Epochs: every sample once, in an order of its own each time; the global batch of any step."""
+"""Epochs: the samples in the global batch of a step. Each epoch has every sample once, in a new order."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Remainder = Literal["carry", "drop", "pad"]
-"""What becomes of the samples that do not fill the last batch of an epoch. carry: they begin the next epoch's
-first batch; drop: they are left out this time; pad: the epoch's first samples fill the batch up."""
+"""What happens to the samples that do not fill the last batch of an epoch. carry: they begin the next epoch's
+first batch; drop: they are left out of this epoch; pad: the epoch's first samples fill the batch up."""
 
 _ORDER_STREAM = 0
+"""Keeps these random numbers apart from others of the same seed, such as those of `mix.py`."""
 
 
 def batch_of(
     seed: int, step: int, *, batch: int, total: int, remainder: Remainder = "carry"
 ) -> NDArray[np.int64]:
-    """The samples, of `total`, in the global batch of `step`, counted from 0: (batch,)."""
+    """Return the samples in the global batch of `step`: (batch,), numbers from 0 to `total` - 1.
+
+    Steps are counted from 0. Raises ValueError when dropping the remainder leaves no batch.
+    """
+    # With "carry" one batch may reach over several epochs, each in an order of its own.
     epochs, places = _places(step, batch, total, remainder)
     samples: NDArray[np.int64] = np.empty(batch, np.int64)
     for epoch in range(epochs[0], epochs[-1] + 1):
@@ -28,7 +33,7 @@ def batch_of(
 
 
 def steps_an_epoch(*, batch: int, total: int, remainder: Literal["drop", "pad"]) -> int:
-    """Whole batches in an epoch. Raises ValueError when dropping leaves none."""
+    """Return the number of batches in an epoch. Raises ValueError when dropping the remainder leaves none."""
     steps = total // batch if remainder == "drop" else -(-total // batch)
     if not steps:
         raise ValueError(f"a batch of {batch} is more than the {total} samples: nothing is left to train on")
@@ -38,7 +43,7 @@ def steps_an_epoch(*, batch: int, total: int, remainder: Literal["drop", "pad"])
 def _places(
     step: int, batch: int, total: int, remainder: Remainder
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each sample of the batch: its epoch, and its place in the order of that."""
+    """Return each sample's epoch and its place in the order of that epoch: two arrays of (batch,)."""
     if remainder == "carry":
         epochs, places = np.divmod(np.arange(step * batch, (step + 1) * batch), total)
         return epochs, places
@@ -48,4 +53,5 @@ def _places(
 
 @lru_cache(maxsize=4)
 def _order(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
+    """Return the order of the samples in one epoch, (total,). Cached, as each of its steps asks for it."""
     return np.random.default_rng([seed, _ORDER_STREAM, epoch]).permutation(total)

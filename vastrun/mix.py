@@ -1,7 +1,7 @@
-"""Mixes of tasks: turn by turn one task, the same on all ranks, by weighted round-robin.
+"""Mix: which task is trained in which turn, the same on all ranks, by weighted round-robin.
 
-Ranks that trained different tasks at once would mix the gradients of different heads without an error, and
-the quick ones would wait for the slow.
+Ranks that train different tasks at once would mix the gradients of different heads without an error, and fast
+ranks would wait for slow ones.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ import numpy as np
 Mixing = Literal["balanced", "proportional", "temperature"]
 
 _MIX_STREAM = 2
+"""Keeps these random numbers apart from others of the same seed, such as those of `epochs.py`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What is trained at once."""
+    """One turn: the task that all ranks train, and how far that task is."""
 
     task: int
+    """The task, by its place in the sizes that the mix was made of."""
     number: int
-    """How many turns the task had before: the place in its own data."""
+    """How many turns the task had before: its place in its own data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """The order of the tasks. It repeats itself; in any full period each task has its exact count."""
+    """The order of the tasks, which repeats itself. Any full period holds the exact count of each task."""
 
     cycle: tuple[int, ...]
-    """Tasks by number, spread as evenly as they go."""
+    """The tasks of one period, by number, spread as evenly as possible."""
 
     @classmethod
     def of(
@@ -46,9 +48,11 @@ class Mix:
         temperature: float = 1.0,
         period: int = 100,
     ) -> Mix:
-        """The mix of tasks of these sizes. The seed says where in the cycle step 0 stands.
+        """Make the mix of tasks of these sizes. The seed decides where in the cycle turn 0 is.
 
-        Raising sizes to 1 / temperature moves the weights from proportional (1) to balanced (high).
+        The weight of a task is its size to the power 0 (balanced), 1 (proportional) or 1 / temperature: a
+        temperature of 1 is proportional, a high one nearly balanced. `period` is the longest cycle, in turns,
+        unless there are more tasks than that.
         """
         power = {"balanced": 0, "proportional": 1, "temperature": 1 / temperature}[mixing]
         cycle = _round_robin(counts([size**power for size in sizes], period))
@@ -56,12 +60,12 @@ class Mix:
         return cls(cycle=cycle[first:] + cycle[:first])
 
     def turn(self, number: int) -> Turn:
-        """What all ranks train in the turn that comes after `number` others."""
+        """Return the turn with this number, counted from 0, the same on all ranks."""
         task = self.cycle[number % len(self.cycle)]
         return Turn(task=task, number=self.turns_of(task, number))
 
     def turns_of(self, task: int, number: int) -> int:
-        """How many of the first `number` turns are the task's."""
+        """Return how many of the first `number` turns are of the task."""
         laps, rest = divmod(number, len(self.cycle))
         return laps * self._counts[task] + self.cycle[:rest].count(task)
 
@@ -71,9 +75,11 @@ class Mix:
 
 
 def counts(weights: Sequence[float], period: int) -> list[int]:
-    """Turns of each task in a period, at least one each: exact when that takes no more than `period`,
-    else apportioned by the method of Webster.
+    """Return the turns of each task in a period, at least one for each.
+
+    They are exact when whole weights allow that within `period` turns, else apportioned by Webster's method.
     """
+    # Webster: each further turn goes to the task with the highest weight / (2 turns + 1).
     given = [1] * len(weights)
     for _ in range(_length(weights, period) - len(weights)):
         task = max(range(len(weights)), key=lambda task: weights[task] / (2 * given[task] + 1))
@@ -82,7 +88,7 @@ def counts(weights: Sequence[float], period: int) -> list[int]:
 
 
 def _length(weights: Sequence[float], period: int) -> int:
-    """The shortest period in which whole weights come out exactly, or else `period`."""
+    """Return the shortest period in which whole weights come out exactly, but at most `period`."""
     if all(float(weight).is_integer() for weight in weights):
         whole = [int(weight) for weight in weights]
         return min(period, sum(whole) // math.gcd(*whole))
@@ -90,7 +96,7 @@ def _length(weights: Sequence[float], period: int) -> int:
 
 
 def _round_robin(counts: Sequence[int]) -> tuple[int, ...]:
-    """Each turn goes to the task that is furthest behind its share; ties to the first."""
+    """Give each turn to the task that is furthest behind its share; of equals, to the first."""
     credit = [0] * len(counts)
     cycle = []
     for _ in range(sum(counts)):

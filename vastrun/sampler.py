@@ -1,4 +1,4 @@
-"""A sampler for a torch DataLoader of your own, over the same pure functions."""
+"""Sampler: the samples that a rank reads, for a torch DataLoader of your own, as `epochs.py` orders them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vastrun.epochs import batch_of, steps_an_epoch
 
 
 class EpochSampler(Sampler[int]):
-    """The samples of one rank, epoch by epoch; `batch` is that of all ranks together.
+    """The samples of one rank, epoch by epoch. `batch` is the global batch, of all ranks together.
 
         sampler = EpochSampler(len(dataset), batch=64, rank=rank, world_size=world_size)
         loader = DataLoader(dataset, sampler=sampler, batch_size=64 // world_size)
@@ -21,8 +21,9 @@ class EpochSampler(Sampler[int]):
                 train(batch)
                 sampler.advance()
 
-    A DataLoader reads ahead, so only the loop knows how far the training is: it says so with `advance`.
-    The state fits any number of ranks that divides the batch.
+    A DataLoader reads ahead, so only the loop knows how far the training is: it reports that with `advance`.
+    A saved state can be loaded on any number of ranks that divides the batch. Raises ValueError for a batch
+    that the ranks cannot share evenly, or that is larger than `total` where the remainder is dropped.
     """
 
     def __init__(
@@ -45,16 +46,16 @@ class EpochSampler(Sampler[int]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next step."""
+        """Return the epoch of the next step, counted from 0."""
         return self._step // self._steps_an_epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """`epoch` comes next: from its beginning, or, if it is under way, from where it stands."""
+        """Continue with `epoch`: from its beginning, or, if it is the current one, from the next step."""
         if epoch != self.epoch:
             self._step = epoch * self._steps_an_epoch
 
     def advance(self, steps: int = 1) -> None:
-        """So many more steps were trained."""
+        """Count `steps` more steps as trained."""
         self._step += steps
 
     def __iter__(self) -> Iterator[int]:
@@ -63,14 +64,15 @@ class EpochSampler(Sampler[int]):
             yield from batch_of(step=step, **self._order)[mine].tolist()
 
     def __len__(self) -> int:
-        """Samples of this rank that are left of the epoch."""
+        """Return how many samples of this rank are left in the epoch."""
         return (self._end_of_epoch - self._step) * self._share
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state to save with a checkpoint: the order of the samples, and the next step."""
         return {**self._order, "step": self._step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state` was taken. Raises ValueError when that was over another order."""
+        """Continue where `state` was taken. Raises ValueError when that was for another order of samples."""
         order = {name: state[name] for name in self._order}
         if order != self._order:
             raise ValueError(f"the state is of the order {order}, this sampler's is {self._order}")

@@ -1,1 +1,1 @@
-"""What happens on a box before the ranks start: the machine is checked, packages are installed."""
+"""Boot: what happens on a box before the ranks start; the machine is checked, packages are installed."""

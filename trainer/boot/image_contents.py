@@ -1,4 +1,4 @@
-"""What this Python and its machine bring for a training, as one line of JSON. Needs no other file of ours.
+"""Image contents: print this Python's versions and missing tools in a line of JSON. Needs no file of ours.
 
 python -m trainer.boot.image_contents [torch=2.13.0 cuda=13.0 nccl=2.29.7]   1 where another version is there
 """
@@ -18,11 +18,11 @@ TOOLS = ("curl", "ip", "py-spy", "sshd", "tini")
 MODULES = ("annotated_types", "h5py", "matplotlib", "numpy", "pynvml", "torch", "wandb")
 
 _PATH = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""A shell without a login has no sbin."""
+"""Where tools are looked for: the PATH of a shell without a login has no sbin."""
 
 
 def contents() -> dict[str, Any]:
-    """Versions by name, None for what is not there; tools and modules that are missing."""
+    """Return versions by name, None for what is not there, and as `missing` the lacking tools and modules."""
     return {
         "python": platform.python_version(),
         **_torch(),
@@ -43,7 +43,8 @@ def _torch() -> dict[str, str | None]:
 
 
 def differences(found: dict[str, Any], wanted: Sequence[str]) -> list[str]:
-    """One line for each `name=version` that is not there. Without a version nothing is compared."""
+    """Return a line for each `name=version` that is not there in that version; `name=` is not compared."""
+    # What follows a `+` is the build, as in torch 2.13.0+cu130.
     pairs = (word.partition("=") for word in wanted)
     return [
         f"{name}: {found.get(name)}, expected {value}"

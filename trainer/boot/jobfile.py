@@ -1,4 +1,4 @@
-"""What the onstart steps need of job.json, each item ended by a NUL byte. Standard library only.
+"""Job file: print what the onstart steps need of job.json, each item with a NUL byte. Standard library only.
 
 python -m trainer.boot.jobfile variables     NAME=VALUE: the job's own `env`, and what the steps decide by
 python -m trainer.boot.jobfile setup         the `setup` commands
@@ -17,7 +17,7 @@ from trainer.contract import layout
 
 
 def variables(job: dict[str, Any]) -> list[str]:
-    """The job's environment variables; ours come last and win."""
+    """Return NAME=VALUE of the job's environment variables, then of ours, which win."""
     ours = {
         "VASTRUN_KIND": "train" if job.get("train") is not None else "command",
         "VASTRUN_RANKS": job["ranks"],
@@ -29,19 +29,20 @@ def variables(job: dict[str, Any]) -> list[str]:
 
 
 def setup(job: dict[str, Any]) -> list[str]:
-    """The job's set-up commands."""
+    """Return the job's set-up commands, in order."""
     return list(job.get("setup") or ())
 
 
 def main(argv: list[str]) -> None:
-    """Print one list of the box's job.json."""
+    """Print the list that `argv[0]` names, from the job.json in the folder of VASTRUN_BOX."""
     answers = {"variables": variables, "setup": setup}
     job = json.loads(Path(os.environ["VASTRUN_BOX"], layout.JOB).read_text(encoding="utf-8"))
     write_items(answers[argv[0]](job))
 
 
 def write_items(items: Iterable[str]) -> None:
-    """Each item and a NUL byte, on stdout."""
+    """Write each item and a NUL byte to stdout."""
+    # NUL, since a variable or a command may hold line breaks; the shell reads them with `read -d ''`.
     sys.stdout.buffer.write(b"".join(item.encode() + b"\0" for item in items))
 
 

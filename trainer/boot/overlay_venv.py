@@ -1,4 +1,7 @@
-"""`python -m trainer.boot.overlay_venv FOLDER`: a virtual environment that sees all that this Python sees."""
+"""Overlay venv: make a virtual environment that sees all packages of this Python.
+
+`python -m trainer.boot.overlay_venv FOLDER`. What is installed into it comes first and changes nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ exec "$(dirname "$0")/python" -m pip "$@"
 
 
 def main(folder: Path) -> None:
-    """Make the environment in `folder`."""
+    """Make the environment in `folder`, with the packages of this Python below it."""
+    # Not `system_site_packages`: that would show the system's packages, not those of a venv we may run in.
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     packages = next(folder.glob("lib/python*/site-packages"))

@@ -1,4 +1,4 @@
-"""The packages that the onboard trainer needs: what this Python lacks of them is installed, as pinned.
+"""Packages: install those of the onboard trainer's packages that this Python lacks, in the pinned versions.
 
 python -m trainer.boot.packages     in a box, with the variables of a step. Standard library only.
 """
@@ -22,11 +22,12 @@ _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
 
 
 def main() -> int:
-    """The exit status of the step."""
+    """Install what is lacking. Return the exit status of the onstart step 25-packages."""
     if os.environ["VASTRUN_KIND"] != "train":
         print("the job's command provides its own packages")
         return 0
     if os.environ.get("VASTRUN_PROVIDER") == "local":
+        # Nothing is installed into the Python of the user's own computer.
         print("using this computer's Python as it is")
         return 0
     lacking = missing(entries(PINS.read_text(encoding="utf-8")))
@@ -41,23 +42,24 @@ def main() -> int:
 
 
 def entries(text: str) -> dict[str, str]:
-    """By package, its lines: the version and the hashes of all its files."""
+    """Split a requirements file: return by package its lines, the version and the hashes of all its files."""
+    # The lines of hashes are indented, so that a package begins at each line which is not.
     blocks = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"(?m)^#.*\n", "", text))
     return {match[1]: block for block in blocks if (match := _NAME.match(block))}
 
 
 def missing(pinned: dict[str, str]) -> dict[str, str]:
-    """Those of which no version is here."""
+    """Return the packages of which this Python has no version at all."""
     return {name: block for name, block in pinned.items() if not _is_here(name)}
 
 
 def install(blocks: Iterable[str]) -> int:
-    """pip's exit status. What is here already stays as it is."""
+    """Install these packages. Return pip's exit status. What is installed already stays as it is."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("\n".join(blocks))
         file.flush()
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        # A distribution may keep its Python from pip; a container's is ours.
+        # A Linux distribution may forbid pip to change its Python (PEP 668); in a container that is ours.
         env = os.environ | {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
         return subprocess.run([*command, "--requirement", file.name], env=env, check=False).returncode
 

@@ -1,1 +1,1 @@
-"""The contract between launcher and box: files, their fields and types. The launcher sees this part only."""
+"""Contract: the files between launcher and box, with their fields and types; all the launcher may import."""

@@ -1,4 +1,4 @@
-"""The `train:` section: what the onboard trainer learns and how. No torch: the launcher validates with it."""
+"""Config: the `train:` section of a job file, its types and defaults. No torch: the launcher reads it too."""
 
 from __future__ import annotations
 
@@ -20,49 +20,54 @@ PARAMETERS = {
     "diffusion_reaction": None,
     "shallow_water": None,
 }
-"""Our own tasks, each with the key that lists the values of its PDE's parameter."""
+"""Our own tasks, each with the key that lists the values of its PDE's parameter; None: it has none."""
 _STEADY = ("darcy",)
 _ON_A_LINE = ("advection", "burgers")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """The data set: made by our own solver when its file is not there."""
+    """One task and its data set, which our own solver makes when its file is not there."""
 
     task: str = "advection"
-    """One of our own, or `module:function` of the user's own code (see trainer/data/__init__.py)."""
+    """One of our own tasks, or `module:function` in the user's code (see trainer/data/__init__.py)."""
     betas: Annotated[tuple[Positive, ...], MinLen(1)] = (0.4, 1.0)
-    """Advection's speeds; each is a file of its own, and so is each of the next two."""
+    """Speeds of `advection`. Each value has a file of its own, as have those of `nus` and `sources`."""
     nus: Annotated[tuple[Positive, ...], MinLen(1)] = (0.01, 0.1)
-    """Burgers' viscosities."""
+    """Viscosities of `burgers`."""
     sources: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
-    """What flows into Darcy's square; PDEBench calls it beta. The solution is proportional to it."""
+    """Source terms of `darcy`; PDEBench calls them beta. The solution is proportional to it."""
     train: Count = 256
     """Initial conditions, or coefficients, to train on, per file."""
     keep: Keep = "device"
-    """Where those lie while training: on the GPU, in memory that the ranks share, or in their files."""
+    """Where the training data are kept: on the GPU, in memory that the ranks share, or in their files."""
     validation: Annotated[int, Ge(0)] = 0
-    """How many of those, per file, are not trained on: `evaluate_every` rolls them out."""
+    """How many of `train`, per file, are not trained on: `evaluate_every` rolls them out."""
     test: Count = 64
+    """Initial conditions, or coefficients, to test on, per file."""
     points: Annotated[int, Ge(16)] = 64
+    """Points of the grid along an axis."""
     frames: Annotated[int, Ge(2)] = 21
+    """Points in time, with the first one."""
     dt: Positive = 0.1
+    """Time between two frames."""
     seed: Seed = 2022
+    """Seed of the initial conditions."""
     patch: Count | None = None
     """Points of a patch along an axis, for this task; None: `model.patch`."""
 
     @property
     def steady(self) -> bool:
-        """One of our own tasks without time."""
+        """Tell whether the task is one of our own whose problem has no time."""
         return self.task in _STEADY
 
     @property
     def axes(self) -> int:
-        """Of the grid; a task of the user's own may have any number."""
+        """Return the number of the grid's axes; 1 for a task of the user's own, which may have any number."""
         return 1 if self.task in _ON_A_LINE or self.task not in PARAMETERS else 2
 
     def parameters_of(self, task: str) -> tuple[float | None, ...]:
-        """One for each file of one of our own tasks; None where the PDE has no parameter."""
+        """Return the PDE's parameter in each file of one of our own tasks; (None,) where it has none."""
         key = PARAMETERS[task]
         return (None,) if key is None else getattr(self, key)
 
@@ -74,55 +79,56 @@ class ModelConfig:
     name: Literal["latent", "fno"] = "latent"
     dim: Annotated[int, Ge(8)] = 64
     depth: Count = 4
-    """Blocks; of `unet`, at each station of the way down and up."""
+    """Number of blocks; with `unet`, at each level on the way down and on the way up."""
     mlp_ratio: Count = 2
     heads: Count = 4
     patch: Count = 4
     core: Literal["plain", "unet"] = "plain"
-    """unet: coarser tokens on the way down, finer ones on the way up, attention within windows."""
+    """plain: all tokens attend to all; unet: coarser tokens and back to finer ones, attention in windows."""
     levels: Count = 2
-    """Of `unet`; each has half as many tokens along an axis as the one before."""
+    """`unet`: number of levels; each has half as many tokens along an axis as the one before."""
     window: Count = 8
-    """Of `unet`: tokens that see each other, along an axis."""
+    """`unet`: size of an attention window, in tokens along an axis."""
     decoder: Literal["patch", "point"] = "patch"
-    """patch: a linear map of each token; point: any points attend to all tokens."""
+    """patch: a linear map of each token to its points; point: each point attends to all tokens."""
     modes: Count = 12
-    """Of `fno`: frequencies along an axis."""
+    """`fno`: number of frequencies that are kept along an axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """The optimiser, and its learning rate: a linear warm-up, then a course, both per step."""
+    """The optimiser, and its learning rate: a linear warm-up, then a schedule, both per step."""
 
     name: Literal["adamw", "muon"] = "adamw"
     """muon: for the matrices within the blocks; AdamW trains the rest."""
     lr: Positive = 3e-3
+    """The highest learning rate."""
     schedule: Literal["cosine", "linear", "plateau", "step", "constant"] = "cosine"
     drop: Annotated[float, Gt(0), Lt(1)] = 0.5
-    """Share of the rate that is left after a drop: of `step`, and of `plateau`."""
+    """With `step` and `plateau`: the share of the learning rate that a drop leaves."""
     drop_after: Count = 200
-    """Steps between two drops of `step`; steps without a better loss before one of `plateau`."""
+    """`step`: steps between two drops; `plateau`: steps without a better loss before a drop."""
     weight_decay: Annotated[float, Ge(0)] = 0.01
     betas: tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]] = (0.9, 0.98)
     warmup: Annotated[float, Ge(0), Le(1)] = 0.05
-    """Share of the steps."""
+    """Share of the steps in which the learning rate rises."""
     clip: Positive = 1.0
-    """Largest gradient norm."""
+    """Largest gradient norm; a larger gradient is scaled down to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """What else is made small, each by its weight, beside the relative error of the predicted fields."""
+    """Weights of further terms of the loss, beside the relative error of the predicted fields."""
 
     spectral: Weight = 0.0
-    """The error of the Fourier amplitudes along space, octave by octave."""
+    """Weight of the error of the Fourier amplitudes along space, octave by octave."""
     conservation: Weight = 0.0
-    """The error of the mean over space; of problems with time."""
+    """Weight of the error of the mean over space; only for problems with time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WandbConfig:
-    """Weights & Biases, on rank 0."""
+    """Options of Weights & Biases, to which rank 0 reports."""
 
     mode: Literal["auto", "online", "offline", "off"] = "auto"
     """auto: online when WANDB_API_KEY is set, else offline."""
@@ -136,14 +142,14 @@ class Fsdp2Config:
     """How `fsdp2` trades memory for messages."""
 
     reshard_after_forward: bool = True
-    """Weights are gathered once more for the backward pass; false keeps them."""
+    """true: weights are gathered again for the backward pass; false: they are kept, in more memory."""
     cpu_offload: bool = False
-    """Weights, gradients and optimiser lie in the machine's memory."""
+    """true: weights, gradients and optimiser state are kept in the machine's main memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActivityLimits:
-    """How long a rank may stand still where that is no step; None: as long as at the start."""
+    """Seconds without progress that a rank may have in slow activities; None: as many as at the start."""
 
     compile_s: Positive | None = None
     eval_s: Positive | None = None
@@ -152,63 +158,63 @@ class ActivityLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderConfig:
-    """How micro-batches come to the device when the trajectories do not lie there."""
+    """How micro-batches are loaded to the device when the trajectories are not kept there."""
 
     workers: Count = 2
-    """Processes of each rank that read from files."""
+    """Processes of each rank that read from files, with `data.keep: disk`."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
-    """No `fork`: a copy of a rank has its sockets, and locks that its threads held."""
+    """No `fork`: a copy of a rank would have its sockets, and locks that the rank's threads hold."""
     prefetch: Count = 2
-    """Micro-batches that the thread, or each worker, reads ahead."""
+    """Micro-batches that the reading thread, or each worker, reads ahead."""
     pin: bool = True
-    """GPU only: they are copied from pinned memory, which the training does not wait for."""
+    """GPU only: copy from pinned memory, so that the training does not wait for the copy."""
     persistent: bool = True
-    """Workers live as long as the training; false: as long as an epoch, which frees what they gathered."""
+    """true: workers live as long as the training; false: for an epoch, which frees their memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerConfig:
-    """How `refine`, `distill` and `steady` draw what they answer."""
+    """How the stages `refine`, `distill` and `steady` draw their answer."""
 
     steps: Count | None = None
-    """Noise levels from pure noise down to none; None: as many as the stage usually takes."""
+    """Noise levels from pure noise down to none; None: the default of the stage."""
     draws: Count = 1
-    """The answer is the mean of so many."""
+    """Number of draws, whose mean is the answer."""
     temperature: Annotated[float, Ge(0)] | None = None
-    """Share of the noise that a draw begins with; with 0 it is the middle of all draws. None: what the stage
-    usually takes, 0 of `refine` and `distill`, 1 of `steady`."""
+    """Share of the noise that a draw begins with; with 0 it is the middle of all draws. None: the default of
+    the stage, 0 for `refine` and `distill`, 1 for `steady`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """One training."""
+    """All options of one training."""
 
     stage: Literal["operator", "refine", "distill", "steady"] = "operator"
-    """What is trained; all but `operator` start from the checkpoint of another stage (docs/stages.md)."""
+    """What is trained. All but `operator` start from the checkpoint of another stage (docs/stages.md)."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     steps: Count = 1500
     batch: Count = 48
-    """Windows a turn over all ranks; must divide by the number of ranks."""
+    """Windows in a turn, over all ranks; must be a multiple of the number of ranks."""
     turns: Count | None = None
-    """Turns of a step, each of one task, the same on all ranks; None: as many as there are tasks."""
+    """Turns in a step, each of one task, the same on all ranks; None: as many as there are tasks."""
     mixing: Literal["balanced", "proportional", "temperature"] = "balanced"
-    """Turns go to all tasks alike, by their sizes, or by these to the power 1 / temperature."""
+    """How turns are shared out: equally, by the tasks' sizes, or by these to the power 1 / temperature."""
     temperature: Annotated[float, Ge(1)] = 2.0
     unroll: Count = 3
-    """Frames predicted in a row while training; of a steady problem, the only one."""
+    """Frames predicted in a row while training; a steady problem has only one."""
     noise: Annotated[float, Ge(0)] = 0.01
-    """Standard deviation of the noise added to input frames, in units of the data's own."""
+    """Standard deviation of the noise added to input frames, relative to that of the data."""
     augment: bool = True
-    """Windows are turned, mirrored or shifted at random, where that makes another solution."""
+    """Turn, mirror or shift windows at random, where that makes another solution of the same PDE."""
     seed: Seed = 0
     data: Annotated[tuple[DataConfig, ...], MinLen(1)] = (DataConfig(),)
-    """What is learned; a job file may give one task without a list."""
+    """The tasks that are learned; a job file may give a single one without a list."""
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     freeze: Literal["off", "codec"] = "off"
-    """codec: encoders and decoders keep the weights of the checkpoint that is started from."""
+    """codec: encoders and decoders keep the weights of the checkpoint that the training starts from."""
     latents: Literal["off", "disk"] = "off"
-    """disk: what a frozen encoder makes of the training frames is kept in files (docs/latents.md)."""
+    """disk: keep the tokens that a frozen encoder makes of the training frames in files (docs/latents.md)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"
@@ -221,36 +227,39 @@ class TrainConfig:
     activation_checkpointing: bool = False
     """Compute a block's activations again in the backward pass instead of keeping them."""
     remainder: Literal["carry", "drop", "pad"] = "carry"
-    """What becomes of the trajectories that do not fill an epoch's last batch (see sampling/epochs.py)."""
+    """What happens to the trajectories that do not fill an epoch's last batch (see vastrun/epochs.py)."""
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     check_every: Count = 100
-    """Steps between two looks at whether all ranks hold the same numbers."""
+    """Steps between two checks that all ranks hold the same numbers."""
     micro_batch: Count | None = None
     """Windows that a rank computes at once; None: its whole share of the batch."""
     probe: Literal["auto", "on", "off"] = "auto"
-    """Find the largest micro-batch that fits before the first step; auto: on GPUs."""
+    """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs only."""
     out_of_memory: Literal["restart", "retry", "fail"] = "restart"
-    """restart: the ranks start again with half of the micro-batch; retry: the step does; fail: it is over."""
+    """restart: start the ranks again with half the micro-batch; retry: only the step; fail: end the run."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
-    """Decay of the average of the weights; scores are the average's then."""
+    """Decay of the running average of the weights, which is then scored; None: no average."""
     tensorboard: bool = False
-    """Figures as TensorBoard's files, too; needs its package."""
+    """Write the metrics as TensorBoard files, too; needs its package."""
     plots: bool = True
-    """Pictures of the scores; they need matplotlib."""
+    """Draw pictures of the scores; needs matplotlib."""
     log_every: Count = 10
+    """Steps between two lines of metrics."""
     evaluate_every: Count | None = None
-    """Steps between two looks at how well the model does on `data.validation`; None: no look."""
+    """Steps between two evaluations on `data.validation`; None: no evaluation during the training."""
     checkpoint_every: Count = 500
+    """Steps between two checkpoints."""
     keep_checkpoints: Annotated[int, Ge(2)] = 2
+    """How many of the newest checkpoints are kept."""
     keep_best: bool = True
-    """The best one stays, too: of the lowest loss, with `evaluate_every` of the lowest rollout nRMSE."""
+    """Keep the best checkpoint, too: of the lowest loss, or rollout nRMSE with `evaluate_every`."""
     threads: Count = 1
     """CPU threads a rank may use."""
     limits: ActivityLimits = field(default_factory=ActivityLimits)
 
     @property
     def builds_on(self) -> str | None:
-        """The key that asks for a checkpoint to start from, if any does."""
+        """Return the key that makes a checkpoint to start from necessary; None: none does."""
         if self.stage != "operator":
             return "stage"
         return None if self.freeze == "off" else "freeze"

@@ -1,4 +1,4 @@
-"""What can be wrong between the fields of the `train:` section. No torch: the launcher asks, too."""
+"""Config checks: faults between fields of the `train:` section. No torch: the launcher uses it, too."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trainer.contract.config import PARAMETERS, DataConfig, ModelConfig, TrainCo
 from trainer.contract.config_effects import data_without_effect, without_effect
 
 _Check = tuple[bool, str, str]
-"""Whether it is a fault, its key, its text."""
+"""Whether there is a fault, its key relative to `train`, its text."""
 
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
-    """What is wrong between fields: (key, fault) pairs, keys relative to `train`."""
+    """Return all faults between fields as (key, fault) pairs, with keys relative to `train`."""
     checks = [
         *_tasks_checks(config),
         *_batch_checks(config, world_size),
@@ -43,13 +43,14 @@ def _tasks_checks(config: TrainConfig) -> list[_Check]:
 
 
 def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
-    """The tasks with their keys; a single one needs no number."""
+    """Return the tasks with their keys; a single one has no number, since it may be given without a list."""
     if len(config.data) == 1:
         return [("data", config.data[0])]
     return [(f"data[{number}]", data) for number, data in enumerate(config.data)]
 
 
 def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
+    # A rank's share means nothing while the batch itself does not fit, so that only the cause is reported.
     share, rest = divmod(config.batch, world_size)
     size = config.micro_batch or 1
     return [
@@ -64,7 +65,7 @@ def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
 
 
 def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[_Check]:
-    # Of our own set the job alone says how large it is.
+    # The size of a user's own data set is known only once it is read: here it counts as large enough.
     files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
     trajectories = (data.train - data.validation) * files
     windows = trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
@@ -130,6 +131,7 @@ def _objective_checks(config: TrainConfig) -> list[_Check]:
 
 
 def _frozen_checks(config: TrainConfig) -> list[_Check]:
+    # Tokens are made once for all steps, so neither the encoder nor the frames that it reads may change.
     cached = config.latents != "off"
     return [
         (
@@ -183,6 +185,7 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             (several, "model.name", f"fno learns one task, got {len(config.data)}; latent learns several"),
             *_fno_checks(model, config.data[0].points),
         ]
+    # The grid of tokens of each task: the windows of `unet` are cut from one grid, which all tasks share.
     counts = {data.points // (data.patch or model.patch) for data in config.data}
     return [
         (
@@ -201,6 +204,7 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
 
 def _stage_checks(config: TrainConfig) -> list[_Check]:
     sampler = config.sampler
+    # Without a temperature only `steady` draws from noise; the default of the other stages is 0.
     still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
     if config.stage == "operator":
         return []
@@ -242,6 +246,7 @@ def _fno_checks(model: ModelConfig, points: int) -> list[_Check]:
 def _latent_checks(model: ModelConfig, at: str, data: DataConfig) -> list[_Check]:
     patch = data.patch or model.patch
     tokens, rest = divmod(data.points, patch)
+    # A plain division: a level with half a token is the fault that is looked for below.
     grids = [tokens / 2**level for level in range(model.levels)]
     return [
         (

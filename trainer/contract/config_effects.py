@@ -1,7 +1,7 @@
-"""Which options of the `train:` section do something beside the others. No torch: the launcher asks, too.
+"""Config effects: options of `train:` that have no effect beside the others. No torch, for the launcher.
 
-An option that does nothing is refused: who set it believes in it. Where only the machine or a switch that is
-turned for one run decides, it is noted in the log instead.
+An option without effect is refused, since the user who set it expects one. Where only the machine decides, or
+a switch that is changed for one run, it is noted in the log instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from operator import attrgetter
 from trainer.contract.config import PARAMETERS, DataConfig, TrainConfig
 
 _Row = tuple[str, Callable[[TrainConfig], bool], str]
-"""Keys, whether they do something, and what to say where they do not; `{c}` is the configuration."""
+"""Keys, a test that they have an effect, and the fault where they have none; `{c}` is the configuration."""
 
 _STAGE = "has no effect in the stage {c.stage}"
 _FNO = "has no effect with fno"
@@ -77,14 +77,17 @@ _USUAL_DATA = DataConfig()
 
 
 def without_effect(config: TrainConfig) -> Iterator[tuple[str, str]]:
-    """(key, fault) of each option that was set and does nothing; keys relative to `train`."""
+    """Yield (key, fault) for each option that was set and has no effect, with keys relative to `train`.
+
+    An option counts as set when it differs from its default.
+    """
     for keys, reads, fault in _REFUSED:
         if not reads(config):
             yield from ((key, fault.format(c=config)) for key in keys.split() if _is_set(key, config))
 
 
 def data_without_effect(at: str, config: TrainConfig, data: DataConfig) -> Iterator[tuple[str, str]]:
-    """The same of one task, whose keys begin with `at`."""
+    """Yield (key, fault) for each option of one task without effect; `at` is the key of the task."""
     unread = {"patch": _FNO} if config.model.name == "fno" else {}
     if data.steady:
         unread |= dict.fromkeys(("frames", "dt"), f"has no effect with {data.task}, which is steady")
@@ -98,7 +101,10 @@ def data_without_effect(at: str, config: TrainConfig, data: DataConfig) -> Itera
 
 
 def noted(config: TrainConfig, *, strategy: str, device: str, world_size: int) -> list[str]:
-    """A line for each option that was set and does nothing on this machine, or while a switch is off."""
+    """Return a line for each option that was set and has no effect on this machine, or with a switch off.
+
+    `strategy` is the one that was chosen, `device` the type of torch's device.
+    """
     rows = [
         ("wandb.project wandb.entity wandb.tags", config.wandb.mode != "off", "with wandb.mode: off"),
         (

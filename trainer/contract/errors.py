@@ -1,19 +1,19 @@
-"""What ends a training, and is told in one line."""
+"""Errors: the exceptions that end a training; most are reported to the user in one line."""
 
 from __future__ import annotations
 
 
 class ConfigError(Exception):
-    """The job asks for what these ranks, this device or this data set cannot do."""
+    """The job asks for something that these ranks, this device or this data set cannot do."""
 
     def __init__(self, text: str, *, told_elsewhere: bool = False) -> None:
         super().__init__(text)
         self.told_elsewhere = told_elsewhere
-        """True when another rank explains it."""
+        """True when another rank prints it."""
 
 
 class DivergedError(Exception):
-    """Loss or gradient are no numbers any more: more steps would only cost. All ranks raise it alike."""
+    """The loss or the gradient is not finite: more steps would only cost money. All ranks raise it."""
 
     def __init__(self, text: str, *, told_elsewhere: bool) -> None:
         super().__init__(text)
@@ -22,16 +22,16 @@ class DivergedError(Exception):
 
 
 class UnsavedError(Exception):
-    """This rank was asked to stop, and had to leave before it could save."""
+    """This rank was asked to stop and had to end before it could save."""
 
 
 class SaveError(Exception):
-    """A checkpoint could not be saved; those before it are as they were."""
+    """A checkpoint could not be saved; the earlier ones are unchanged."""
 
 
 class DataError(Exception):
-    """The data are missing, damaged, or not what the job file says. One line, for the user."""
+    """The data are missing, damaged, or not what the job file says. The text is one line, for the user."""
 
 
 class WorkerDiedError(Exception):
-    """A signal ended a process that read data, as when the kernel wants memory: another start may help."""
+    """A process that read data was ended by a signal, as when memory ran out: another start may help."""

@@ -1,4 +1,4 @@
-"""Job: what `job.json` says, as the supervisor needs it. Standard library only."""
+"""Job: the part of `job.json` that the supervisor needs. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ USUAL_RESTARTS: Mapping[str, int] = {
     "hang": 2,
     "host": 3,
 }
+"""Default of `restarts` of a training: how often its ranks are started again on this machine, by cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobActivityLimits:
-    """How long a rank may stand still in the stages that are slow; None: as long as at the start."""
+    """Seconds without progress that a rank may have in slow activities; None: as many as at the start."""
 
     compile_s: float | None = None
     eval_s: float | None = None
@@ -30,7 +31,7 @@ class JobActivityLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What of the `train:` section matters outside the ranks."""
+    """The part of the `train:` section that matters outside the ranks."""
 
     steps: int
     batch: int = 1
@@ -41,7 +42,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSuccess:
-    """What proves that a user's own command worked."""
+    """The conditions that prove the success of a user's own command; None: not a condition."""
 
     files: tuple[str, ...] = ()
     log: str | None = None
@@ -51,11 +52,11 @@ class JobSuccess:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One job on this box."""
+    """The job of this box. It has either `train` or `command`."""
 
     run_id: str
     ranks: int
-    """On this node."""
+    """Ranks on this node."""
     train: Training | None = None
     command: tuple[str, ...] | None = None
     stall_s: float
@@ -65,20 +66,20 @@ class Job:
     outputs: tuple[str, ...] = ()
     nccl_debug: str = "WARN"
     push: str | None = None
-    """The URL that finished checkpoints are pushed to."""
+    """The URL that finished checkpoints are pushed to; None: they are not pushed."""
     pushed: tuple[str, ...] = ()
-    """Where the runs that this one continues pushed theirs, the nearest first; there may be none."""
+    """URLs to which the runs that this one continues pushed, the last run first; nothing need be there."""
     start_from: str | None = None
-    """The URL of the checkpoints to start from; there must be one."""
+    """The URL of checkpoints to start from, at which there must be one; None: none is needed."""
     nodes: int = 1
     """How many machines train together, each with as many ranks."""
     gpus: int = 0
     restarts: Mapping[str, int] | None = None
-    """How often to start the ranks again here, by cause; None: `USUAL_RESTARTS` for a training."""
+    """How often to start the ranks again here, by cause; None: `USUAL_RESTARTS`, of a command never."""
 
     @classmethod
     def read(cls, box: Path) -> Job:
-        """The job of this box. Raises OSError, ValueError."""
+        """Read `job.json` in the folder of the box. Raises OSError; ValueError when it is not a job."""
         try:
             job = read_json(cls, (box / layout.JOB).read_text(encoding="utf-8"))
         except RecordError as error:
@@ -88,28 +89,32 @@ class Job:
 
     @property
     def restart_limits(self) -> Mapping[str, int]:
-        """How often to start the ranks again, by cause. A user's own command may not know how to go on."""
+        """Return how often to start the ranks again, by cause; 0 of a cause that is not there.
+
+        A user's own command is not started again unless asked for: it may not know how to continue.
+        """
         if self.restarts is not None:
             return self.restarts
         return USUAL_RESTARTS if self.train is not None else {}
 
     @property
     def threads(self) -> int | None:
-        """CPU threads of a rank; None: nobody said."""
+        """Return the CPU threads that a rank may use; None for a command: its ranks share the CPUs."""
         return self.train.threads if self.train else None
 
     @property
     def program(self) -> tuple[str, ...]:
-        """What a rank runs. -P: a folder `trainer` in the user's code is never taken for ours."""
+        """Return the command line of a rank."""
+        # -P: the working folder is the user's code, and a folder `trainer` in it must not be taken for ours.
         return self.command or (sys.executable, "-P", "-u", "-m", "trainer.train")
 
 
 def working_folder(box: Path) -> Path:
-    """Where the ranks run: the user's code when there is any."""
+    """Return the folder in which the ranks run: the user's code where there is any, else the box."""
     code = box / layout.CODE
     return code if code.is_dir() else box
 
 
 def matching_files(box: Path, pattern: str) -> list[Path]:
-    """Files that match a glob which is relative to the ranks' working folder."""
+    """Return the files that match a glob relative to the ranks' working folder, sorted."""
     return sorted(path for path in working_folder(box).glob(pattern.lstrip("/")) if path.is_file())

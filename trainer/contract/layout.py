@@ -1,4 +1,4 @@
-"""Where everything lies on a box, relative to its folder. The one list; docs/box.md explains it.
+"""Layout: the path of every file on a box, relative to its folder. The one list; docs/box.md explains it.
 
 Standard library only: the launcher, the supervisor and the ranks all read it.
 """
@@ -60,19 +60,20 @@ EVALUATION = "run/report"
 MANIFEST = "run/manifest.json"
 
 _COMMANDING = frozenset({".bzr", ".git", ".gitattributes", ".gitignore", ".gitmodules", ".hg", ".jj", ".svn"})
-"""Names by which a program of the user's computer is told what to do: git runs what its folder names."""
+"""Names that give orders to programs on the user's computer: git runs what its folder names."""
 _SHORT = ("git~", "gitatt~", "gitign~", "gitmod~")
-"""Other names of the same on Windows."""
+"""Beginnings of the short names (8.3) that Windows has for the same files."""
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that steer a terminal which shows a name."""
+"""Characters that change what a terminal shows: control characters and changes of writing direction."""
 
 
 def comes_home(name: str) -> bool:
-    """Tell whether a file or folder of this name may lie among the outputs on the user's computer.
+    """Tell whether a file or folder of this name may be downloaded to the user's computer.
 
-    Some disks take other spellings for the same name: other case, dots and spaces at the end, characters that
-    have no width.
+    Some file systems take other spellings for the same name: other case, dots and spaces at the end,
+    characters that have no width. All spellings of a forbidden name are refused.
     """
+    # Cf: characters without width, which HFS+ ignores in names.
     bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
     bare = bare.casefold().rstrip(". ")
     return not (bare in _COMMANDING or bare.startswith(_SHORT) or _STEERING.search(name))

@@ -1,4 +1,4 @@
-"""Outcome: the evidence a box writes about one training. Read by the launcher, which judges it.
+"""Outcome: the evidence that a box writes about one training, for the launcher to judge.
 
 Standard library only. `Outcome.to_json` and `Outcome.from_json` are the file format of `run/outcome.json`.
 """
@@ -19,6 +19,7 @@ Moment = Annotated[float, Between(0, 1e11)]
 """Epoch seconds."""
 Seconds = Annotated[float, Between(0, 1e10)]
 Bytes = Annotated[int, Between(0, 10**15)]
+"""A size in bytes."""
 Name = Annotated[str, AtMost(200)]
 Line = Annotated[str, Text(1000)]
 Lines = Annotated[str, Text(20_000, lines=True)]
@@ -32,24 +33,24 @@ class RankEnd:
 
     rank: RankNumber
     exit_code: ExitCode | None
-    """None when it was never seen to end; negative: minus the signal's number."""
+    """None: it was never seen to end; negative: minus the number of the signal that ended it."""
     signal: Name | None = None
-    """Name of the signal that ended it, such as SIGSEGV."""
+    """Name of the signal that ended it, such as SIGSEGV; None: no signal did."""
     ended_by_us: bool = False
     """True when the supervisor or the launch agent ended it because of another rank."""
     reason: Line | None = None
-    """What the rank itself wrote before it left: finished, oom, error, stopped...; None: it wrote nothing."""
+    """What the rank itself wrote as it ended: finished, oom, error, stopped...; None: it wrote nothing."""
     exception: Line | None = None
-    """Type and message, one line."""
+    """Type and message of its error, one line; None: there was no error, or it wrote nothing."""
     traceback: Lines | None = None
     step: Step = 0
     activity: Annotated[Name, Formerly("phase")] = ""
-    """What the rank was doing, by its last heartbeat; empty: it never sent one."""
+    """What the rank was doing, by its last heartbeat; empty: it never wrote one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """A rank that stopped moving while others waited for it."""
+    """A rank that made no progress any more while others waited for it."""
 
     rank: RankNumber
     step: Step
@@ -60,14 +61,14 @@ class Hang:
     stacks: Annotated[tuple[PathOnBox, ...], AtMost(10_000)]
     """Files with the stacks of all ranks, relative to the box's folder."""
     waits: Annotated[tuple[Line, ...], AtMost(10_000)] = ()
-    """Who waits for others, and in what: `rank 0 in backward`."""
+    """The ranks that waited for others, and their activity, such as `rank 0 in backward`."""
     in_collective: bool = False
-    """It stood in a collective itself: the rank it waited for is not known."""
+    """True: this rank was in a collective too, so that the rank which caused the hang is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSum:
-    """A file by its checksum."""
+    """A file with its size and its checksum."""
 
     path: PathOnBox
     size: Bytes
@@ -76,7 +77,7 @@ class FileSum:
 
 @dataclass(frozen=True, kw_only=True)
 class FileList:
-    """A manifest, as far as every reader of one knows it."""
+    """The part of a manifest that all its readers have in common."""
 
     files: tuple[FileSum, ...]
 
@@ -89,7 +90,7 @@ class CheckpointEnd:
     path: PathOnBox
     files: tuple[FileSum, ...]
     intact: bool
-    """The supervisor read every file again and its checksum held."""
+    """True: the supervisor read every file again, and all checksums were right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,17 +114,17 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class StartRecord:
-    """One group of ranks, from its start to its end. The supervisor may start another when it failed."""
+    """One start of the ranks, up to their end. After a failure the supervisor may start them again."""
 
     reason: Reason
     detail: Line
     """One line: what happened, and to which rank."""
     world_size: RankNumber
     micro_batch: Step | None = None
-    """Windows that a rank computed at once; None: it never said."""
+    """Windows that a rank computed at once; None: the ranks never reported it."""
     steps_done: Step = 0
     checkpoint: Step | None = None
-    """Step of the newest checkpoint when it ended."""
+    """Step of the newest checkpoint when the ranks had ended; None: there was none."""
     first_failure: RankEnd | None = None
     started_at: Moment
     ended_at: Moment
@@ -131,7 +132,7 @@ class StartRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """All that the supervisor knows at the end. What is said of ranks is said of the last start."""
+    """All that the supervisor knows at the end. What it says about ranks is about their last start."""
 
     schema_version: int = 1
     kind: Literal["train", "command"]
@@ -145,28 +146,31 @@ class Outcome:
     first_failure: RankEnd | None = None
     hang: Hang | None = None
     stop_cause: Name | None = None
-    """What the stop file said: stopped, time_limit, money_limit."""
+    """What the stop file said: stopped, time_limit, money_limit; None: there was none."""
     final_record: bool = False
-    """The trainer wrote its final record."""
+    """True: the trainer wrote its final record, `run/final.json`."""
     steps_done: Step = 0
     steps_planned: Step | None = None
     last_loss: float | None = None
     loss_finite: bool | None = None
     checkpoint: CheckpointEnd | None = None
     scores: Annotated[dict[Name, float], AtMost(1000)] | None = None
-    """Numbers of the final record, such as rollout_nrmse and persistence_nrmse."""
+    """Numbers of the final record, such as rollout_nrmse and persistence_nrmse; None: it has none."""
     wandb: WandbRun | None = None
     checks: Annotated[tuple[Check, ...], AtMost(100)] = ()
     starts: Annotated[tuple[StartRecord, ...], AtMost(1000), Formerly("attempts")] = ()
     """Every start of the ranks on this box, the last included."""
 
     def to_json(self) -> str:
-        """The file's text. A loss that is not finite becomes null; `loss_finite` says so."""
+        """Return the file's text. A loss that is not finite must be None, with `loss_finite` False.
+
+        Raises ValueError for a number that is not finite.
+        """
         return json.dumps(asdict(self), indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Outcome:
-        """Read the outcome in a file's text. Raises RecordError, a ValueError, when the text is not one."""
+        """Read an outcome from a file's text. Raises RecordError, a ValueError, when the text is not one."""
         outcome = read_json(cls, text)
         assert isinstance(outcome, cls)
         return outcome

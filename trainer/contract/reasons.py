@@ -1,9 +1,9 @@
-"""Why ranks ended, as a box says it: each reason with its exit codes and with what it means to the launcher.
+"""Reasons: why ranks ended, each with its exit codes and its meaning to the launcher.
 
-The story of an end: a rank leaves with a reason and an exit code (`distributed/exit.py`); the supervisor
-finds the first failure and its reason (`supervision/rank_ends.py`, `diagnosis.py`), starts the ranks again
-where that can help (`restarts.py`), and writes it down (`conclude.py`); the launcher's gate reads that
-(`gate/evidence.py`), `decisions/judge.py` makes a cause of it, beside the proofs, and `core/verdict.py`
+The way of a reason: a rank ends with a reason and an exit code (`distributed/exit.py`); the supervisor finds
+the first failure and its reason (`supervision/rank_ends.py`, `diagnosis.py`), starts the ranks again where
+that can help (`restarts.py`), and records it (`conclude.py`). The launcher's gate reads the record
+(`gate/evidence.py`), `decisions/judge.py` derives a cause from it and from the proofs, and `core/verdict.py`
 says which verdict and exit code follow. Standard library only.
 """
 
@@ -30,16 +30,16 @@ Reason = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What a reason stands for."""
+    """The meaning of one reason: its cause, its exit codes, and whether a restart may help."""
 
     cause: str | None
     """The launcher's `Cause`, by its value; None: nothing went wrong."""
     exit_code: int = 1
-    """Of the supervisor, and so of the step 50-train."""
+    """Exit code of the supervisor, and so of the onstart step 50-train."""
     rank_exit_code: int = 1
-    """Of a rank that leaves by itself."""
+    """Exit code of a rank that ends by itself."""
     is_curable: bool = False
-    """Another start of the ranks may cure it: a job's `restarts` has its cause. Anything else would recur."""
+    """True: another start of the ranks may help, so a job's `restarts` may name the cause; else it recurs."""
 
 
 REASONS: Mapping[Reason, Meaning] = {

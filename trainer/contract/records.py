@@ -1,6 +1,6 @@
-"""JSON records become nouns here: each value has the type, the range and the encoding of its field.
+"""Records: read JSON into dataclasses and check each value's type, range and encoding; write it atomically.
 
-A record may come from a stranger's computer, or from a checkpoint that lay on one. Standard library only.
+A record may come from a stranger's computer, or from a checkpoint that was on one. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal, NoReturn
 _LARGEST = 2**53
 """Whole numbers up to this are the same for every reader of JSON, and fit into any database."""
 _MOST_VALUES = 500_000
-"""Of one text: an empty list takes two bytes there and 64 in memory."""
+"""Values in one text at most: an empty list takes two bytes in the text and 64 in memory."""
 _SHOWN = 40
 
 Reader = Callable[[Any], Any]
@@ -36,14 +36,14 @@ class RecordError(ValueError):
         self.fault, self.at = fault, at
 
     def below(self, key: str) -> RecordError:
-        """The same fault, seen from the record or the list that holds the value at `key`."""
+        """Return the same fault with `key` put before its place: as seen by what holds the value there."""
         joint = "" if not self.at or self.at.startswith("[") else "."
         return RecordError(self.fault, f"{key}{joint}{self.at}")
 
 
 @dataclass(frozen=True)
 class Between:
-    """In `Annotated`: the least and the greatest value of a number."""
+    """A mark in `Annotated`: the least and the greatest value of a number, both allowed."""
 
     ge: float
     le: float
@@ -51,40 +51,40 @@ class Between:
 
 @dataclass(frozen=True)
 class AtMost:
-    """In `Annotated`: how many members a list or a mapping has at most, or characters a string."""
+    """A mark in `Annotated`: the most members of a list or a mapping, or the most characters of a string."""
 
     max_length: int
 
 
 @dataclass(frozen=True)
 class Like:
-    """In `Annotated[str, ...]`: the regular expression that all of a string matches."""
+    """A mark in `Annotated[str, ...]`: a regular expression that the whole string must match."""
 
     pattern: str
 
 
 @dataclass(frozen=True)
 class Text:
-    """In `Annotated[str, ...]`: words for people. What is no Unicode is replaced.
+    """A mark in `Annotated[str, ...]`: a text for people to read. Lone surrogates are replaced.
 
     Of more than `most` characters the middle is left out: a traceback says at its end what happened.
     """
 
     most: int
     lines: bool = False
-    """More than one line."""
+    """True: may have more than one line. False: each line break becomes a space."""
 
 
 @dataclass(frozen=True)
 class Formerly:
-    """In `Annotated`: the key of this field in files that an older vastrun wrote."""
+    """A mark in `Annotated`: the key of this field in files that an older vastrun wrote."""
 
     former: str
 
 
 @dataclass(frozen=True)
 class FileName:
-    """In `Annotated[str, ...]`: may hold bytes that are not UTF-8, as `os.fsdecode` writes them."""
+    """A mark in `Annotated[str, ...]`: a file name, as `os.fsdecode` writes one that is not UTF-8."""
 
 
 def read_json(kind: Any, text: str | bytes) -> Any:
@@ -93,10 +93,11 @@ def read_json(kind: Any, text: str | bytes) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Read JSON of any origin: no NaN, no bottomless nesting, no more values than fit into memory.
+    """Parse JSON of any origin, and refuse NaN, endless nesting and more values than fit into memory.
 
     Raises RecordError. Bound the length of `text` before: see `launcher/gate/caps.py`.
     """
+    # Counted before parsing, since the parser itself would fill the memory. Marks within strings count too.
     marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
     if sum(map(text.count, marks)) > _MOST_VALUES:
         raise RecordError(f"more than {_MOST_VALUES} values")
@@ -109,17 +110,20 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_as(kind: Any, value: Any) -> Any:
-    """Read `value`, as parsed from JSON, as an instance of `kind`: a dataclass or the type of a field.
+    """Convert `value`, as parsed from JSON, to `kind`: a dataclass or the type of a field.
 
-    Keys that `kind` does not know are ignored, so that an older reader accepts a newer file. An object may
-    stand for a list of one. Raises RecordError.
+    Keys that `kind` does not know are ignored, so that an older reader accepts a newer file. Where a list is
+    expected, a single object is read as a list of one. Raises RecordError.
     """
     return _reader_of(kind)(value)
 
 
 @cache
 def _reader_of(kind: Any) -> Reader:
-    """A supervisor reads records many times a second: each type is looked at once."""
+    """Return the function that reads a value as `kind`.
+
+    Cached: a supervisor reads records many times a second, and each type is inspected only once.
+    """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if is_dataclass(kind):
         return _record_reader(kind)
@@ -145,6 +149,7 @@ def _record_reader(kind: Any) -> Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _expected("an object", value)
+        # Where a record has both names of a field, the present one wins.
         keys = {name: name if name in value else former.get(name, name) for name in readers}
         for name in needed:
             if keys[name] not in value:
@@ -161,6 +166,7 @@ def _former_name(hint: Any) -> str | None:
 
 
 def _annotated_reader(kind: Any, limits: tuple[Any, ...]) -> Reader:
+    # These two replace the reader of a string: both accept characters that `_string` refuses.
     for limit in limits:
         if isinstance(limit, Text):
             return partial(_text, limit)
@@ -197,7 +203,10 @@ _LIMITS: tuple[_Limit, ...] = (
     ("max_length", lambda limit, value: len(value) <= limit, "a length of at most {}"),
     ("pattern", lambda limit, value: re.fullmatch(limit, value, re.ASCII) is not None, "a text like {}"),
 )
-"""What the members of an `Annotated` may say of a value: ours, and those of annotated_types."""
+"""The limits that a mark in `Annotated` may set: attribute of the mark, test, text of the fault.
+
+The names are those of annotated_types, so that its marks work here without importing it.
+"""
 
 
 def _below(key: str, read: Reader, value: Any) -> Any:
@@ -283,7 +292,7 @@ _PLAIN: Mapping[Any, Reader] = {
 
 
 def whole_unicode(text: str) -> str:
-    """The text, with a question mark for each lone surrogate: those can be neither stored nor printed."""
+    """Replace each lone surrogate by a question mark: those can be neither stored nor printed."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -296,7 +305,7 @@ def _expected(what: str, value: Any) -> RecordError:
 
 
 def _shown(value: Any) -> str:
-    """A value in an error, short and in ASCII: nobody has checked it."""
+    """Return a value for the text of an error, short and in ASCII: it comes unchecked from a stranger."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     try:
@@ -311,11 +320,13 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """`path` holds `text`, whole: a reader sees the old file or the new one, never a part.
+    """Write `text` to `path` so that a reader sees the old file or the new one, never a part of it.
 
-    When `durable`, it is on disk too, which a busy disk may take seconds for.
+    Makes the folder where it is missing. With `durable` it returns only when the text is on the disk, which
+    can take seconds on a busy one. Raises OSError, after which the old file is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # `.NAME.part` is what a manifest leaves out: a writer that is killed cannot remove it.
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
@@ -329,5 +340,5 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """As `write_atomically`, from a JSON value."""
+    """Write a JSON value and a line break as `write_atomically` does. Raises ValueError for NaN, OSError."""
     write_atomically(path, json.dumps(value, allow_nan=False) + "\n", durable=durable)

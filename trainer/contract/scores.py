@@ -1,4 +1,4 @@
-"""Scores by name, as the final record has them, in words: a model's never without the floor under it.
+"""Scores: the numbers of the final record by name, and their text, in which a floor stands beside each score.
 
 Standard library only: the launcher reads them, too.
 """
@@ -13,33 +13,33 @@ FLOORS = {
     "spatial_mean": "the mean over space",
     "training_mean": "the training mean",
 }
-"""What predicts without having learned anything, and how it is called."""
+"""Predictions that need no learning, each with its name in texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """What a score must be below to be worth anything."""
+    """A score of a prediction that learned nothing: a model must be below it to be worth anything."""
 
     name: str
     value: float
 
 
 def named(by_task: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """`task.name`; the scores of a single task need no more than their names."""
+    """Join the scores of all tasks, by `task.name`; those of a single task by `name` alone."""
     if len(by_task) == 1:
         return dict(*by_task.values())
     return {f"{task}.{name}": value for task, scores in by_task.items() for name, value in scores.items()}
 
 
 def lowest_floor(scores: Mapping[str, float]) -> Floor | None:
-    """The best of what has not learned anything; None: none is among the scores of this one task."""
+    """Return the lowest floor among the scores of one task; None when they hold none."""
     known = {told: scores.get(f"{name}_nrmse") for name, told in FLOORS.items()}
     floors = [Floor(name=told, value=value) for told, value in known.items() if value is not None]
     return min(floors, key=lambda floor: floor.value, default=None)
 
 
 def beside(score: float, floor: Floor) -> str:
-    """`0.0717, 12.9x better than persistence (0.9279)`"""
+    """Return a score beside its floor in words: `0.0717, 12.9x better than persistence (0.9279)`."""
     if score >= floor.value:
         return f"{score:.4g}, NO better than {floor.name} ({floor.value:.4g})"
     times = f"{floor.value / score:.1f}x" if score else "infinitely"
@@ -47,8 +47,10 @@ def beside(score: float, floor: Floor) -> str:
 
 
 def lines_of(scores: Mapping[str, float]) -> list[str]:
-    """A line for each task, by name where there are several; of scores that are not the trainer's own, one
-    line with all of them."""
+    """Return a line for each task, with its name where there are several.
+
+    When a task has no floor, as with the scores of a user's own program, one line holds all scores.
+    """
     by_task = _by_task(scores)
     lines = []
     for task, own in by_task.items():
@@ -65,6 +67,7 @@ def _line_of(scores: Mapping[str, float]) -> str | None:
     floor = lowest_floor(scores)
     if floor is None:
         return None
+    # A rollout that ran away has no finite error, and JSON no infinity: the score is left out of the record.
     score, blind = scores.get("rollout_nrmse"), scores.get("blind_nrmse")
     if score is None:
         lost = scores.get("rollout_diverged", 0)
@@ -74,7 +77,7 @@ def _line_of(scores: Mapping[str, float]) -> str | None:
 
 
 def _upon(scores: Mapping[str, float]) -> str:
-    """Of a stage after the operator: what that has alone."""
+    """Return what the operator scores without the stage built upon it; empty: there is no such stage."""
     alone = scores.get("operator_nrmse")
     if alone is None:
         return ""
@@ -82,7 +85,7 @@ def _upon(scores: Mapping[str, float]) -> str:
 
 
 def _by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """As before `named`; a single task has no name."""
+    """Undo `named`: return the scores of each task; a single task is called ""."""
     tasks: dict[str, dict[str, float]] = {}
     for key, value in scores.items():
         task, _, name = key.rpartition(".")

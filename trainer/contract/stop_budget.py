@@ -1,23 +1,27 @@
-"""How long a stop may take: whoever asks for it waits longer than those who save. Standard library only.
+"""Stop budget: how long each part waits during a stop. Standard library only.
 
-All in seconds from the moment at which it is asked for.
+All values are seconds from the moment at which the stop is asked for. Each part waits longer than those below
+it may take to save, so that nothing is killed while it still may save.
 """
 
 LEASE_S = 120.0
-"""The lease asks so long before it ends the machine; of a short lease it is a fifth."""
+"""The lease asks for the stop this long before it ends the machine; at most a fifth of the lease's time."""
 ONSTART_S = 100.0
-"""`onstart/step.sh` then kills the step, and the supervisor with it."""
+"""When `onstart/step.sh` kills the step, and the supervisor with it. The same number is written there."""
 PUSH_S = 95.0
-"""By then the last checkpoint has left for its URL, or has had its time."""
+"""When the push of the last checkpoint to its URL is given up."""
 SUPERVISOR_SAVING_S = 70.0
-"""The supervisor then kills ranks of which one saves a checkpoint,"""
+"""When the supervisor kills the ranks, if one of them is saving a checkpoint."""
 SUPERVISOR_S = 45.0
-"""those of the onboard trainer that do not,"""
+"""When the supervisor kills the onboard trainer's ranks, if none is saving."""
 PROGRAM_S = 30.0
-"""and those of a program of the user's own."""
+"""When the supervisor kills the ranks of a user's own program."""
 RANK_SAVING_S = 60.0
-"""A rank of the onboard trainer then leaves in the midst of a checkpoint,"""
+"""When a rank of the onboard trainer ends although it is saving a checkpoint."""
 RANK_S = 40.0
-"""or in the midst of a step,"""
+"""When a rank of the onboard trainer ends in the middle of a step, if not before by `RANK_LEAST_S`."""
 RANK_LEAST_S = 8.0
-"""or after this and twice the time of a usual step, if that is less: it waits for ranks that are gone."""
+"""A rank ends after this plus twice the time of a usual step, if that is less than `RANK_S`.
+
+One that has not come to the end of its step by then waits for ranks that are gone.
+"""

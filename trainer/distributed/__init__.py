@@ -1,1 +1,1 @@
-"""The ranks of one training: who each is, how they form a group, agree, stop together and leave."""
+"""Distributed: the ranks of one training; who each is, how they form a group, agree, stop and end."""

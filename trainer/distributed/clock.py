@@ -1,7 +1,7 @@
-"""The clock of the steps: how long they take, how long they wait for data, how long a rank works alone.
+"""Clock: how long steps take, how long they wait for data, and how long a rank works before it meets others.
 
-On CUDA the host runs ahead of the device, so that the device's own events are the stamps; nobody waits for
-them: a step whose events have not come to pass is told at a later look.
+On CUDA the host runs ahead of the device, so the time is taken by events on the device. The host never waits
+for them: a step whose events have not yet passed is counted at a later look.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 import torch
 
 _REMEMBERED = 512
-"""Steps that the percentiles are taken of."""
+"""The percentiles are of so many steps, the last ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """Of the last steps."""
+    """Times of the last steps."""
 
     step_p50_s: float
     step_p99_s: float
     data_wait: float
-    """The share of the time in which the host waited for data, since the last look."""
+    """Share of the time since the last look in which the host waited for data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stamps:
-    """Points in time, as a kind of device takes them."""
+    """How one kind of device measures time: take a stamp, seconds between two, and whether one has passed."""
 
     take: Callable[[], Any]
     seconds: Callable[[Any, Any], float]
@@ -39,7 +39,7 @@ class Stamps:
 
 
 class StepClock:
-    """Stamps the steps of one rank."""
+    """Measures the steps of one rank. Each step is `begin`, `meet` if there are other ranks, and `end`."""
 
     def __init__(self, device: torch.device) -> None:
         self._stamps = _STAMPS[device.type]
@@ -52,28 +52,31 @@ class StepClock:
         self._met: Any = None
 
     def begin(self) -> None:
-        """A step begins."""
+        """Note that a step begins."""
         self._began, self._met = self._stamps.take(), None
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
-        """The host waits for data meanwhile."""
+        """Count the time within as waiting for data, on the host's clock."""
         began = time.perf_counter()
         yield
         self._waited_s += time.perf_counter() - began
 
     def meet(self) -> None:
-        """From here on, in this step, this rank waits for the others: it has worked alone so far."""
+        """Note that from here on this rank may wait for others: so far in this step it has worked alone.
+
+        Only the first call in a step counts.
+        """
         if self._met is None:
             self._met = self._stamps.take()
 
     def end(self) -> None:
-        """The step is over."""
+        """Note that the step is over."""
         ended = self._stamps.take()
         self._pending.append((self._began, self._met or ended, ended))
 
     def look(self) -> StepTimes | None:
-        """The times up to now; None before a step has passed."""
+        """Return the times up to now; None before the first step has passed. Starts `data_wait` anew."""
         self._settle()
         now = time.perf_counter()
         waited, lasted = self._waited_s, now - self._looked_at
@@ -88,12 +91,13 @@ class StepClock:
         )
 
     def alone_s(self) -> float:
-        """How long this rank worked before it met the others, in the mean of the steps since last asked."""
+        """Return the mean seconds from `begin` to `meet`, of the steps since the last call; 0 without any."""
         self._settle()
         alone, self._alone = self._alone, []
         return sum(alone) / len(alone) if alone else 0.0
 
     def _settle(self) -> None:
+        # Events pass in the order in which they were recorded: behind one that has not, none has.
         while self._pending and self._stamps.have_passed(self._pending[0][-1]):
             began, met, ended = self._pending.popleft()
             self._last.append(self._stamps.seconds(began, ended))

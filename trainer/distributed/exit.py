@@ -1,4 +1,4 @@
-"""How a rank leaves: it says why in its own file and ends at once with an exit code that says the same."""
+"""Exit: how a rank ends; it writes the reason to its own file and ends at once, with a matching exit code."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RankExit:
-    """Around everything a rank does: however that ends, the process ends here."""
+    """A context around everything that a rank does: however that ends, the process ends here."""
 
     def __init__(self, rank: Rank, heart: Heartbeat) -> None:
         self.reason: Reason = "error"
         self.asked: Callable[[], bool] = lambda: False
-        """Whether this very rank had SIGTERM."""
+        """Tells whether this very rank got SIGTERM."""
         self._rank = rank
         self._heart = heart
 
@@ -51,7 +51,7 @@ class RankExit:
         self._leave(self.reason, error)
 
     def give_up(self) -> NoReturn:
-        """Ends the process from another thread: it was asked to stop and could not."""
+        """End the process from another thread: the rank was asked to stop and could not save in time."""
         error = UnsavedError(f"asked to stop in step {self._heart.step}: left without saving")
         print(_one_line(error), file=sys.stderr)
         self._leave("stopped", error)
@@ -80,12 +80,12 @@ class RankExit:
 
 
 def exit_code_of(reason: Reason) -> int:
-    """Return the exit code of a rank that says the same as `reason`, as far as one can."""
+    """Return the exit code of a rank that ends for `reason`; several reasons share the code 1."""
     return REASONS[reason].rank_exit_code
 
 
 def reason_of(error: BaseException) -> Reason:
-    """The class of an error, by the first in its chain that has one."""
+    """Return the reason for an error: that of the first error in its chain that has one, or "error"."""
     for link in _chain(error):
         if isinstance(link, DataError):
             return "data"
@@ -105,6 +105,7 @@ def reason_of(error: BaseException) -> Reason:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, then what caused it, and so on."""
     link: BaseException | None = error
     while link is not None:
         yield link
@@ -120,14 +121,17 @@ def _is_communication(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if torch is None:
         return False
-    # Neither has gloo; its messages begin with the place in its source.
+    # gloo has no error type of its own either; its messages begin with the place in its source.
     return isinstance(error, torch.distributed.DistError) or (
         isinstance(error, RuntimeError) and "gloo/" in str(error)
     )
 
 
 def _tell(error: BaseException) -> None:
-    """On stderr. What the user can put right is told in a line; for anything else the traceback matters."""
+    """Print an error on stderr: in one line what the user can correct, anything else with its traceback.
+
+    Nothing is printed when another rank prints the same.
+    """
     if isinstance(error, (ConfigError, DivergedError)) and error.told_elsewhere:
         return
     if isinstance(error, (DataError, WorkerDiedError, ConfigError, DivergedError, SaveError)):

@@ -1,7 +1,7 @@
-"""The ranks together: device and process groups in their one right order, and the votes between ranks.
+"""Group: the device and the process groups of a rank, made in their one right order, and votes between ranks.
 
-No collective stands in an `except`, a `finally`, a signal handler or an `if rank == 0`: a rank that fails
-leaves, and whoever started it ends the others.
+No collective is in an `except`, a `finally`, a signal handler or an `if rank == 0`: a rank that fails ends,
+and the supervisor that started it ends the others.
 """
 
 from __future__ import annotations
@@ -33,53 +33,56 @@ VOTE_EVERY_S = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """The process groups this rank is in."""
+    """The process groups of this rank. All ranks must call the same methods in the same order."""
 
     rank: Rank
     device: torch.device
     control: torch_dist.ProcessGroup
-    """gloo, for votes only, so that they never meet the collectives of training."""
+    """A gloo group for votes only, so that they never mix with the collectives of the training."""
 
     def mean(self, *values: Tensor) -> Tensor:
-        """A vector: the mean of each number over all ranks, on the device. Nobody waits for it."""
+        """Return the mean of each number over all ranks: a vector on the device, without waiting for it."""
         packed = torch.cat([value.reshape(-1) for value in values])
         torch_dist.all_reduce(packed)
         return packed.div_(self.rank.world_size)
 
     def mean_of(self, *values: Tensor) -> list[float]:
-        """The mean of each number over all ranks. Waits for the device."""
+        """Return the mean of each number over all ranks. Waits for the device."""
         return self.mean(*values).tolist()
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum of `values`, on the CPU, over all ranks; in place."""
+        """Return `values`, a tensor on the CPU, summed over all ranks in place."""
         torch_dist.all_reduce(values, group=self.control)
         return values
 
     def highest(self, *values: float) -> list[float]:
-        """The highest of each value over all ranks."""
+        """Return the highest of each value over all ranks."""
         votes = torch.tensor(values, dtype=torch.float64)
         torch_dist.all_reduce(votes, torch_dist.ReduceOp.MAX, group=self.control)
         return votes.tolist()
 
     def told_by_first(self, value: Any) -> Any:
-        """The value of rank 0."""
+        """Return the value of rank 0, on all ranks. It is pickled."""
         values = [value]
         torch_dist.broadcast_object_list(values, group=self.control, group_src=0)
         return values[0]
 
     def told_by_all(self, value: Any) -> list[Any]:
-        """The value of each rank."""
+        """Return the values of all ranks, by rank, on all ranks. They are pickled."""
         values = [None] * self.rank.world_size
         torch_dist.all_gather_object(values, value, group=self.control)
         return values
 
     def wait_for_all(self) -> None:
-        """Returns when all ranks came here."""
+        """Return when all ranks have called this."""
         self.highest(0.0)
 
 
 def join(rank: Rank, job: TrainJob) -> Ranks:
-    """This rank has its device and its process groups: NCCL on GPUs, gloo on CPUs, never another."""
+    """Take this rank's device and join its process groups: NCCL on GPUs, gloo on CPUs, never another.
+
+    Raises DeviceError; RuntimeError when a rank is missing after the time limit.
+    """
     limit = timedelta(seconds=job.longest_stage_s + _AFTER_SUPERVISOR_S)
     device = device_of(rank.local_rank, gpus=job.gpus)
     # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
@@ -93,7 +96,7 @@ def join(rank: Rank, job: TrainJob) -> Ranks:
 
 
 def device_of(local_rank: int, *, gpus: int) -> torch.device:
-    """Where a rank trains: on a GPU of its own when the job has any, else on the CPU. Raises DeviceError."""
+    """Return the device of a rank: its own GPU when the job has any, else the CPU. Raises DeviceError."""
     if not gpus:
         return torch.device("cpu")
     seen = torch.cuda.device_count()
@@ -104,10 +107,10 @@ def device_of(local_rank: int, *, gpus: int) -> torch.device:
 
 
 class StopVote:
-    """Agrees on the step to stop at, a few times a second whatever a step takes.
+    """A vote of all ranks on whether to stop, held a few times a second however long a step takes.
 
-    The ranks also agree on how long a step takes, by the slowest, and so on the step of the next vote.
-    They tell how long each worked before it had to wait for others, so that one that is always late is named.
+    The ranks also agree on how long a step takes on the slowest of them, and so on the step of the next vote.
+    Each reports how long it worked before it had to wait for others: a rank that is always late is named.
     """
 
     def __init__(self, ranks: Ranks, step: int, clock: StepClock) -> None:
@@ -119,7 +122,8 @@ class StopVote:
         self._at = time.monotonic()
 
     def passes(self, step: int, wish: bool) -> bool:
-        """True on all ranks, after the same step, when one of them wishes to stop."""
+        """Return True on all ranks, after the same step, when one of them wishes to stop."""
+        # All ranks have the same `_due`: it follows from numbers on which the last vote made them agree.
         if step < self._due:
             return False
         seconds = (time.monotonic() - self._at) / (step - self._step)
@@ -132,21 +136,25 @@ class StopVote:
         return stop > 0
 
     def _alone_s(self) -> list[float]:
-        """This rank's time in its own place; the highest of all votes are everybody's."""
+        """Return this rank's seconds in its own place, 0 in the others: `highest` then gathers them all."""
         rank = self._ranks.rank
         return [self._clock.alone_s() if place == rank.rank else 0.0 for place in range(rank.world_size)]
 
 
 _VOTES = 200
+"""The votes that are remembered, the last ones."""
 _FEWEST_VOTES = 40
+"""No rank is named before so many votes."""
 _NAMED_FROM = 0.8
+"""A rank is named when it was the last in more than this share of the votes."""
 _FORGIVEN_BELOW = 0.5
+"""A rank that was named counts as recovered when it was the last in less than this share."""
 _WORTH = 0.02
-"""Of the time of a step: less is noise, and costs nothing."""
+"""Share of a step: to wait for less is noise, and costs nothing."""
 
 
 class Stragglers:
-    """Sees by each vote how long every rank worked before it met the others."""
+    """Finds the rank for which the others wait in nearly every vote."""
 
     def __init__(self) -> None:
         self._last: deque[int | None] = deque(maxlen=_VOTES)
@@ -154,11 +162,16 @@ class Stragglers:
         self._named: int | None = None
 
     def see(self, alone_s: Sequence[float], step_s: float) -> str | None:
-        """What to tell, when there is something new to tell."""
+        """Count one vote: the seconds alone by rank, and of a step. Return a line that names a slow rank.
+
+        None: nothing is new. A rank is named once, and again only when it was not the slow one in between.
+        """
+        # The gap is what would be won if the last rank were no slower than the last but one.
         *others, last_s = sorted(alone_s)
         wait_s = last_s - others[-1] if others else 0.0
         self._last.append(alone_s.index(last_s) if wait_s > _WORTH * step_s else None)
         self._wait_s.append(wait_s)
+        # A vote in which nobody was late counts as None, which may win, too: then there is no straggler.
         rank, times = Counter(self._last).most_common(1)[0]
         share = times / len(self._last)
         if self._named is not None and (rank != self._named or share < _FORGIVEN_BELOW):

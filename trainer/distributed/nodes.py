@@ -1,4 +1,4 @@
-"""Nodes: which machine of a training this is, and where all of them meet. Standard library only."""
+"""Nodes: which machine of a training this is, and how it reaches the others. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,36 +20,39 @@ _INTERFACE_REQUEST = struct.Struct("16s2x2x4s16x")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """This machine among those that train together. The first node is the host of the rendezvous."""
+    """This machine among those that train together. The first node hosts the rendezvous."""
 
     node: int = 0
     nodes: int = 1
     host: str = "localhost"
-    """The first node, as this machine reaches it."""
+    """The first node's name or address, as this machine reaches it."""
     port: int = 0
-    """The ranks' rendezvous; the supervisors meet at the next one. 0: the kernel picks one while binding."""
+    """Port of the ranks' rendezvous; the supervisors use the next one. 0: the kernel picks one on binding."""
     address: str = _LOOPBACK
-    """This machine's own, on the route to the host."""
+    """This machine's own address, on the route to the host."""
     interface: str | None = None
-    """The network interface that has this address."""
+    """The network interface that has this address; None: unknown, or one node only."""
 
     @property
     def is_host(self) -> bool:
-        """True on the first node."""
+        """Tell whether this is the first node."""
         return self.node == 0
 
     @property
     def endpoint(self) -> str:
-        """The rendezvous, as torch writes it."""
+        """Return HOST:PORT of the rendezvous as torch writes it, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def ranks(self, each: int) -> range:
-        """The ranks of this node when every node has `each`: numbered from the first node to the last."""
+        """Return the ranks of this node when every node has `each`; they are numbered node by node."""
         return range(self.node * each, (self.node + 1) * each)
 
 
 def place_of(nodes: int, environ: Mapping[str, str]) -> Place:
-    """What VASTRUN_NODE and VASTRUN_RENDEZVOUS say. Raises ValueError; OSError when the host is unknown."""
+    """Read the place from VASTRUN_NODE and VASTRUN_RENDEZVOUS, which a single node does not need.
+
+    Raises ValueError; OSError when the host is unknown.
+    """
     if nodes == 1:
         return Place()
     node = _number(environ.get("VASTRUN_NODE", ""), below=nodes)
@@ -61,15 +64,18 @@ def place_of(nodes: int, environ: Mapping[str, str]) -> Place:
 
 
 def network_environment(place: Place) -> dict[str, str]:
-    """The interface that the ranks talk over: gloo would guess by this machine's name, NCCL by speed."""
+    """Return the variables that name the ranks' network interface; none where it is not known.
+
+    Without them gloo would guess the interface by this machine's name, and NCCL by its speed.
+    """
     if place.interface is None:
         return {}
-    # NCCL takes a name for a prefix unless told otherwise.
+    # NCCL takes a name for a prefix unless a `=` precedes it.
     return {"GLOO_SOCKET_IFNAME": place.interface, "NCCL_SOCKET_IFNAME": f"={place.interface}"}
 
 
 def torchrun_line(job: Job, place: Place) -> str:
-    """What one would type on this node to start the same ranks without vastrun."""
+    """Return the torchrun command that starts the same ranks on this node without vastrun."""
     options = ["--standalone"]
     if place.nodes > 1:
         options = [
@@ -99,23 +105,25 @@ def _number(text: str, *, below: int) -> int:
 
 
 def _endpoint(text: str) -> tuple[str, int]:
-    with suppress(ValueError):
+    with suppress(ValueError):  # of urlsplit, and of `port` for what is no port
         parts = urlsplit(f"//{text}")
+        # The port after it must exist too: there the supervisors meet.
         if parts.hostname and parts.port and parts.port < (1 << 16) - 1:
             return parts.hostname, parts.port
     raise ValueError(f"VASTRUN_RENDEZVOUS: expected HOST:PORT of the first node, got {text!r}")
 
 
 def _own_address(host: str, port: int) -> str:
-    """The address that packets to `host` are sent from; none is sent."""
+    """Return the address from which packets to `host` would be sent. Raises OSError."""
     family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    # To connect a UDP socket sends nothing: the kernel only looks up the route.
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(target)
         return str(probe.getsockname()[0])
 
 
 def _interface_of(address: str) -> str | None:
-    """The interface with this IPv4 address as its first; None when there is none."""
+    """Return the interface whose first address is this IPv4 address; None when there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # it has no address

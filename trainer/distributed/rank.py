@@ -1,4 +1,4 @@
-"""Who this process is: its rank, its box and its job. No torch."""
+"""Rank: which of the training processes this is, its box and its job. No torch."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from trainer.contract.records import read_json
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """What the onboard trainer needs to know of `job.json`."""
+    """The part of `job.json` that the onboard trainer needs."""
 
     run_id: str
     name: str
     gpus: int
     stall_s: float
+    """Seconds for which a rank may make no progress."""
     start_s: float
+    """The same for its start."""
     train: TrainConfig | None = None
     code: dict[str, Any] | None = None
     """Commit of the user's code, and whether it was changed."""
     continues: tuple[str, ...] = ()
-    """The runs before this one."""
+    """Ids of the runs that this one continues."""
 
     @property
     def longest_stage_s(self) -> float:
-        """How long one rank may keep the others waiting, in the slowest of all stages."""
+        """Return the seconds for which one rank may keep the others waiting, in the slowest activity."""
         own = asdict(self.train.limits).values() if self.train else ()
         return max(self.stall_s, self.start_s, *(seconds for seconds in own if seconds is not None))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One of the processes that train together."""
+    """One of the processes that train together, by its numbers."""
 
     rank: int
     local_rank: int
     world_size: int
     box: Path
     micro_batch_cap: int | None = None
-    """The most windows that this rank may compute at once: more did not fit before."""
+    """The most windows that this rank may compute at once, since more did not fit before; None: no limit."""
 
     @classmethod
     def of_environment(cls) -> Rank:
-        """What torchrun's variables and those of the supervisor say."""
+        """Read the rank from the variables of torchrun and of the supervisor. Raises KeyError, ValueError."""
         cap = os.environ.get("VASTRUN_MICRO_BATCH")
         return cls(
             rank=int(os.environ["RANK"]),
@@ -59,12 +61,12 @@ class Rank:
 
     @property
     def is_first(self) -> bool:
-        """Rank 0: the one that writes."""
+        """Tell whether this is rank 0, the one that prints and writes for all."""
         return self.rank == 0
 
 
 def read_job(box: Path) -> TrainJob:
-    """The job of the box."""
+    """Read the job in the folder of the box. Raises OSError; RecordError, a ValueError."""
     job = read_json(TrainJob, (box / layout.JOB).read_text(encoding="utf-8"))
     assert isinstance(job, TrainJob)
     return job

@@ -1,4 +1,4 @@
-"""The rendezvous of several nodes: c10d's, with the nodes in our order."""
+"""Rendezvous: how the launch agents of several nodes meet; c10d's, but with the nodes in our order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ IN_ORDER = "c10d-in-order"
 
 
 class InOrder(RendezvousHandler):
-    """Numbers the nodes as they are told; c10d sorts them by address, and rank 0 could be on any."""
+    """A rendezvous in which each node has the number that it was given.
+
+    c10d sorts the nodes by their addresses, so that rank 0 could be on any of them.
+    """
 
     def __init__(self, met: RendezvousHandler, node: int, address: str) -> None:
         self._c10d = met
@@ -25,12 +28,13 @@ class InOrder(RendezvousHandler):
         self._address = address
 
     def next_rendezvous(self) -> RendezvousInfo:
+        # The rank and the master of c10d's answer are dropped, since they follow from its own order.
         met = self._c10d.next_rendezvous()
         where = RendezvousStoreInfo.build(self._node, PrefixStore(IN_ORDER, met.store), self._address)
         return RendezvousInfo(met.store, self._node, met.world_size, where)
 
     def num_nodes_waiting(self) -> int:
-        """None: nobody joins later. Not asked of the store, which ends with the first node's agent."""
+        """Return 0: no node joins later. The store is not asked: it ends with the first node's agent."""
         return 0
 
     def get_backend(self) -> str:
@@ -54,7 +58,7 @@ class InOrder(RendezvousHandler):
 
 
 def create(parameters: RendezvousParameters) -> RendezvousHandler:
-    """From a LaunchConfig whose `rdzv_configs` say which `node` this is."""
+    """Make the rendezvous of a LaunchConfig in which `rdzv_configs` has the number of this `node`."""
     store_backend, store = create_backend(parameters)
     met = create_handler(store, store_backend, parameters)
     node = parameters.get_as_int("node")

@@ -1,4 +1,4 @@
-"""SIGTERM means save and leave. A thread takes it: a handler would wait while the main thread is in C++."""
+"""Signals: SIGTERM asks a rank to save and end. A thread takes it, as a handler waits while C++ runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LOOK_EVERY_S = 0.1
 
 
 class StopSignal:
-    """Whether somebody asked this rank to stop. If the rank cannot, it is ended after a grace."""
+    """Tells whether this rank was asked to stop, and ends it when it does not end by itself in time."""
 
     def __init__(
         self, give_up: Callable[[], None], *, least_s: float, grace_s: float, saving_grace_s: float
     ) -> None:
         self.step_s: float | None = None
-        """How long a step takes; None: nobody knows, as while it compiles or evaluates."""
+        """Seconds that a step takes; None: not known, as while the rank compiles or evaluates."""
         self._give_up = give_up
         self._least_s = least_s
         self._grace_s = grace_s
@@ -39,9 +39,10 @@ class StopSignal:
         grace_s: float = RANK_S,
         saving_grace_s: float = RANK_SAVING_S,
     ) -> StopSignal:
-        """Blocks SIGTERM and waits for it in a thread. Call before other threads begin: they inherit this.
+        """Block SIGTERM and wait for it in a thread. Call this before other threads start: they inherit this.
 
-        `give_up` is called when the rank is still there after the grace; it must end the process.
+        When the rank has not ended in time, that thread calls `give_up`, which must end the process. The
+        times are seconds from SIGTERM: see `contract/stop_budget.py`.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         wish = cls(give_up, least_s=least_s, grace_s=grace_s, saving_grace_s=saving_grace_s)
@@ -50,11 +51,12 @@ class StopSignal:
 
     @property
     def asked(self) -> bool:
+        """Tell whether SIGTERM has come."""
         return self._asked.is_set()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """A checkpoint is being written meanwhile: the grace is longer, and the usual one follows its end."""
+        """Allow more time while a checkpoint is written within, and the usual time from its end on."""
         self._saving = True
         try:
             yield
@@ -71,8 +73,10 @@ class StopSignal:
         self._give_up()
 
     def _deadline(self, asked_at: float) -> float:
+        # Asked again at each look, since `step_s` and saving change while the rank comes to its end.
         if self._saving:
             return asked_at + self._saving_grace_s
+        # A rank still in its step after twice a step's time waits in a collective for ranks that are gone.
         usual_s = math.inf if self.step_s is None else self._least_s + 2 * self.step_s
         # A rank that has just saved still has to leave.
         return max(asked_at, self._saved_at) + min(self._grace_s, usual_s)

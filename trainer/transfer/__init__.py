@@ -1,1 +1,1 @@
-"""What goes to and from a box: checkpoints pushed to a URL and fetched from it, and the list of outputs."""
+"""Transfer: checkpoints that a box pushes to a URL and fetches from it, and the list of files to download."""

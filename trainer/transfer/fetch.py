@@ -1,7 +1,8 @@
-"""Fetch: the newest whole checkpoint that earlier runs pushed to a URL is on this box, to continue from.
+"""Fetch: download the newest whole checkpoint that earlier runs pushed to a URL, to continue from it.
 
-`python -m trainer.transfer.fetch`, before the ranks start. What came with the bundle stays when it is newer;
-of a nearer run any is newer, since a run that began another stage counts its steps anew.
+`python -m trainer.transfer.fetch` runs before the ranks start. A checkpoint that came with the bundle stays
+when it is newer. One of a later run always counts as newer, since a run that began another stage counts its
+steps anew.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ _STATE = "state.json"
 
 
 def main() -> int:
-    """1 when the job names a URL to start from, and there is nothing whole at it."""
+    """Return 1 when the job must start from a URL and there is no whole checkpoint at it, else 0."""
     box = Path(os.environ["VASTRUN_BOX"])
     job, target = Job.read(box), box / layout.RESUME
+    # The last run comes first; an earlier one is tried only where that one's URL has nothing newer.
     for url in job.pushed:
         if bring(url, target):
             return 0
     if job.start_from is None or newest_step(target) >= 0:
         return 0
+    # A URL that is in `pushed` too has been tried above.
     if job.start_from not in job.pushed and bring(job.start_from, target):
         return 0
     print(f"there is no whole checkpoint at {job.start_from} to start from", flush=True)
@@ -39,8 +42,10 @@ def main() -> int:
 
 
 def bring(url: str, target: Path) -> bool:
-    """The newest whole checkpoint at the URL is the newest in `target`; False when none is newer than those
-    there."""
+    """Download the newest whole checkpoint at the URL into the folder `target`. Return whether there was one.
+
+    Only those count that are newer than all in `target`. A URL out of reach is reported in a line, as False.
+    """
     try:
         remote, least = (
             RemoteCheckpoints.at(url),
@@ -54,12 +59,15 @@ def bring(url: str, target: Path) -> bool:
 
 
 def newest_step(folder: Path) -> int:
-    """Of the checkpoints in a folder; -1 when there is none."""
+    """Return the highest step of the checkpoints in a folder; -1 when there is none."""
     return max((step_of(path.name) for path in folder.glob("step-*")), default=-1)
 
 
 def _is_of_a_nearer_run(url: str, target: Path) -> bool:
-    """The URLs are those of the run whose checkpoints came with the bundle, and of the runs since."""
+    """Tell whether the URL is of a later run than the one whose checkpoints came with the bundle.
+
+    The job's URLs are those of that run and of the runs since, each with the run's id at its end.
+    """
     try:
         newest = max(target.glob("step-*"), key=lambda path: step_of(path.name))
         run: str = json.loads((newest / _STATE).read_text(encoding="utf-8"))["made_by"]["run_id"]
@@ -69,7 +77,8 @@ def _is_of_a_nearer_run(url: str, target: Path) -> bool:
 
 
 def _bring_whole(remote: RemoteCheckpoints, name: str, url: str, target: Path) -> bool:
-    """False, with a line that says why, when the checkpoint is not what its manifest says."""
+    """Download and check one checkpoint. Return False, after a line, if it is not what its manifest says."""
+    # Under a name of its own until it is whole: the ranks load whatever is called `step-*`.
     part = target / f".{name}.part"
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -78,6 +87,7 @@ def _bring_whole(remote: RemoteCheckpoints, name: str, url: str, target: Path) -
         print(f"checkpoint {name} at {url} is not whole ({error}); it is skipped", flush=True)
         return False
     else:
+        # Checkpoints of an earlier stage may have higher steps, and would be taken for newer ones.
         for path in target.glob("step-*"):
             if step_of(path.name) >= step_of(name):
                 shutil.rmtree(path)
@@ -94,7 +104,7 @@ class DamagedDownloadError(Exception):
 
 
 def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
-    """Every file of the checkpoint, checked; their bytes."""
+    """Download and check every file of a checkpoint. Return their bytes. Raises DamagedDownloadError."""
     try:
         remote.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST)
         files = _listed(part / _MANIFEST)
@@ -107,6 +117,7 @@ def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
 
 
 def _listed(manifest: Path) -> tuple[FileSum, ...]:
+    """Read a manifest. Raises DamagedDownloadError, also for a path that leads out of the checkpoint."""
     try:
         listed: FileList = read_json(FileList, manifest.read_bytes())
     except ValueError as error:

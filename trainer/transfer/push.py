@@ -1,7 +1,7 @@
-"""Push: finished checkpoints leave the box for any URL that fsspec knows, such as s3://bucket/path.
+"""Push: upload finished checkpoints to any URL that fsspec knows, such as s3://bucket/path.
 
-`python -m trainer.transfer.push PARENT` follows the training while that process lives; `once` after it:
-the newest is brought away, no more. A failure is one line of the log and hurts nothing else.
+`python -m trainer.transfer.push PARENT` follows the training while the process PARENT lives. With `once`
+after it, only the newest checkpoint is uploaded. A failure is one line in the log and stops nothing else.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def main(arguments: list[str]) -> int:
 
 @dataclass
 class Push:
-    """The checkpoints of one run, and where they go."""
+    """Uploads the checkpoints of one run to its URL."""
 
     folder: Path
     url: str
 
     def once(self) -> int:
-        """The newest checkpoint is there, whole: 0. Or a line says why it is not: 1."""
+        """Upload the newest checkpoint unless it is there. Return 0; 1 after a line that says what failed."""
         try:
             remote = RemoteCheckpoints.at(self.url)
             newest = _newest(self.folder)
@@ -57,7 +57,7 @@ class Push:
         return 0
 
     def until_killed(self) -> int:
-        """Each new checkpoint is there soon. Tries again only when there is a newer one."""
+        """Upload each new checkpoint, for ever. After a failure wait for a newer one."""
         tried: str | None = None
         while True:
             newest = _newest(self.folder)
@@ -68,10 +68,13 @@ class Push:
 
 
 def _upload(remote: RemoteCheckpoints, checkpoint: Path) -> None:
-    """The checkpoint is there, then `latest.json` names it; of older ones, one stays."""
+    """Upload a checkpoint, then name it in `latest.json`, then remove all older ones but one.
+
+    In this order `latest.json` never names a checkpoint that is not whole.
+    """
     names = sorted(path.relative_to(checkpoint).as_posix() for path in _files_of(checkpoint))
     with ExitStack() as stack:
-        # Opened first: the training may remove it meanwhile.
+        # All files are opened first: the training may remove the checkpoint meanwhile.
         sources = {name: stack.enter_context((checkpoint / name).open("rb")) for name in names}
         for name, source in sources.items():
             remote.write(f"{checkpoint.name}/{name}", source)
@@ -81,13 +84,14 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path) -> None:
 
 
 def _files_of(checkpoint: Path) -> Iterator[Path]:
-    """All of a checkpoint that is complete."""
+    """Yield all files of a checkpoint. Raises FileNotFoundError where it is not complete any more."""
     if not (checkpoint / _MANIFEST).is_file():
         raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
     yield from (path for path in checkpoint.rglob("*") if path.is_file())
 
 
 def _newest(folder: Path) -> str | None:
+    """Return the name of the newest complete checkpoint; None when there is none yet."""
     try:
         name = json.loads((folder / LATEST).read_text(encoding="utf-8"))["path"]
     except (OSError, ValueError, KeyError, TypeError):

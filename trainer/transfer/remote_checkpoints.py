@@ -1,4 +1,4 @@
-"""A folder of checkpoints at any URL that fsspec knows, such as s3://bucket/path."""
+"""Remote checkpoints: a folder of checkpoints at any URL that fsspec knows, such as s3://bucket/path."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from typing import Any, BinaryIO, Self
 LATEST = "latest.json"
 _CHUNK = 8 << 20
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "oss"}
-"""They have no folders, and asked for one they may make a bucket whose name was mistyped."""
+"""Protocols without folders: asked for a folder, they may make a bucket, of a name that was mistyped."""
 
 
 @dataclass(frozen=True)
 class RemoteCheckpoints:
-    """One such folder. Whatever goes wrong with it raises one of `faults()`."""
+    """A folder of checkpoints at a URL. Its methods raise one of `faults()`."""
 
     files: Any
     root: str
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """Imported here: a box may do without fsspec."""
+        """Open the folder at a URL. Raises ImportError without fsspec, or its package for the protocol."""
+        # Imported here: a box that pushes nothing may do without fsspec.
         from fsspec.core import url_to_fs
 
         return cls(*url_to_fs(url))
 
     def checkpoints(self) -> list[str]:
-        """The names of those that are there, whole or not, oldest first."""
+        """Return the names of all checkpoints there, whole or not, oldest first."""
+        # fsspec may otherwise answer from a listing that it kept from before.
         self.files.invalidate_cache()
         try:
             paths = self.files.ls(self.root, detail=False)
@@ -40,18 +42,19 @@ class RemoteCheckpoints:
         return sorted((name for name in names if step_of(name) >= 0), key=step_of)
 
     def latest(self) -> str | None:
-        """The name of the newest that is whole."""
+        """Return the name in `latest.json`, that of the newest whole checkpoint; None when there is none."""
         try:
             return str(json.loads(self.files.cat_file(f"{self.root}/{LATEST}"))["path"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
     def name_latest(self, name: str) -> None:
+        """Write `latest.json` with the name of a checkpoint."""
         latest = {"step": step_of(name), "path": name}
         self.files.pipe_file(f"{self.root}/{LATEST}", (json.dumps(latest) + "\n").encode())
 
     def write(self, path: str, source: BinaryIO) -> None:
-        """All of the source is at that path."""
+        """Upload all of the source to a path relative to the folder."""
         target = f"{self.root}/{path}"
         if _OBJECT_STORES.isdisjoint(self._protocols()):
             self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
@@ -59,13 +62,13 @@ class RemoteCheckpoints:
             shutil.copyfileobj(source, sink, _CHUNK)
 
     def fetch(self, path: str, target: Path) -> None:
-        """The file at that path is here. Raises FileNotFoundError."""
+        """Download the file at a path relative to the folder. Raises FileNotFoundError."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with self.files.open(f"{self.root}/{path}", "rb") as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, _CHUNK)
 
     def remove(self, name: str) -> None:
-        """That checkpoint is gone."""
+        """Remove the checkpoint of this name."""
         self.files.rm(f"{self.root}/{name}", recursive=True)
 
     def _protocols(self) -> tuple[str, ...]:
@@ -74,18 +77,22 @@ class RemoteCheckpoints:
 
 
 def step_of(name: str) -> int:
-    """The step of a checkpoint, by its name; -1 for anything else."""
+    """Return the step of a checkpoint, by its name; -1 when the name is not one of a checkpoint."""
     digits = name.removeprefix("step-")
     return int(digits) if digits != name and digits.isdecimal() else -1
 
 
 def faults() -> tuple[type[BaseException], ...]:
-    """What a box without a package, a network, a bucket or a key raises."""
+    """Return the errors that a missing package, network, bucket or key raises, for an `except`.
+
+    Those of botocore are no OSErrors. They can only be raised once something has imported it.
+    """
     botocore = sys.modules.get("botocore.exceptions")
     known = (OSError, ImportError, ValueError)
     return known if botocore is None else (*known, botocore.BotoCoreError, botocore.ClientError)
 
 
 def in_one_line(error: BaseException) -> str:
+    """Return an error's text in one line, cut to 300 characters; for a missing package, with advice."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     return f"{text} (setup: [pip install s3fs] in the job file)" if isinstance(error, ImportError) else text
