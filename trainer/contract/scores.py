@@ -81,7 +81,9 @@ def _upon(scores: Mapping[str, float]) -> str:
     alone = scores.get("operator_nrmse")
     if alone is None:
         return ""
-    return f"; the operator alone has {alone:.4g}" + ("" if scores["stage_helps"] else ": no help")
+    # A box may leave out whether the stage helps: then nothing is said about it.
+    helps = scores.get("stage_helps", 1.0)
+    return f"; the operator alone has {alone:.4g}" + ("" if helps else ": no help")
 
 
 def _by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
