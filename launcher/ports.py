@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from launcher.core import (
     AccountStatus,
     Bundle,
+    Cause,
     CheckpointCopy,
     Collected,
     Completed,
@@ -22,6 +23,7 @@ from launcher.core import (
     Run,
     UserRequest,
 )
+from launcher.core.batch import Budget
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.notifications import Notification
@@ -218,8 +220,11 @@ class Ledger(Protocol):
     id: str
     """Tells it from the ledgers of other computers; a copy has the same."""
 
-    def add(self, run: Run) -> None:
-        """The run has a row."""
+    def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
+        """The run has a row, and its reservation is part of each of these budgets and of its batch's.
+
+        Raises BudgetError, and nothing is written, where one of them has no room for it.
+        """
         ...
 
     def save(self, run: Run, *, who: str) -> None:
@@ -230,8 +235,15 @@ class Ledger(Protocol):
         """The run. Raises NoSuchRunError."""
         ...
 
-    def runs(self, *, open_only: bool = False) -> Sequence[Run]:
-        """Runs, newest first."""
+    def runs(
+        self,
+        *,
+        open_only: bool = False,
+        batch: str | None = None,
+        parent: str | None = None,
+        causes: Collection[Cause] = (),
+    ) -> Sequence[Run]:
+        """Runs, newest first: all, or those that fit whatever is given."""
         ...
 
     def tell(self, event: Event) -> None:
