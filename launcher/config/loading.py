@@ -77,8 +77,10 @@ def checked(reading: YamlReader, kind: type[_Noun]) -> _Noun | None:
 
     None where even then it is none: a key that is needed is missing.
     """
+    noun: _Noun
     try:
-        return _validated(kind, reading.data)
+        noun = _validated(kind, reading.data)
+        return noun
     except ValidationError as error:
         data = reading.data
         for entry in error.errors(include_url=False):
@@ -90,7 +92,8 @@ def checked(reading: YamlReader, kind: type[_Noun]) -> _Noun | None:
                 reading.unexpected(path)
             _drop(data, path)
     try:
-        return _validated(kind, {"name": _PLACEHOLDER, **data})
+        noun = _validated(kind, {"name": _PLACEHOLDER, **data})
+        return noun
     except ValidationError:
         return None
 
@@ -100,10 +103,9 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _validated(kind: type[_Noun], data: Any) -> _Noun:
+def _validated(kind: Any, data: Any) -> Any:
     # As strict JSON: no "12" for 12 and no 1 for true, but lists for tuples.
-    noun: _Noun = _adapter(kind).validate_json(json.dumps(data), strict=True)
-    return noun
+    return _adapter(kind).validate_json(json.dumps(data), strict=True)
 
 
 def _drop(data: Any, path: KeyPath) -> None:
