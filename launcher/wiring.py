@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from launcher.commands.attempts import Attempts
 from launcher.core import NOTHING, Origin, UserRequest
+from launcher.core.batch import MOST_PARALLEL
 from launcher.decisions.speed_history import speed_history_of
 from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
@@ -26,8 +28,11 @@ from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:
+    from launcher.batch.driver import BatchScreen
+    from launcher.batch.sharing import RunScreen, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
+    from launcher.decisions.schedule import PointState
     from launcher.ui.notify import UrlNotifier
 
 DEFAULT_PROVIDER = "local"
@@ -66,6 +71,10 @@ class Wiring:
     """In that folder."""
     exporter: Callable[[], Exporter]
 
+    def crowd_provider(self, name: str) -> Provider:
+        """The provider of that name, for many runs at once: they share what it was asked lately."""
+        return self.provider(name)
+
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""
         return self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
@@ -89,6 +98,46 @@ class Wiring:
         finally:
             notifier.close()
             screen.close()
+
+    def drive_batch(self, name: str, interrupts: Interrupts, screen: BatchScreen) -> Sequence[PointState]:
+        """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
+        from launcher.batch.driver import BatchDriver, BatchServices
+
+        batch = self.ledger().batches.get(name)
+        market = self.crowd_provider(batch.provider)
+
+        def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
+            def services_for(_: str, origin: Origin) -> Services:
+                return Services(
+                    provider=market,
+                    ledger=self.ledger(),
+                    clock=shared,
+                    packer=self.packer(origin),
+                    output_store=self.output_store(),
+                    screen=run_screen,
+                    user_requests=shared,
+                    who=self.who(),
+                    runs_at_once=driver.runs_at_once,
+                )
+
+            return Attempts(services_for=services_for, new_id=self.new_id)
+
+        with ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run") as workers:
+            driver = BatchDriver(
+                name,
+                BatchServices(
+                    ledger=self.ledger(),
+                    attempts=attempts,
+                    requests=interrupts.current,
+                    workers=workers,
+                    sleep=interrupts.sleep,
+                    now=self.now,
+                    new_id=self.new_id,
+                    who=self.who(),
+                    screen=screen,
+                ),
+            )
+            return driver.drive()
 
     def services(
         self,

@@ -91,7 +91,7 @@ def _errors(faults: Iterable[Fault]) -> JobFileError:
 
 
 def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, dict[str, Node]]:
-    """Return the batch, and what its file says of points, by kind. Of several kinds all but one are faults."""
+    """Return the batch, and what its file says of points, by kind; a second kind is a fault."""
     axes: dict[str, Node] = {}
     if isinstance(root, MappingNode):
         kept = []

@@ -1,4 +1,4 @@
-"""Points: a grid, a list, a CSV file or a search, as the values of each point with their places in the file."""
+"""Points: a grid, a list, a CSV file or a search become the values of each point, with their places."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from annotated_types import Ge, Gt, Le, MinLen
 from launcher.core.job import Positive
 from launcher.core.runs import UserRequest
 
+MOST_PARALLEL = 200
+"""Each run is a thread of one launcher."""
 MOST_POINTS = 10_000
 """More are refused: at one rented machine every 4.5 s, even these would need half a day of rents."""
 
@@ -47,8 +49,8 @@ class BatchLimits:
     usd: Positive | None = None
     """For all of its runs together. Needed where machines cost money."""
     hours: Positive | None = None
-    """From its first run on; then nothing new is started."""
-    parallel: Annotated[int, Ge(1), Le(200)] = 4
+    """From its submit or resume on; then nothing new is started."""
+    parallel: Annotated[int, Ge(1), Le(MOST_PARALLEL)] = 4
     """How many runs at once."""
     stop: StopRules = field(default_factory=StopRules)
 
@@ -93,6 +95,8 @@ class Point:
     """Counted in the ledger, from 1; never given twice within a batch."""
     wanted: bool = True
     """The newest file of the batch has it; one that is not wanted is not started any more."""
+    starts: int = 1
+    """How often it is to be started; more than once where its user asked for it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +109,11 @@ class Batch:
     folder: str
     """Where the folders of its runs' outputs lie."""
     created_at: float
+    opened_at: float
+    """When it was last submitted or resumed: what ended it before no longer counts."""
     request: UserRequest = UserRequest.NONE
     """What its user asked for; STOP: nothing new is started, and what runs is stopped."""
     reason: str = ""
     """Why it ended before its last point; empty while it goes on, or when all have ended."""
+    revision: int = 0
+    """Counts what was changed about its points: whoever drives it reads them again."""

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from itertools import count
 from typing import Any
 
 from launcher.core import Driver, Phase, UserRequest
@@ -20,7 +21,7 @@ Guard = Callable[[], AbstractContextManager[None]]
 
 
 class SqliteBatches:
-    """The batches of one ledger. Each call is one transaction."""
+    """The Batches port, in one ledger's file. Each call is one transaction."""
 
     def __init__(
         self,
@@ -55,13 +56,15 @@ class SqliteBatches:
                 "provider": batch.provider,
                 "folder": batch.folder,
                 "created_at": batch.created_at,
+                "opened_at": batch.opened_at,
             }
             self._db.execute(
-                "INSERT INTO batches (name, spec, provider, folder, created_at)"
-                " VALUES (:name, :spec, :provider, :folder, :created_at)"
-                " ON CONFLICT (name) DO UPDATE SET spec = :spec, request = 'none', reason = ''",
+                "INSERT INTO batches (name, spec, provider, folder, created_at, opened_at)"
+                " VALUES (:name, :spec, :provider, :folder, :created_at, :opened_at)"
+                " ON CONFLICT (name) DO UPDATE SET spec = :spec",
                 values,
             )
+            self._reopen(batch.name)
             return self._add_points(batch.name, points)
 
     def _add_points(self, name: str, points: Sequence[Point]) -> int:
@@ -114,9 +117,38 @@ class SqliteBatches:
                 values=json.loads(row["point_values"]),
                 spec_json=row["spec_json"],
                 wanted=bool(row["wanted"]),
+                starts=row["starts"],
             )
             for row in rows
         ]
+
+    def again(self, name: str, point_ids: Sequence[str]) -> None:
+        """Let each of these points be started once more than it was. A stop that was asked for is over."""
+        with self._transaction():
+            self._db.executemany(
+                "UPDATE points SET wanted = 1, starts = 1 +"
+                " (SELECT COUNT(*) FROM runs WHERE runs.batch = :name"
+                " AND runs.point = :id AND NOT EXISTS (SELECT 1 FROM runs AS former"
+                " WHERE former.id = runs.parent AND former.batch = :name AND former.point = :id))"
+                " WHERE batch = :name AND id = :id",
+                [{"name": name, "id": id_} for id_ in point_ids],
+            )
+            self._reopen(name)
+
+    def reopen(self, name: str) -> None:
+        """Forget why the batch ended, and that a stop was asked for: it goes on."""
+        with self._transaction():
+            self._reopen(name)
+
+    def remove(self, name: str) -> str:
+        """Delete the batch and its points; return the name that its runs go by from now on."""
+        with self._transaction():
+            taken = {row["batch"] for row in self._db.execute("SELECT DISTINCT batch FROM runs")}
+            former = next(f"{name}~{n}" for n in count(1) if f"{name}~{n}" not in taken)
+            self._db.execute("UPDATE runs SET batch = ? WHERE batch = ?", (former, name))
+            self._db.execute("DELETE FROM points WHERE batch = ?", (name,))
+            self._db.execute("DELETE FROM batches WHERE name = ?", (name,))
+        return former
 
     def ask(self, name: str, request: UserRequest) -> None:
         """Note the request for whoever drives the batch."""
@@ -166,6 +198,13 @@ class SqliteBatches:
         hint = "a higher limits.usd in the batch file, and submit it again"
         return (Budget(name=f"batch {name}", usd=usd, batch=name, hint=hint),)
 
+    def _reopen(self, name: str) -> None:
+        self._db.execute(
+            "UPDATE batches SET request = 'none', reason = '', revision = revision + 1, opened_at = ?"
+            " WHERE name = ?",
+            (self._now(), name),
+        )
+
     def _holder(self, name: str) -> Mapping[str, Any] | None:
         row = self._row(name)
         if row is None or not row["driver"]:
@@ -207,6 +246,8 @@ def _batch_of(row: sqlite3.Row) -> Batch:
         provider=row["provider"],
         folder=row["folder"],
         created_at=row["created_at"],
+        opened_at=row["opened_at"],
         request=UserRequest(row["request"]),
         reason=row["reason"],
+        revision=row["revision"],
     )

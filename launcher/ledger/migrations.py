@@ -117,8 +117,10 @@ _BATCH_TABLES = (
         provider TEXT NOT NULL,
         folder TEXT NOT NULL,
         created_at REAL NOT NULL,
+        opened_at REAL NOT NULL,
         request TEXT NOT NULL DEFAULT 'none',
         reason TEXT NOT NULL DEFAULT '',
+        revision INTEGER NOT NULL DEFAULT 0,
         driver TEXT NOT NULL DEFAULT '',
         driven_since REAL NOT NULL DEFAULT 0,
         driven_until REAL NOT NULL DEFAULT 0
@@ -132,7 +134,7 @@ _BATCH_TABLES = (
         point_values TEXT NOT NULL,
         spec_json TEXT NOT NULL,
         wanted INTEGER NOT NULL,
-        retry INTEGER NOT NULL DEFAULT 0,
+        starts INTEGER NOT NULL DEFAULT 1,
         PRIMARY KEY (batch, id)
     )
     """,

@@ -61,7 +61,7 @@ class SqliteLedger:
             self._db = _connect(path)
             self._prepare()
             (self.id,) = self._db.execute("SELECT ledger FROM identity").fetchone()
-        self.batches = SqliteBatches(
+        self._batches = SqliteBatches(
             self._db,
             transaction=self._transaction,
             reading=self._clear_errors,
@@ -70,6 +70,10 @@ class SqliteLedger:
             now=now,
         )
 
+    @property
+    def batches(self) -> SqliteBatches:
+        return self._batches
+
     def close(self) -> None:
         """The file is let go."""
         self._db.close()
@@ -77,7 +81,7 @@ class SqliteLedger:
     def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
         # The sums and the row are one transaction: two launchers never reserve the same dollar.
         with self._transaction():
-            for budget in (*budgets, *self.batches.budgets(run.batch)):
+            for budget in (*budgets, *self._batches.budgets(run.batch)):
                 must_fit(self._db, run.reserved_usd, budget)
             self._db.execute(_INSERT, self._row_of(run))
 
@@ -99,12 +103,14 @@ class SqliteLedger:
         *,
         open_only: bool = False,
         batch: str | None = None,
+        point: str | None = None,
         parent: str | None = None,
         causes: Collection[Cause] = (),
     ) -> Sequence[Run]:
         conditions = {
             f"phase <> '{Phase.ENDED}'": () if open_only else None,
             "batch = ?": None if batch is None else (batch,),
+            "point = ?": None if point is None else (point,),
             "parent = ?": None if parent is None else (parent,),
             f"cause IN ({', '.join('?' * len(causes))})": tuple(causes) or None,
         }

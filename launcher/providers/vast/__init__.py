@@ -22,7 +22,7 @@ from launcher.providers.onstart import BOX
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
-from launcher.providers.vast.limits import Limiter
+from launcher.providers.vast.limits import LIMITS, Limiter
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
@@ -78,7 +78,9 @@ class VastProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(account=self, bills=self, keys=self, market=self)
+        return Abilities(
+            account=self, bills=self, keys=self, market=self, rents_every_s=LIMITS["create"].seconds
+        )
 
     @classmethod
     def of(cls, context: ProviderContext) -> VastProvider:
