@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.core import NOTHING, Origin, UserRequest
 from launcher.core.batch import MOST_PARALLEL
@@ -28,7 +29,7 @@ from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:
-    from launcher.batch.driver import BatchScreen
+    from launcher.batch.driver import BatchScreen, Workers
     from launcher.batch.sharing import RunScreen, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
@@ -39,6 +40,10 @@ DEFAULT_PROVIDER = "local"
 
 # Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _threads() -> AbstractContextManager[Workers]:
+    return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,10 @@ class Wiring:
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
     exporter: Callable[[], Exporter]
+    workers: Callable[[], AbstractContextManager[Workers]] = _threads
+    """What drives many runs at once, until the last one has ended."""
+    bell: Callable[[], Bell] = ThreadBell
+    """What those wait by."""
 
     def crowd_provider(self, name: str) -> Provider:
         """The provider of that name, for many runs at once: they share what it was asked lately."""
@@ -122,7 +131,7 @@ class Wiring:
 
             return Attempts(services_for=services_for, new_id=self.new_id)
 
-        with ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run") as workers:
+        with self.workers() as workers:
             driver = BatchDriver(
                 name,
                 BatchServices(
@@ -130,6 +139,7 @@ class Wiring:
                     attempts=attempts,
                     requests=interrupts.current,
                     workers=workers,
+                    bell=self.bell(),
                     sleep=interrupts.sleep,
                     now=self.now,
                     new_id=self.new_id,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from launcher.batch.points import PointTable
-from launcher.batch.sharing import RunScreen, SharedRequests
+from launcher.batch.sharing import Bell, RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts, is_owed
 from launcher.config import read_job
 from launcher.core import Driver, Phase, Run, UserRequest
@@ -60,6 +60,8 @@ class BatchServices:
     requests: Callable[[], UserRequest]
     """What the user at this terminal asks for."""
     workers: Workers
+    bell: Bell
+    """What the runs wait by."""
     sleep: Callable[[float], None]
     now: Callable[[], float]
     new_id: Callable[[], str]
@@ -74,7 +76,7 @@ class BatchDriver:
         self._name, self._services = name, services
         self._batches = services.ledger.batches
         self._batch = self._batches.get(name)
-        self._shared = SharedRequests(services.now)
+        self._shared = SharedRequests(services.now, services.bell)
         self._table = PointTable(services.ledger, name)
         self._threads: dict[str, Future[Run]] = {}
         """By the id of the point: those that are driven here."""
