@@ -123,7 +123,7 @@ class Attempts:
         try:
             chain = chain_of(ledger, former)
             begun_before = any(run.parent == former.id for run in ledger.runs())
-            if begun_before or request in (UserRequest.STOP, UserRequest.DESTROY):
+            if begun_before or request.cause is not None:
                 return None
             spec = next_attempt(read_job(former.spec_json), chain, now)
             if spec is None:

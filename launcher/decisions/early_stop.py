@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from launcher.core import PRUNING, Event, Run
+from launcher.core.bills import cost_usd
 from launcher.core.early_stop import EarlyStop, Goal, Pruning
 
 Curve = Sequence[tuple[float, float]]
@@ -22,6 +24,7 @@ _MOST = 1e100
 """A larger value is no number: what is computed with it would soon be none."""
 _OTHERS = 3
 """A median of fewer says little of what is usual."""
+_PRUNED = "pruned by its batch: "
 _SHARES: Mapping[int, str] = {2: "half", 3: "third", 4: "quarter"}
 
 
@@ -39,6 +42,18 @@ def to_prune(
     judged = {run: told[run] for run in sorted(running) if run in told}
     found = _by_asha(rule, told, judged) if rule.rule == "asha" else _by_median(rule, told, judged)
     return sorted(found, key=lambda pruning: pruning.run)
+
+
+def memo_of(pruning: Pruning, run: Run, now: float) -> Event:
+    """Return the line of the run's diary that says why it is pruned."""
+    text, usd = f"{_PRUNED}{pruning.reason}", cost_usd(run, now)
+    return Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd, told=PRUNING)
+
+
+def reason_in(events: Iterable[Event]) -> str:
+    """Return why its batch prunes the run, by its diary; empty when it does not."""
+    texts = [event.text for event in events if event.told == PRUNING]
+    return texts[-1].removeprefix(_PRUNED) if texts else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +82,7 @@ class _Told:
 
     def shown(self, cost: float) -> float:
         """The value that a cost stands for."""
-        return self.sign * cost
+        return self.sign * cost + 0.0  # never -0
 
 
 def _told(curve: Curve, goal: Goal) -> _Told:
@@ -82,7 +97,7 @@ def _told(curve: Curve, goal: Goal) -> _Told:
             del steps[-1], costs[-1]
         steps.append(step)
         # A run whose loss is infinite has diverged, whichever end is best.
-        costs.append(sign * float(value) if abs(value) <= _MOST else math.inf)
+        costs.append(sign * float(value) + 0.0 if abs(value) <= _MOST else math.inf)
     return _Told(steps=steps, costs=costs, sign=sign)
 
 

@@ -104,8 +104,9 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
         return _ended(context, remote, box_status)
     if box_status.box == "dead":
         return _dead(context, state)
-    if context.user_request() is UserRequest.STOP:
-        _ask_to_stop(context, state, remote, Cause.STOPPED)
+    asked_for = context.user_request().cause
+    if asked_for is not None:
+        _ask_to_stop(context, state, remote, asked_for)
     elif _money_runs_out(context, state):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     save_some(context, state.saving, remote)
@@ -166,8 +167,8 @@ def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, r
 
 
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd | None:
-    if context.user_request() in (UserRequest.STOP, UserRequest.DESTROY):
-        return PhaseEnd(result=Result.FAILED, cause=Cause.STOPPED, detail="stopped before the training began")
+    if context.is_stopping():
+        return context.stopped("before the training began")
     if state.starts >= _STARTS:
         return PhaseEnd(
             result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine"

@@ -168,6 +168,8 @@ LIES: Mapping[str, Lie] = {
     "outcome with a condition that may hold": _outcome(checks=[_CHECK | {"holds": "maybe"}]),
     "outcome with a condition that steers": _outcome(checks=[_CHECK | {"name": STEERING}]),
     "outcome with a reason that does not exist": _outcome(reason="magic"),
+    "outcome that was pruned by nobody": _outcome(reason="stopped", stop_cause="pruned"),
+    "step that was pruned by nobody": _failed_step(exit_code=143, stop="pruned"),
     "outcome with steps beyond any number": _outcome(steps_done=2**63),
     "outcome with a loss that is no number": Lie(
         files={layout.OUTCOME: json.dumps(GOOD | {"last_loss": float("nan")}).encode()}
