@@ -16,7 +16,7 @@ from launcher.flow.context import PhaseEnd, RunContext
 from launcher.flow.pace import Pace
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
-from launcher.flow.saving import Saving, save_some
+from launcher.flow.saving import Saving, save_metrics, save_some
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file
 from launcher.ports import Remote
@@ -110,6 +110,7 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     elif _money_runs_out(context, state):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     save_some(context, state.saving, remote)
+    save_metrics(context, state.saving, remote)
     return None
 
 

@@ -46,6 +46,19 @@ def curves_of(lines: Iterable[bytes]) -> tuple[Curve, ...]:
     return tuple(_curve(name, by_step) for name, by_step in values.items() if by_step)
 
 
+def point_of(line: bytes, name: str) -> tuple[int, float] | None:
+    """Read the step and the value of that name in a line of metrics; None when it tells of no such value.
+
+    What is told and is no number of ours, as the loss of a training that diverged, is NaN.
+    """
+    record = _record(line)
+    step = record.get("step")
+    if name not in record or type(step) is not int or not 0 <= step <= caps.STEPS:
+        return None
+    value = _number(record[name])
+    return step, math.nan if value is None else value
+
+
 def _record(line: bytes) -> Mapping[str, Any]:
     try:
         record = json.loads(line) if len(line) <= caps.LINE_CHARACTERS else None
