@@ -10,6 +10,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from statistics import median
 
 from launcher.core import PRUNING, Event, Run
@@ -78,7 +80,12 @@ class _Told:
 
     def mean_until(self, step: float) -> float:
         end = bisect_right(self.steps, step)
-        return sum(self.costs[:end]) / end
+        return self._sums[end - 1] / end
+
+    @cached_property
+    def _sums(self) -> Sequence[float]:
+        """Up to each step: of every run a mean is asked for as often as others are judged."""
+        return list(accumulate(self.costs))
 
     def shown(self, cost: float) -> float:
         """The value that a cost stands for."""
