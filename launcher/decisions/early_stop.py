@@ -46,6 +46,20 @@ def to_prune(
     return sorted(found, key=lambda pruning: pruning.run)
 
 
+def condensed(rule: EarlyStop, curve: Curve) -> Curve:
+    """Return what any later answer needs of the curve of a run that has ended.
+
+    A batch of a thousand runs remembers a few points of each: what stood at the rungs of asha, and the last.
+    """
+    rising = _rising(curve)
+    if rule.rule != "asha" or not rising:
+        return rising
+    steps = [step for step, _ in rising]
+    ends = [bisect_right(steps, rung) - 1 for rung in _rungs(rule, steps[-1])]
+    places = dict.fromkeys([*(place for place in ends if place >= 0), len(rising) - 1])
+    return [rising[place] for place in places]
+
+
 def memo_of(pruning: Pruning, run: Run, now: float) -> Event:
     """Return the line of the run's diary that says why it is pruned."""
     text, usd = f"{_PRUNED}{pruning.reason}", cost_usd(run, now)
@@ -94,18 +108,21 @@ class _Told:
 
 def _told(curve: Curve, goal: Goal) -> _Told:
     """The curve as it stands. Where a run began again, what it told of later steps before does not count."""
-    sign = 1 if goal == "min" else -1
-    steps: list[float] = []
-    costs: list[float] = []
+    sign, rising = 1 if goal == "min" else -1, _rising(curve)
+    # A run whose loss is infinite has diverged, whichever end is best.
+    costs = [sign * float(value) + 0.0 if abs(value) <= _MOST else math.inf for _, value in rising]
+    return _Told(steps=[step for step, _ in rising], costs=costs, sign=sign)
+
+
+def _rising(curve: Curve) -> Curve:
+    kept: list[tuple[float, float]] = []
     for step, value in curve:
         if not 0 <= step <= _MOST_STEPS:
             continue
-        while steps and steps[-1] >= step:
-            del steps[-1], costs[-1]
-        steps.append(step)
-        # A run whose loss is infinite has diverged, whichever end is best.
-        costs.append(sign * float(value) + 0.0 if abs(value) <= _MOST else math.inf)
-    return _Told(steps=steps, costs=costs, sign=sign)
+        while kept and kept[-1][0] >= step:
+            del kept[-1]
+        kept.append((step, value))
+    return kept
 
 
 def _by_asha(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, _Told]) -> Iterator[Pruning]:

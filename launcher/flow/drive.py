@@ -155,7 +155,8 @@ def _advance(context: RunContext, end: PhaseEnd) -> None:
     if changes["phase"] is Phase.ENDED:
         changes |= {"ended_at": now}
     if end.result is not Result.OK:
-        context.tell(f"{end.result.value}: {end.detail}")
+        how = end.cause if end.cause is Cause.PRUNED else end.result  # which is no failure
+        context.tell(f"{how}: {end.detail}")
     context.save(**changes)
     if again:
         context.wait(min(60.0, 2.0**context.run.destroy_tries))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.core.early_stop import EarlyStop, Goal
-from launcher.decisions.early_stop import Curve, to_prune
+from launcher.decisions.early_stop import Curve, condensed, to_prune
 
 ASHA = EarlyStop(rule="asha", min_steps=200, factor=3)
 MEDIAN = EarlyStop(rule="median", min_steps=200)
@@ -90,6 +90,23 @@ def test_the_answer_depends_on_the_curves_alone(
     dice.shuffle(shuffled)
 
     assert to_prune(rule, goal, dict(shuffled), list(curves)) == to_prune(rule, goal, curves, set(curves))
+
+
+@given(races(), RULES, st.sampled_from(GOALS), st.data())
+def test_what_is_remembered_of_runs_that_ended_gives_the_same_answer(
+    curves: dict[str, list[tuple[float, float]]], rule: EarlyStop, goal: Goal, data: st.DataObject
+) -> None:
+    ended = data.draw(st.sets(st.sampled_from(sorted(curves))))
+    remembered = {run: condensed(rule, curve) if run in ended else curve for run, curve in curves.items()}
+    running = set(curves) - ended
+
+    assert to_prune(rule, goal, remembered, running) == to_prune(rule, goal, curves, running)
+
+
+def test_of_a_long_run_that_ended_a_few_points_are_remembered() -> None:
+    assert condensed(ASHA, flat(0.5, 10_000, every=10)) == [
+        (200, 0.5), (600, 0.5), (1800, 0.5), (5400, 0.5), (10_000, 0.5),
+    ]  # fmt: skip
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.randoms(), st.sampled_from(GOALS))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.pruning import prune
+from launcher.batch.pruning import prune
 from launcher.core import Cause, Phase, Run, UserRequest, Verdict
 from launcher.core.early_stop import Pruning
 from launcher.core.errors import HeldError, StorageError
@@ -56,6 +56,8 @@ def test_a_pruned_run_saves_a_checkpoint_comes_home_and_says_why(tmp_path: Path)
     assert world.rented() == 0
     told = [event.text for event in world.ledger.events(RUN_ID)]
     assert told.count(f"pruned by its batch: {REASON}") == 1
+    assert f"pruned: {run.detail}" in told
+    assert not any(text.startswith("failed") for text in told)
 
 
 def plan(world: World) -> None:
