@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from launcher.core import (
     AccountStatus,
     Bundle,
+    Charge,
     CheckpointCopy,
     Collected,
     Completed,
@@ -133,8 +134,11 @@ class KeepsKeys(Protocol):
 class HasBills(Protocol):
     """A provider that says afterwards what it charged."""
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        """Dollars charged in that time, by label: what is settled so far. Raises AuthError, ProviderError."""
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        """What was charged on the days of that time, as far as it is settled; a machine may stand in several.
+
+        Raises AuthError, ProviderError.
+        """
         ...
 
 

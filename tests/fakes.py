@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launcher.core import (
     Bundle,
+    Charge,
     CheckpointCopy,
     Collected,
     Completed,
@@ -178,8 +179,8 @@ class FakeProvider:
     def forget(self, run_id: str) -> None:
         self.forgotten.add(run_id)
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        return self.charges
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        return [Charge(instance_id="", label=label, usd=usd) for label, usd in self.charges.items()]
 
     def box(self, instance_id: str) -> FakeBox:
         """The living box, up to date. Raises as a Remote does."""

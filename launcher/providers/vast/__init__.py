@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 
-from launcher.core import LABEL_PREFIX, AccountStatus, Identity, Instance, Offer, RentalOrder, run_id_in
+from launcher.core import (
+    LABEL_PREFIX,
+    AccountStatus,
+    Charge,
+    Identity,
+    Instance,
+    Offer,
+    RentalOrder,
+    run_id_in,
+)
 from launcher.core.errors import GoneError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
@@ -151,9 +160,9 @@ class VastProvider:
         """The account's number, and Vast's time."""
         return accounts.identity(self._api, self._clock.now)
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        """Dollars by label; Vast settles its charges minutes later."""
-        return charges.by_label(self._api, since, until)
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        """By machine; Vast settles its charges minutes later."""
+        return charges.charges_of(self._api, since, until)
 
     def _row(self, instance_id: str) -> InstanceRow | None:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
