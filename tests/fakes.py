@@ -95,6 +95,8 @@ class FakeProvider:
         """What each machine has fetched, as it is listed."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
+        self.bills = True
+        """It says what it charged."""
         self.image: str | None = None
         """What runs there when the job names none."""
         self.most_at_once = self.rentals = 0
@@ -107,7 +109,7 @@ class FakeProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(bills=self, keys=self, market=self)
+        return Abilities(bills=self if self.bills else None, keys=self, market=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return [

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from launcher.core import LABEL_PREFIX, Charge, Cost, Event, Run, ledger_in
+from launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Run, ledger_in
 from launcher.core.bills import WATCHED_S, cost_of, with_machine
+from launcher.core.phases import BEFORE_TRAINING
 
 NOBODY = ""
 """Instead of the id of a run: the charge is for no run that is known."""
@@ -23,6 +24,8 @@ ROUNDED_SHARE = 0.005
 ROUNDED_USD = 0.001
 """Prices and times are told rounded: a difference up to the larger of the two is none."""
 _NOTHING_USD = 1e-9
+_TAKEN_AWAY = (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
+"""So ends a run whose machine was stopped, or lost its GPUs, by others."""
 CHANGES = 3
 """A machine begins to run, changes and ends: each may be seen as late as a look comes."""
 LAST_GB = 10.0
@@ -61,6 +64,8 @@ class Bill:
     now: float
     silence_s: float = 0.0
     """The longest time for which its diary says nothing while it had a machine."""
+    boot_silence_s: float = 0.0
+    """The same, before it trained."""
     account: str = ""
     """Whose bill it is; empty: not known."""
 
@@ -87,7 +92,7 @@ class Bill:
 
     @property
     def ended_by_itself(self) -> bool:
-        """Nobody ended its machine: when it ended was not seen."""
+        """Nobody ended its machine: when it ended was not seen, or it is there."""
         return self.run.meter.given_back_at is None
 
 
@@ -110,14 +115,15 @@ def bill_of(run: Run, charges: Sequence[Charge], events: Iterable[Event], now: f
     machines = (run, *(with_machine(run, rental) for rental in run.rentals))
     begin = min((one.rented_at for one in machines if one.rented_at is not None), default=now)
     end = max((one.released_at or now for one in machines), default=now)
-    told = sorted(event.at for event in events if begin < event.at < end)
-    silence_s = max(after - before for before, after in pairwise((begin, *told, end)))
+    told = [event for event in events if begin < event.at < end]
+    trains_at = next((event.at for event in told if event.phase not in BEFORE_TRAINING), end)
     return Bill(
         run=run,
         counted=cost_of(run, now),
         charges=charges,
         now=now,
-        silence_s=max(0.0, silence_s),
+        silence_s=_silence_s(begin, [event.at for event in told], end),
+        boot_silence_s=_silence_s(begin, [event.at for event in told if event.at < trains_at], trains_at),
         account=account,
     )
 
@@ -129,15 +135,15 @@ def reconciled(bill: Bill) -> Reconciled:
         return Reconciled(bill=bill, reasons=())
     bounds = {reason: bound for reason, bound_of in BOUNDS.items() if (bound := bound_of(bill)) > 0}
     for reason, bound in bounds.items():
-        if left_usd <= bound:
+        if left_usd <= bound + _NOTHING_USD:
             return Reconciled(bill=bill, reasons=(reason,))
     reasons = []
     for reason, bound in bounds.items():
         reasons.append(reason)
         left_usd -= bound
-        if left_usd <= 0:
-            break
-    return Reconciled(bill=bill, reasons=tuple(reasons), unexplained_usd=max(0.0, left_usd))
+        if left_usd <= _NOTHING_USD:
+            return Reconciled(bill=bill, reasons=tuple(reasons))
+    return Reconciled(bill=bill, reasons=tuple(reasons), unexplained_usd=left_usd)
 
 
 def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[str, Sequence[Charge]]:
@@ -163,6 +169,10 @@ def stranger_of(charge: Charge, ledger: str) -> Stranger:
     if not charge.label.startswith(LABEL_PREFIX):
         return Stranger.NOT_A_RUN
     return Stranger.UNKNOWN_RUN if ledger_in(charge.label) == ledger else Stranger.OTHER_LEDGER
+
+
+def _silence_s(begin: float, told: Sequence[float], end: float) -> float:
+    return max(0.0, *(after - before for before, after in pairwise((begin, *sorted(told), end))))
 
 
 def _rounded(bill: Bill) -> float:
@@ -192,8 +202,10 @@ def _price_changed(bill: Bill) -> float:
 
 
 def _not_watched(bill: Bill) -> float:
-    unsure = bill.ended_by_itself or bill.run.meter.idle_s > 0
-    return bill.silence_s * bill.usd_per_s if unsure and bill.difference_usd < 0 else 0.0
+    # In any other run that trained, nothing stopped its GPUs until they were given back.
+    unsure = bill.ended_by_itself or bill.run.cause in _TAKEN_AWAY
+    silence_s = bill.silence_s if unsure else bill.boot_silence_s
+    return silence_s * bill.usd_per_s if bill.difference_usd < 0 else 0.0
 
 
 def _last_traffic(bill: Bill) -> float:

@@ -50,7 +50,7 @@ REASONS: Mapping[Reason, tuple[str, str]] = {
     ),
     Reason.NOT_WATCHED: (
         "not watched",
-        "it was idle, or ended by itself, while no launcher looked: what is not known to be free is counted",
+        "it loaded, was stopped or ended while no launcher looked: what is not known to be free is counted",
     ),
     Reason.LAST_TRAFFIC: (
         "last traffic",
