@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 MOST_TAGS = 20
-_TAG = re.compile(r"(?! )[^\W_](?:[\w .:/=+@-]{0,61}[\w.:/=+@-])?")
+_TAG = re.compile(r"[^\W_](?:[\w .:/=+@-]{0,61}[\w.:/=+@-])?")
 _EXPECTED = "expected up to 63 letters, digits, spaces and _-.:/=+@, the first a letter or digit"
 
 
