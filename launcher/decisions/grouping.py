@@ -123,11 +123,6 @@ def group_of(key: str, parts: Sequence[Spending], scores: Mapping[str, float] | 
     )
 
 
-def batch_of(_run: Run) -> str:
-    """Return the batch that the run is a point of; empty: of none."""
-    return ""
-
-
 def tags_of(run: Run) -> Sequence[str]:
     """Return the tags of the run's job."""
     return read_job(run.spec_json).tags
@@ -171,7 +166,7 @@ def _by_time(span_of: Callable[[Calendar, float], Span]) -> Keyed:
 
 KEYED: Mapping[By, Keyed] = {
     By.RUN: _by(lambda run: run.id),
-    By.BATCH: _by(batch_of),
+    By.BATCH: _by(lambda run: run.batch),
     By.JOB: _by(lambda run: run.job),
     By.HOST: _by(lambda run: run.host),
     By.GPU: _by(gpu_of),

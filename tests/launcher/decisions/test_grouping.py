@@ -32,7 +32,7 @@ def test_every_way_to_add_up_has_its_key() -> None:
     ("by", "keys"),
     [
         (By.RUN, {"a", "b", "c"}),
-        (By.BATCH, {NONE}),
+        (By.BATCH, {"sweep", NONE}),
         (By.JOB, {"demo", "other"}),
         (By.HOST, {"m1", NONE}),
         (By.GPU, {"RTX 4090", CPU, NONE}),
@@ -45,7 +45,7 @@ def test_runs_are_added_up_by_what_they_have_in_common(by: By, keys: set[str]) -
     first = run("a", tags=("lr", "new"))
     assert first.offer is not None
     second = run("b", job="other", offer=replace(first.offer, gpu_name=None), tags=("lr",))
-    third = run("c", offer=None, host="")
+    third = run("c", offer=None, host="", batch="sweep", point="0badcafe01")
     assert set(groups([first, second, third], by)) == keys
 
 
