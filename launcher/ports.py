@@ -298,6 +298,10 @@ class Batches(Protocol):
         """
         ...
 
+    def extend(self, name: str, points: Sequence[Point]) -> int:
+        """The batch has these points, too; how many of them are new to it."""
+        ...
+
     def get(self, name: str) -> Batch:
         """The batch. Raises UsageError when there is none of that name."""
         ...

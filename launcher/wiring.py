@@ -107,7 +107,9 @@ class Wiring:
             notifier.close()
             screen.close()
 
-    def drive_batch(self, name: str, interrupts: Interrupts, screen: BatchScreen) -> Sequence[PointState]:
+    def drive_batch(
+        self, name: str, interrupts: Interrupts, screen: BatchScreen, *, prunes: bool = True
+    ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
         from launcher.batch.driver import BatchDriver, BatchServices
 
@@ -144,6 +146,7 @@ class Wiring:
                     new_id=self.new_id,
                     who=self.who(),
                     screen=screen,
+                    prunes=prunes,
                 ),
             )
             return driver.drive()

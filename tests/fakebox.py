@@ -24,6 +24,8 @@ class Training:
     checkpoint_every: int = 4
     imports_s: float = 0.0
     """Before its ranks are started."""
+    loss: float = 1.0
+    """Before its first step; it falls from there."""
     beats: bool = True
     """Its ranks tell their steps."""
     outcome: Callable[[Outcome], Outcome] | None = None
@@ -246,7 +248,7 @@ class FakeBox:
         """The metrics of a step that was done."""
         if step == 0:
             return
-        line = json.dumps({"step": step, "loss": round(1 / (1 + step), 4)})
+        line = json.dumps({"step": step, "loss": round(self.training.loss / (1 + step), 4)})
         self.files[layout.METRICS] = self.files.get(layout.METRICS, b"") + f"{line}\n".encode()
 
     def _log(self, text: str) -> None:

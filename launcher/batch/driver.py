@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from launcher.batch.points import PointTable
+from launcher.batch.pruning import Pruner
 from launcher.batch.sharing import Bell, RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts, is_owed
 from launcher.config import read_job
@@ -67,6 +68,8 @@ class BatchServices:
     new_id: Callable[[], str]
     who: str
     screen: BatchScreen
+    prunes: bool = True
+    """The batch's early stop is followed."""
 
 
 class BatchDriver:
@@ -83,6 +86,10 @@ class BatchDriver:
         self._left: set[str] = set()
         """Points with an open run that another launcher drives."""
         self._error: VastrunError | None = None
+        self._is_searched = False
+        """The search has no further points."""
+        rule = self._batch.spec.early_stop if services.prunes else None
+        self._pruner = None if rule is None else Pruner(rule, self._batch.spec.early_goal, services.ledger)
         self._held_at = self._shown_at = 0.0
 
     def drive(self) -> Sequence[PointState]:
@@ -116,6 +123,7 @@ class BatchDriver:
         self._heed()
         self._reap()
         self._table.follow(self._batch)
+        self._search()
         self._start(now)
         self._show(now)
         return bool(self._threads)
@@ -141,9 +149,27 @@ class BatchDriver:
             ):
                 self._follow(state.point, run)
 
+    @property
+    def _is_ending(self) -> bool:
+        return self._error is not None or self._shared.current() is not UserRequest.NONE
+
+    def _search(self) -> None:
+        """Ask the batch's search for as many points as could be begun now."""
+        search, states = self._batch.search, self._table.states
+        free = self._batch.spec.limits.parallel - len(self._threads)
+        count = free - sum(state.is_waiting for state in states)
+        if search is None or self._is_searched or self._is_ending or self._batch.reason or count <= 0:
+            return
+        from launcher.batch.searching import asked  # slow to import: Optuna
+
+        points = asked(search, self._batch.spec, states, count)
+        self._is_searched = not self._batches.extend(self._name, points) if points else True
+        self._batch = self._batches.get(self._name)
+        self._table.follow(self._batch)
+
     def _start(self, now: float) -> None:
         """Begin runs for free slots, as the budget allows."""
-        if self._error is not None or self._shared.current() is not UserRequest.NONE:
+        if self._is_ending:
             return
         limits, states = self._batch.spec.limits, self._table.states
         queue = [state for state in states if state.is_waiting and state.point.id not in self._threads]
@@ -216,5 +242,15 @@ class BatchDriver:
         if now - self._shown_at < _SHOWN_EACH_S:
             return
         self._shown_at = now
+        self._table.refresh_open()
+        self._prune(now)
         standing = standing_of(self._table.states, self._batches.held_usd(self._name), now)
         self._services.screen.standing(standing, self._batch)
+
+    def _prune(self, now: float) -> None:
+        """Ask for the end of runs that fell behind the others."""
+        if self._pruner is None:
+            return
+        attempts = [state.runs for state in self._table.states if state.runs]
+        for pruning in self._pruner.look(attempts, now):
+            self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")

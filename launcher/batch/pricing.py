@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from launcher.commands.queries import plan_of
 from launcher.config import dump_job, read_job
 from launcher.core import Offer
-from launcher.core.batch import BatchSpec, Point
+from launcher.core.batch import BatchSpec, Point, Search
 from launcher.core.errors import JobValueError
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import usd
@@ -40,29 +40,45 @@ class BatchPlan:
 
     None where nothing is known of it.
     """
+    search: Search | None
+    """With its share; None: the file gives all points."""
+    count: int
+    """How many points in all."""
 
 
 def price(
-    spec: BatchSpec, points: Sequence[Point], provider: Provider, ledger: Ledger, now: float
+    spec: BatchSpec,
+    points: Sequence[Point],
+    provider: Provider,
+    ledger: Ledger,
+    now: float,
+    search: Search | None = None,
 ) -> BatchPlan:
-    """Return the plan. Raises as `plan_of`; JobValueError for a budget that is missing or that is below what
-    one run may cost."""
+    """Return the plan; of a `search`, by the points with which it begins.
+
+    Raises as `plan_of`; JobValueError for a budget that is missing or that is below what one run may cost.
+    """
+    count = len(points) if search is None else search.samples
+    more = count / len(points)
     jobs = [read_job(point.spec_json) for point in points]
     offers = _offers(jobs, provider, ledger, now)
     shares = [_share_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
-    expected_usd = sum(offer.expected_usd for offer in offers)
+    expected_usd = sum(offer.expected_usd for offer in offers) * more
     if not provider.free:
-        _must_suffice(spec, max(shares), sum(shares), expected_usd)
+        _must_suffice(spec, max(shares), sum(shares) * more, expected_usd)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
+        search = search and replace(search, share_usd=max(shares))
     return BatchPlan(
         spec=spec,
         provider=provider.name,
         points=points,
         offer=offers[0],
         share_usd=max(shares),
-        worst_case_usd=sum(shares),
+        worst_case_usd=sum(shares) * more,
         expected_usd=expected_usd,
-        wall_s=_wall_s(spec, offers, provider),
+        wall_s=_wall_s(spec, offers, provider, count),
+        search=search,
+        count=count,
     )
 
 
@@ -100,10 +116,10 @@ def _must_suffice(spec: BatchSpec, share_usd: float, all_usd: float, expected_us
         )
 
 
-def _wall_s(spec: BatchSpec, offers: Sequence[Offer], provider: Provider) -> float | None:
+def _wall_s(spec: BatchSpec, offers: Sequence[Offer], provider: Provider, count: int) -> float | None:
     seconds = [one.expected_usd / one.usd_per_hour * 3600 for one in offers if one.usd_per_hour > 0]
     if not seconds:
         return None
-    at_once = min(spec.limits.parallel, len(offers))
-    rents_s = len(offers) * provider.abilities.rents_every_s
-    return max(sum(seconds) / at_once, rents_s, max(seconds))
+    all_s = sum(seconds) / len(seconds) * count
+    rents_s = count * provider.abilities.rents_every_s
+    return max(all_s / min(spec.limits.parallel, count), rents_s, max(seconds))

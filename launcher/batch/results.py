@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from launcher.core import Run, Verdict
 from launcher.core.batch import Objective, Point
 from launcher.core.bills import cost_usd, rented_seconds
+from launcher.decisions.analysis import FinishedPoint
 from launcher.decisions.schedule import PointState
 from launcher.outputs.folder import Outputs
 
@@ -49,6 +50,15 @@ def _result(state: PointState, objective: Objective, now: float) -> PointResult:
         usd=sum(cost_usd(run, now) for run in state.runs),
         attempts=len(state.runs),
     )
+
+
+def finished_in(rows: Iterable[PointResult]) -> list[FinishedPoint]:
+    """Return the points that succeeded with a value of the metric, to be compared."""
+    return [
+        FinishedPoint(id=row.point.id, values=row.point.values, metric=row.metric, usd=row.usd)
+        for row in rows
+        if row.verdict is Verdict.SUCCEEDED and row.metric is not None
+    ]
 
 
 def metric_of(run: Run, name: str) -> float | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from launcher.core.batch import Dimension
 from launcher.core.early_stop import Goal
 from launcher.core.errors import UsageError
 from launcher.shipped import install_command
@@ -27,16 +28,6 @@ _TRIES = 50
 """So often a point that was tried before is followed by another, before the space counts as exhausted."""
 _LARGEST = 1e30
 """What is larger has diverged: Optuna computes with the values."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dimension:
-    """A key, and what it may be, as an entry of `space` that was checked."""
-
-    key: str
-    kind: Literal["log", "range", "int", "choice"]
-    among: tuple[Any, ...]
-    """The two ends, the lower one first; of `choice`, all that there is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -33,6 +34,9 @@ dry_run_option = click.option(
 )
 
 
+early_stop_option = click.option("--no-early-stop", is_flag=True, help="Let every point run to its end.")
+
+
 class _InOrder(click.Group):
     """Lists its commands in the order in which a batch meets them."""
 
@@ -54,6 +58,7 @@ def command() -> None:
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/BATCH]."
 )
+@early_stop_option
 @dry_run_option
 @yes_option
 @json_option
@@ -63,6 +68,7 @@ def submit_command(
     batch_file: Path,
     provider: str,
     out: Path | None,
+    no_early_stop: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -82,7 +88,9 @@ def submit_command(
         str(folder),
     )
     submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
-    ctx.exit(submit(ctx.obj, loaded.spec, loaded.points, batch_file, submission))
+    if no_early_stop:
+        loaded = replace(loaded, spec=replace(loaded.spec, early_stop=None))
+    ctx.exit(submit(ctx.obj, loaded, batch_file, submission))
 
 
 @command.command("status")
@@ -132,14 +140,15 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @command.command("resume")
 @name_argument
+@early_stop_option
 @json_option
 @click.pass_context
-def resume_command(ctx: click.Context, name: str, as_json: bool) -> None:
+def resume_command(ctx: click.Context, name: str, no_early_stop: bool, as_json: bool) -> None:
     """Continue a batch that was stopped or killed."""
     wiring: Wiring = ctx.obj
     wiring.ledger().batches.get(name)
     wiring.ledger().batches.reopen(name)
-    ctx.exit(drive(wiring, name, as_json=as_json))
+    ctx.exit(drive(wiring, name, as_json=as_json, prunes=not no_early_stop))
 
 
 @command.command("stop")

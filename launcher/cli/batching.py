@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +15,7 @@ from launcher.cli.options import confirm, must_ship
 from launcher.cli.output import say, show, width
 from launcher.config import read_job
 from launcher.core import UserRequest, Verdict
-from launcher.core.batch import Batch, BatchSpec, Point
+from launcher.core.batch import Batch, Point
 from launcher.core.errors import UsageError
 from launcher.core.verdict import EXIT_CODE_OF
 from launcher.decisions.estimates import usd
@@ -30,6 +31,12 @@ from launcher.ui.render.batch import (
 from launcher.ui.screen import StreamScreen
 from launcher.wiring import Wiring
 
+if TYPE_CHECKING:
+    from launcher.config.batch_file import LoadedBatch
+
+
+_GOOD = (Verdict.SUCCEEDED, Verdict.PRUNED)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
@@ -42,13 +49,12 @@ class Submission:
     as_json: bool
 
 
-def submit(
-    wiring: Wiring, spec: BatchSpec, points: Sequence[Point], file: Path, submission: Submission
-) -> int:
+def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
     """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
+    spec, points = loaded.spec, _first_points(loaded)
     must_ship(wiring, read_job(points[0].spec_json), file)
     market, ledger = wiring.provider(submission.provider), wiring.ledger()
-    plan = price(spec, points, market, ledger, wiring.now())
+    plan = price(spec, points, market, ledger, wiring.now(), loaded.search)
     if submission.dry_run:
         show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
         return 0
@@ -64,23 +70,32 @@ def submit(
         folder=str(folder),
         created_at=now,
         opened_at=now,
+        search=plan.search,
     )
     new = ledger.batches.submit(batch, plan.points)
     batch = ledger.batches.get(spec.name)
-    say(
-        f"batch {batch.name}: {new} of {len(plan.points)} points are new, outputs in {batch.folder}", err=True
-    )
+    what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
+    say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
     return drive(wiring, batch.name, as_json=submission.as_json)
 
 
-def drive(wiring: Wiring, name: str, *, as_json: bool) -> int:
+def _first_points(loaded: LoadedBatch) -> Sequence[Point]:
+    """Those of the file, or those with which its search begins."""
+    if loaded.search is None:
+        return loaded.points
+    from launcher.batch.searching import asked  # slow to import: Optuna
+
+    return asked(loaded.search, loaded.spec, [], loaded.spec.limits.parallel)
+
+
+def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> int:
     """Drive the batch to its end and print its results; return the exit code."""
     interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
     interrupts.subject = f"the runs of {name}"
     screen = wiring.screen(wiring.now())
     try:
         with interrupts.listening():
-            states = wiring.drive_batch(name, interrupts, BatchLines(screen))
+            states = wiring.drive_batch(name, interrupts, BatchLines(screen), prunes=prunes)
     finally:
         screen.close()
     batch = wiring.ledger().batches.get(name)
@@ -107,9 +122,9 @@ def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, 
 
 
 def exit_code(batch: Batch, states: Sequence[PointState], request: UserRequest) -> int:
-    """Return 0 when every point succeeded; else 3 stopped, 9 a limit ended it, 5 a point failed."""
+    """Return 0 when every point succeeded or was pruned; else 3 stopped, 9 at a limit, 5 a point failed."""
     wanted = [state for state in states if state.point.wanted]
-    if all(state.verdict is Verdict.SUCCEEDED for state in wanted) or request is UserRequest.DETACH:
+    if all(state.verdict in _GOOD for state in wanted) or request is UserRequest.DETACH:
         return 0
     if UserRequest.STOP.strength <= max(request.strength, batch.request.strength):
         return EXIT_CODE_OF[Verdict.STOPPED]
@@ -144,8 +159,7 @@ class BatchLines:
 
 
 def _question(plan: BatchPlan) -> str:
-    count = len(plan.points)
-    points = f"{count:,} point{'' if count == 1 else 's'}"
+    points = f"{plan.count:,} point{'' if plan.count == 1 else 's'}"
     return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"
 
 

@@ -13,6 +13,7 @@ from launcher.cli.options import example_or, json_option, provider_option, yes_o
 from launcher.cli.output import say
 from launcher.config import load_sweep
 from launcher.core.batch import MOST_PARALLEL, MOST_POINTS, BatchLimits, BatchSpec, Objective
+from launcher.core.early_stop import EarlyStop
 
 
 @click.command("sweep")
@@ -28,6 +29,9 @@ from launcher.core.batch import MOST_PARALLEL, MOST_POINTS, BatchLimits, BatchSp
 )
 @click.option("--metric", default="loss", show_default=True, help="What the runs are compared by.")
 @click.option("--goal", type=click.Choice(("min", "max")), default="min", show_default=True)
+@click.option(
+    "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune what is behind from there on."
+)
 @click.option("--name", help="The batch's name [that of the job file, with -sweep].")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
 @dry_run_option
@@ -44,6 +48,7 @@ def command(
     samples: int,
     metric: str,
     goal: str,
+    early_stop: int | None,
     name: str | None,
     out: Path | None,
     dry_run: bool,
@@ -63,8 +68,9 @@ def command(
         job=str(job_file),
         objective=Objective(metric=metric, goal="max" if goal == "max" else "min"),
         limits=BatchLimits(usd=usd, parallel=parallel),
+        early_stop=None if early_stop is None else EarlyStop(min_steps=early_stop),
     )
     text = reads_text(job_file, "JOB.yaml")
     loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples)
     submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
-    ctx.exit(submit(ctx.obj, spec, loaded.points, job_file, submission))
+    ctx.exit(submit(ctx.obj, loaded, job_file, submission))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.core.job import JobSpec
 from trainer.contract.records import read_json
@@ -13,7 +13,7 @@ from trainer.contract.records import read_json
 if TYPE_CHECKING:
     from launcher.config.batch_file import LoadedBatch
     from launcher.config.points import ReadFile
-    from launcher.core.batch import BatchSpec
+    from launcher.core.batch import BatchSpec, Point, Search
 
 
 def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".") -> JobSpec:
@@ -46,6 +46,13 @@ def load_batch(text: str, name: str, read_file: ReadFile, base_dir: str) -> Load
     from launcher.config.batch_file import load  # slow to import: pydantic, yaml
 
     return load(text, name, read_file, base_dir)
+
+
+def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """Return the points of those values. Raises JobFileError where they make no job."""
+    from launcher.config.batch_file import points_at as make
+
+    return make(search, values)
 
 
 def load_sweep(

@@ -13,11 +13,21 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.loading import JobFaults, checked, load_node
 from launcher.config.parameters import with_parameters
-from launcher.config.points import KINDS, Cells, ReadFile, check_count, grid_of, points_of
+from launcher.config.points import (
+    KINDS,
+    METHODS,
+    Cells,
+    ReadFile,
+    SearchFields,
+    check_count,
+    grid_of,
+    points_of,
+    search_in,
+)
 from launcher.config.reading import YamlReader, plain
 from launcher.config.search import Axis, axis_of, samples_of
 from launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
-from launcher.core.batch import BatchSpec, Point
+from launcher.core.batch import BatchSpec, Point, Search
 from launcher.core.errors import JobFileError
 from launcher.core.job import JobSpec
 
@@ -32,6 +42,8 @@ class LoadedBatch:
 
     spec: BatchSpec
     points: Sequence[Point]
+    """None yet where a `search` asks for them while the batch runs."""
+    search: Search | None = None
 
 
 def load(text: str, name: str, read_file: ReadFile, base_dir: str) -> LoadedBatch:
@@ -42,14 +54,48 @@ def load(text: str, name: str, read_file: ReadFile, base_dir: str) -> LoadedBatc
         spec, axes = _without_points(root, faults)
         if spec is None:
             raise _errors(faults)
-        job = parse(read_file(spec.job), spec.job)
-        points = points_of(axes, read_file, faults)
+        job_text = read_file(spec.job)
+        job = parse(job_text, spec.job)
+        search = search_in(axes["search"], faults) if "search" in axes else None
+        if search is not None and search.method == METHODS[-1]:
+            return _searching(spec, search, job_text, base_dir, faults)
+        points = points_of(axes, read_file, faults) if not faults else []
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
     found = _jobs_of(points, job, base_dir, faults)
     if faults:
         raise _errors(faults)
     return LoadedBatch(spec=spec, points=found)
+
+
+def _searching(
+    spec: BatchSpec, fields: SearchFields, job_text: str, base_dir: str, faults: list[Fault]
+) -> LoadedBatch:
+    """Return a batch that asks for its points. Each corner of its space must make a job."""
+    job = parse(job_text, spec.job)
+    corners = [{axis.key: axis.value(u) for axis in fields.axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
+    _jobs_of(corners, job, base_dir, faults)
+    if faults:
+        raise _errors(faults)
+    search = Search(
+        samples=fields.samples,
+        seed=fields.seed,
+        space=tuple(axis.dimension for axis in fields.axes),
+        job_text=job_text,
+        job_name=spec.job,
+        base_dir=base_dir,
+    )
+    return LoadedBatch(spec=spec, points=[], search=search)
+
+
+def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """As `launcher.config.points_at`."""
+    faults: list[Fault] = []
+    cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
+    found = _jobs_of(cells, parse(search.job_text, search.job_name), search.base_dir, faults)
+    if faults:
+        raise _errors(faults)
+    return found
 
 
 def load_axes(
@@ -110,6 +156,9 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
     if spec is not None and not _NAME.fullmatch(spec.name):
         expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
         reading.fault(("name",), f"{expected}, got {spec.name!r}")
+    if spec is not None and spec.early_stop is not None and spec.early_stop.metric.startswith("scores."):
+        text = "expected a name in metrics.jsonl; scores are known only at the end of a run"
+        reading.fault(("early_stop", "metric"), text)
     faults += reading.faults
     if not axes and spec is not None:
         faults.append(fault_at(root, "grid", "missing; give grid, list, csv or search: the points to run"))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.reading import plain
-from launcher.config.search import axis_of, samples_of
+from launcher.config.search import Axis, axis_of, samples_of
 from launcher.config.source import NULL, Fault, SyntaxFault, fault_at, parse
 from launcher.core.batch import MOST_POINTS
 from launcher.core.errors import UsageError
@@ -22,6 +23,8 @@ ReadFile = Callable[[str], str]
 """The text of a file beside the batch file. Raises UsageError."""
 
 KINDS = ("grid", "list", "csv", "search")
+METHODS = ("sobol", "random", "tpe")
+"""Of a search. With the last one, the points hang on what the points before came to."""
 
 
 def points_of(axes: Mapping[str, Node], read_file: ReadFile, faults: list[Fault]) -> list[Cells]:
@@ -92,9 +95,19 @@ def _cell(text: str, source: str, line: int, key: str) -> Node:
     return value
 
 
-def _from_search(node: Node, faults: list[Fault]) -> list[Cells]:
-    """A Sobol sequence, or independent random points, in the ranges of `space`."""
-    entries = dict(_section(node, "search", faults))
+@dataclass(frozen=True, kw_only=True)
+class SearchFields:
+    """What a file says of a search."""
+
+    axes: Sequence[Axis]
+    samples: int
+    seed: int
+    method: str
+
+
+def search_in(node: Node, faults: list[Fault]) -> SearchFields | None:
+    """Return the search that a node describes; None when something in it is wrong."""
+    before, entries = len(faults), dict(_section(node, "search", faults))
     space = entries.pop("space", None)
     axes = []
     for key, value in _section(space, "search.space", faults) if space is not None else []:
@@ -104,23 +117,33 @@ def _from_search(node: Node, faults: list[Fault]) -> list[Cells]:
             faults.append(error.fault)
     if space is None:
         faults.append(fault_at(node, "search.space", "missing; give a range for each key"))
-    samples, seed = (
-        _whole(entries.pop(key, None), f"search.{key}", low, faults)
-        for key, low in (("samples", 1), ("seed", 0))
-    )
-    method = entries.pop("method", None)
-    name = "sobol" if method is None else str(plain(method))
-    if method is not None and name not in ("sobol", "random"):
-        faults.append(fault_at(method, "search.method", f"expected one of sobol, random, got {name!r}"))
+    samples = _whole(entries.pop("samples", None), "search.samples", 1, faults)
+    seed = _whole(entries.pop("seed", None), "search.seed", 0, faults)
+    method = _method(entries.pop("method", None), faults)
     for key, value in entries.items():
         text = "unknown key; the keys here are samples, seed, method, space"
         faults.append(fault_at(value, f"search.{key}", text))
-    if samples is None and not faults:
+    if samples is None and len(faults) == before:
         faults.append(fault_at(node, "search.samples", "missing; how many points?"))
-    if faults or samples is None:
-        return []
+    if samples is None or len(faults) > before:
+        return None
     check_count(samples)
-    return samples_of(axes, samples, seed or 0, name)
+    return SearchFields(axes=axes, samples=samples, seed=seed or 0, method=method)
+
+
+def _from_search(node: Node, faults: list[Fault]) -> list[Cells]:
+    """A Sobol sequence, or independent random points, in the ranges of `space`."""
+    search = search_in(node, faults)
+    if search is None:
+        return []
+    return samples_of(search.axes, search.samples, search.seed, search.method)
+
+
+def _method(node: Node | None, faults: list[Fault]) -> str:
+    name = METHODS[0] if node is None else str(plain(node))
+    if node is not None and name not in METHODS:
+        faults.append(fault_at(node, "search.method", f"expected one of {', '.join(METHODS)}, got {name!r}"))
+    return name
 
 
 def _whole(node: Node | None, key: str, low: int, faults: list[Fault]) -> int | None:

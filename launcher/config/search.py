@@ -6,24 +6,32 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.reading import plain
 from launcher.config.sobol import MOST_DIMENSIONS, sobol, uniform
 from launcher.config.source import FLOAT, INT, SyntaxFault, fault_at
+from launcher.core.batch import Dimension
 
 _DIGITS = 6
 """Of a value that was drawn: it stands in tables and file names."""
+_KINDS: tuple[Literal["range", "log", "int", "choice"], ...] = ("range", "log", "int", "choice")
 _EXPECTED = "expected {range: [low, high]}, {log: [low, high]}, {int: [low, high]} or {choice: [a, b]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A key, and what a number from 0 to 1 makes of it."""
+    """A dimension of a search, and what a number from 0 to 1 makes of it."""
 
-    key: str
+    dimension: Dimension
     value: Callable[[float], Node]
+
+    @property
+    def key(self) -> str:
+        """Of the job, or of the user's program."""
+        return self.dimension.key
 
 
 def axis_of(key: str, node: Node) -> Axis:
@@ -31,16 +39,22 @@ def axis_of(key: str, node: Node) -> Axis:
     if not isinstance(node, MappingNode) or len(node.value) != 1:
         raise SyntaxFault(fault_at(node, key, _EXPECTED))
     ((name, among),) = node.value
-    kind = name.value if isinstance(name, ScalarNode) else ""
-    if not isinstance(among, SequenceNode) or kind not in ("range", "log", "int", "choice"):
+    kind = next((one for one in _KINDS if isinstance(name, ScalarNode) and name.value == one), None)
+    if not isinstance(among, SequenceNode) or kind is None:
         raise SyntaxFault(fault_at(node, key, _EXPECTED))
     if kind == "choice":
         choices = among.value
         if not choices:
             raise SyntaxFault(fault_at(node, key, "expected at least one choice"))
-        return Axis(key=key, value=lambda u: choices[min(int(u * len(choices)), len(choices) - 1)])
+        return Axis(
+            dimension=Dimension(key=key, kind=kind, among=tuple(map(plain, choices))),
+            value=lambda u: choices[min(int(u * len(choices)), len(choices) - 1)],
+        )
     low, high = _bounds(key, kind, among)
-    return Axis(key=key, value=lambda u: _number(_between(kind, low, high, u), node))
+    return Axis(
+        dimension=Dimension(key=key, kind=kind, among=(low, high)),
+        value=lambda u: _number(_between(kind, low, high, u), node),
+    )
 
 
 def samples_of(axes: Sequence[Axis], samples: int, seed: int, method: str) -> list[dict[str, Node]]:

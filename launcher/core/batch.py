@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
+from launcher.core.early_stop import EarlyStop, Goal
 from launcher.core.job import Positive
 from launcher.core.runs import UserRequest
 
@@ -64,6 +65,43 @@ class BatchSpec:
     """The job file, relative to the batch file."""
     objective: Objective = field(default_factory=Objective)
     limits: BatchLimits = field(default_factory=BatchLimits)
+    early_stop: EarlyStop | None = None
+    """None: every run goes on to its end."""
+
+    @property
+    def early_goal(self) -> Goal:
+        """Return which end of the early stop's metric is best."""
+        rule = self.early_stop
+        if rule is not None and rule.goal is not None:
+            return rule.goal
+        return self.objective.goal if rule and rule.metric == self.objective.metric else "min"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """A key of a search, and what it may be."""
+
+    key: str
+    kind: Literal["log", "range", "int", "choice"]
+    among: tuple[Any, ...]
+    """The two ends, the lower one first; of `choice`, all that there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search whose next points are asked for while its batch runs, by what the others came to."""
+
+    samples: int
+    """How many points in all."""
+    seed: int
+    space: tuple[Dimension, ...]
+    job_text: str
+    """The job file, of which each point is a variation."""
+    job_name: str
+    base_dir: str
+    """Where its paths are anchored."""
+    share_usd: float | None = None
+    """The most that each run may cost; None: as the job says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,5 +153,7 @@ class Batch:
     """What its user asked for; STOP: nothing new is started, and what runs is stopped."""
     reason: str = ""
     """Why it ended before its last point; empty while it goes on, or when all have ended."""
+    search: Search | None = None
+    """None: its file gives all of its points."""
     revision: int = 0
     """Counts what was changed about its points: whoever drives it reads them again."""

@@ -13,7 +13,7 @@ Goal = Literal["min", "max"]
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStop:
-    """When a run of a batch is pruned. `goal` is the batch's, of its `objective`."""
+    """When a run of a batch is pruned."""
 
     rule: Literal["asha", "median"] = "asha"
     metric: Annotated[str, MinLen(1)] = "loss"
@@ -23,6 +23,8 @@ class EarlyStop:
     `factor`, `factor` squared, and so on."""
     factor: Annotated[int, Ge(2)] = 3
     """asha: of the runs that reached a rung, one in so many goes on."""
+    goal: Goal | None = None
+    """Which end of that metric is best; None: that of the objective if it is the same metric, else min."""
 
 
 @dataclass(frozen=True, kw_only=True)

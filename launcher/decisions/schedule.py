@@ -10,8 +10,8 @@ from launcher.core import Phase, Run, Verdict
 from launcher.core.batch import BatchLimits, Point
 from launcher.core.bills import cost_usd
 
-_NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED})
-"""Of a point: not ended yet, as it should be, or as its user wanted."""
+_NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED})
+"""Of a point: not ended yet, as it should be, or as its user or its batch wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,7 @@ class Standing:
     waiting: int
     running: int
     succeeded: int
+    pruned: int
     failed: int
     spent_usd: float
     reserved_usd: float
@@ -106,6 +107,7 @@ def standing_of(states: Sequence[PointState], held_usd: float, now: float) -> St
         waiting=waiting,
         running=running,
         succeeded=sum(state.verdict is Verdict.SUCCEEDED for state in ended),
+        pruned=sum(state.verdict is Verdict.PRUNED for state in ended),
         failed=sum(state.has_failed for state in ended),
         spent_usd=spent,
         reserved_usd=max(0.0, held_usd - spent),

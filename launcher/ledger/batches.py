@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from launcher.core import Driver, Phase, UserRequest
-from launcher.core.batch import Batch, BatchSpec, Budget, Point
+from launcher.core.batch import Batch, BatchSpec, Budget, Point, Search
 from launcher.core.errors import BudgetError, HeldError, UsageError
 from trainer.contract.records import read_json
 
@@ -53,26 +53,39 @@ class SqliteBatches:
             values = {
                 "name": batch.name,
                 "spec": json.dumps(asdict(batch.spec)),
+                "search": None if batch.search is None else json.dumps(asdict(batch.search)),
                 "provider": batch.provider,
                 "folder": batch.folder,
                 "created_at": batch.created_at,
                 "opened_at": batch.opened_at,
             }
             self._db.execute(
-                "INSERT INTO batches (name, spec, provider, folder, created_at, opened_at)"
-                " VALUES (:name, :spec, :provider, :folder, :created_at, :opened_at)"
-                " ON CONFLICT (name) DO UPDATE SET spec = :spec",
+                "INSERT INTO batches (name, spec, search, provider, folder, created_at, opened_at)"
+                " VALUES (:name, :spec, :search, :provider, :folder, :created_at, :opened_at)"
+                " ON CONFLICT (name) DO UPDATE SET spec = :spec, search = :search",
                 values,
             )
             self._reopen(batch.name)
+            # What a search asked for before, and was run, is what it learns from.
+            kept = (
+                " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.batch = points.batch AND point = points.id)"
+            )
+            self._db.execute(
+                f"UPDATE points SET wanted = 0 WHERE batch = ?{kept if batch.search else ''}", (batch.name,)
+            )
             return self._add_points(batch.name, points)
+
+    def extend(self, name: str, points: Sequence[Point]) -> int:
+        """Add points to those that the batch has; return how many of them are new to it."""
+        with self._transaction():
+            self._db.execute("UPDATE batches SET revision = revision + 1 WHERE name = ?", (name,))
+            return self._add_points(name, points)
 
     def _add_points(self, name: str, points: Sequence[Point]) -> int:
         known = {row["id"] for row in self._db.execute("SELECT id FROM points WHERE batch = ?", (name,))}
         (number,) = self._db.execute(
             "SELECT COALESCE(MAX(number), 0) FROM points WHERE batch = ?", (name,)
         ).fetchone()
-        self._db.execute("UPDATE points SET wanted = 0 WHERE batch = ?", (name,))
         self._db.executemany(
             "UPDATE points SET wanted = 1 WHERE batch = ? AND id = ?",
             [(name, point.id) for point in points if point.id in known],
@@ -249,5 +262,12 @@ def _batch_of(row: sqlite3.Row) -> Batch:
         opened_at=row["opened_at"],
         request=UserRequest(row["request"]),
         reason=row["reason"],
+        search=None if row["search"] is None else _search_of(row["search"]),
         revision=row["revision"],
     )
+
+
+def _search_of(text: str) -> Search:
+    search = read_json(Search, text)
+    assert isinstance(search, Search)
+    return search

@@ -114,6 +114,7 @@ _BATCH_TABLES = (
     CREATE TABLE batches (
         name TEXT PRIMARY KEY,
         spec TEXT NOT NULL,
+        search TEXT,
         provider TEXT NOT NULL,
         folder TEXT NOT NULL,
         created_at REAL NOT NULL,

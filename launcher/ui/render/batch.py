@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from launcher.batch.pricing import BatchPlan
-from launcher.batch.results import PointResult
+from launcher.batch.results import PointResult, finished_in
 from launcher.core import Run, UserRequest
 from launcher.core.batch import Batch, BatchSpec
 from launcher.core.bills import cost_usd
+from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.decisions.schedule import PointState, Standing
 from launcher.ui.render.amounts import duration, rough, usd, usd_sum
 from launcher.ui.render.table import facts, table
@@ -33,7 +34,7 @@ def values_text(values: Mapping[str, Any]) -> str:
 
 def plan_text(plan: BatchPlan) -> str:
     """Return what the batch would do and may cost."""
-    limits, count = plan.spec.limits, len(plan.points)
+    limits, count = plan.spec.limits, plan.count
     shown = [values_text(point.values) for point in plan.points[:_SHOWN_POINTS]]
     more = count - len(shown)
     free = not plan.offer.usd_per_hour
@@ -60,6 +61,7 @@ def plan_document(plan: BatchPlan) -> Document:
         "batch": plan.spec.name,
         "provider": plan.provider,
         "points": [{"id": point.id, "values": dict(point.values)} for point in plan.points],
+        "count": plan.count,
         "parallel": plan.spec.limits.parallel,
         "expected_usd": plan.expected_usd,
         "at_most_usd": plan.worst_case_usd,
@@ -75,6 +77,7 @@ def standing_text(standing: Standing, budget_usd: float | None) -> str:
     counts = [
         f"{standing.ended}/{standing.points} ended",
         f"{standing.failed} failed" if standing.failed else "",
+        f"{standing.pruned} pruned" if standing.pruned else "",
         f"{standing.running} running",
     ]
     text = ", ".join(part for part in counts if part)
@@ -117,6 +120,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
         return text
     told = facts(
         [
+            *_said(rows, spec),
             ("best", f"{values_text(rows[0].point.values)}: {spec.objective.metric} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
             ("why", f"vastrun why {best.id}"),
@@ -126,14 +130,30 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
     return f"{text}\n\n{told}"
 
 
+def _said(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:
+    """What the points together say: those worth their dollars, and what went with the metric."""
+    finished = finished_in(rows)
+    numbers = {row.point.id: row.point.number for row in rows}
+    front = pareto_front(finished, spec.objective.goal)
+    if len(front) > 1 and any(point.usd for point in front):
+        told = ", ".join(f"#{numbers[one.id]} ({usd(one.usd)}, {one.metric:.4g})" for one in front)
+        yield "front", f"{told}: no other point is both cheaper and better"
+    found = influences(finished)
+    if found:
+        yield "with it", "\n".join([*map(str, found[:_SHOWN_POINTS]), f"({NOT_A_CAUSE})"])
+
+
 def results_document(rows: Sequence[PointResult], batch: Batch) -> Document:
     """Return the results for programs, best first."""
+    finished = finished_in(rows)
     return {
         "batch": batch.name,
         "provider": batch.provider,
         "objective": {"metric": batch.spec.objective.metric, "goal": batch.spec.objective.goal},
         "reason": batch.reason,
         "points": [_point(row) for row in rows],
+        "pareto_front": [point.id for point in pareto_front(finished, batch.spec.objective.goal)],
+        "influences": [asdict(one) for one in influences(finished)],
         "usd": sum(row.usd for row in rows),
     }
 
@@ -246,6 +266,7 @@ def _batch_fields(row: BatchRow) -> Document:
         "waiting": row.standing.waiting,
         "running": row.standing.running,
         "succeeded": row.standing.succeeded,
+        "pruned": row.standing.pruned,
         "failed": row.standing.failed,
         "usd": row.standing.spent_usd,
         "reserved_usd": row.standing.reserved_usd,
@@ -317,7 +338,7 @@ def _budget(plan: BatchPlan) -> str:
 
 
 def _by_what(plan: BatchPlan) -> str:
-    at_once = min(plan.spec.limits.parallel, len(plan.points))
+    at_once = min(plan.spec.limits.parallel, plan.count)
     return f"with {_count(at_once, 'run')} at once, and not more rents than {plan.provider} allows"
 
 

@@ -11,7 +11,7 @@ import pytest
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
-from tests.launcher.terminal import CRASH, Terminal
+from tests.launcher.terminal import CRASH, JOB, Terminal
 
 FILE = """\
 name: widths
@@ -51,7 +51,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_a_batch_runs_every_point_and_ends_with_its_table(desk: Desk) -> None:
     code, out, err = desk.submit()
     assert code == 0, err
-    assert "6 of 6 points are new" in err and "6 SUCCEEDED: seed=3 batch=16" in err
+    assert "6 of 6 points are new" in err and "6 SUCCEEDED loss 0.1: seed=3 batch=16" in err
     lines = out.splitlines()
     assert lines[0].split() == ["#", "VALUES", "VERDICT", "LOSS", "STEPS", "TIME", "COST", "RUN"]
     assert len([line for line in lines if "SUCCEEDED" in line]) == 6
@@ -196,3 +196,61 @@ def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:
     desk.file.write_text(FILE.replace("usd: 20, ", ""))
     result = desk.type("batch", "submit", str(desk.file), "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.stderr
+
+
+def test_points_that_fall_behind_are_pruned_and_are_no_failure(tmp_path: Path) -> None:
+    losses = (1.0, 8.0, 2.0, 9.0, 3.0, 7.0)
+    desk = Desk(tmp_path, *(Training(seconds=400.0, steps=40, loss=loss) for loss in losses))
+    desk.job.write_text(JOB.replace("steps: 10", "steps: 40"))
+    desk.file.write_text(FILE + "early_stop: {min_steps: 8, factor: 2}\n")
+    code, out, err = desk.submit()
+    assert code == 0, err
+    points = {p["number"]: p for p in desk.document("batch", "results", "widths")["points"]}
+    pruned = {number for number, point in points.items() if point["verdict"] == "PRUNED"}
+    assert pruned >= {2, 4, 6} and points[1]["verdict"] == "SUCCEEDED"
+    assert all(points[number]["step"] < 40 for number in pruned)
+    assert "is not among the best half" in err
+    assert f"{len(pruned)} pruned" in desk.type("batch", "status", "widths").stdout
+    assert out.splitlines()[1].split()[0] == "1"
+    assert "is not among the best half" in desk.type("why", points[4]["run"]).stdout
+
+
+def test_without_early_stop_all_of_them_finish(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, *(Training(seconds=100.0, steps=40, loss=loss) for loss in (1.0, 8.0, 9.0)))
+    desk.job.write_text(JOB.replace("steps: 10", "steps: 40"))
+    desk.file.write_text(FILE + "early_stop: {min_steps: 8, factor: 2}\n")
+    assert desk.submit("--no-early-stop")[0] == 0
+    results = desk.document("batch", "results", "widths")["points"]
+    assert {point["verdict"] for point in results} == {"SUCCEEDED"}
+
+
+def test_a_search_that_learns_asks_for_its_points_while_it_runs(desk: Desk) -> None:
+    desk.file.write_text(
+        "name: widths\njob: job.yaml\nlimits: {usd: 20, parallel: 2}\n"
+        "search: {method: tpe, samples: 7, seed: 1, space: {train.optim.lr: {log: [1e-4, 1e-1]}}}\n"
+    )
+    code, _, err = desk.submit()
+    assert code == 0, err
+    assert "a search of 7 points" in err
+    points = desk.document("batch", "results", "widths")["points"]
+    assert sorted(point["number"] for point in points) == list(range(1, 8))
+    assert len({point["values"]["train.optim.lr"] for point in points}) == 7
+    assert all(run.reserved_usd == 3.0 for run in desk.ledger.runs())
+    assert desk.submit()[0] == 0 and desk.market.rentals == 7
+    plan = desk.document("batch", "submit", str(desk.file), "--dry-run")
+    assert (plan["count"], plan["at_most_usd"]) == (7, 21.0)
+
+
+def test_the_points_of_a_batch_are_compared_by_dollars_and_by_what_went_with_the_metric(
+    tmp_path: Path,
+) -> None:
+    trainings = [Training(seconds=20.0 + 10 * n, loss=3.0 - n / 4) for n in range(6)]
+    desk = Desk(tmp_path, *trainings)
+    desk.file.write_text(FILE.replace("parallel: 3", "parallel: 1"))
+    code, out, err = desk.submit()
+    assert code == 0, err
+    assert "no other point is both cheaper and better" in out
+    assert "train.seed: rank correlation -" in out and "a correlation is not a cause" in out
+    document = desk.document("batch", "results", "widths")
+    assert len(document["pareto_front"]) == 6
+    assert {one["key"] for one in document["influences"]} == {"train.seed", "train.batch"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.config import load_batch, load_sweep, read_job
+from launcher.config import load_batch, load_sweep, points_at, read_job
 from launcher.core.batch import BatchSpec, Point
 from launcher.core.errors import JobFileError, UsageError
 
@@ -170,6 +170,44 @@ def test_a_value_can_not_end_the_word_that_it_stands_in() -> None:
     command = read_job(batch.points[0].spec_json).command
     assert command is not None
     assert "echo 'x; rm -rf /' | cat" in command[-1]
+
+
+def test_a_search_that_learns_gives_its_space_and_its_points_later() -> None:
+    text = HEAD + (
+        "search: {method: tpe, samples: 9, seed: 4, space: {train.optim.lr: {log: [1e-4, 1e-2]},"
+        " train.model.dim: {choice: [32, 64]}}}\n"
+    )
+    batch = load_batch(text, "batch.yaml", lambda _: JOB, "/here")
+    assert batch.points == [] and batch.search is not None
+    assert (batch.search.samples, batch.search.seed) == (9, 4)
+    assert [axis.kind for axis in batch.search.space] == ["log", "choice"]
+    points = points_at(batch.search, [{"train.optim.lr": 3e-4, "train.model.dim": 64}])
+    job = read_job(points[0].spec_json).train
+    assert job is not None and (job.optim.lr, job.model.dim) == (3e-4, 64)
+
+
+def test_a_space_that_makes_no_job_is_told_before_the_search_begins() -> None:
+    text = "search: {method: tpe, samples: 9, space: {train.optim.lr: {range: [-1, 1]}}}\n"
+    assert "batch.yaml:3: train.optim.lr: expected a number above 0, got -1.0" in faults(HEAD + text)[0]
+
+
+def test_an_early_stop_goes_by_a_metric_that_is_known_while_a_run_trains() -> None:
+    text = "grid: {train.seed: [1]}\nearly_stop: {min_steps: 5, metric: scores.rollout_nrmse}\n"
+    assert faults(HEAD + text) == (
+        "batch.yaml:4: early_stop.metric: expected a name in metrics.jsonl; "
+        "scores are known only at the end of a run",
+    )
+    assert faults(HEAD + "grid: {train.seed: [1]}\nearly_stop: {rule: asha}\n") == (
+        "batch.yaml:4: early_stop.min_steps: missing",
+    )
+
+
+def test_the_goal_of_an_early_stop_is_that_of_the_objective_only_for_the_same_metric() -> None:
+    grid = "grid: {train.seed: [1]}\nobjective: {metric: accuracy, goal: max}\n"
+    grid += "early_stop: {min_steps: 5, metric: "
+    assert loaded(HEAD + grid + "accuracy}\n")[0].early_goal == "max"
+    assert loaded(HEAD + grid + "loss}\n")[0].early_goal == "min"
+    assert loaded(HEAD + grid + "reward, goal: max}\n")[0].early_goal == "max"
 
 
 def test_a_sweep_takes_lists_and_ranges() -> None:
