@@ -43,7 +43,7 @@ class ContainerBox:
 
 
 def config_of(box: ContainerBox) -> dict[str, Any]:
-    """What runs in the container. Holds no secret."""
+    """Return what runs in the container. Holds no secret."""
     order = box.order
     injected = {
         "CONTAINER_ID": box.name,
@@ -64,7 +64,7 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
 
 
 def limits_of(box: ContainerBox) -> dict[str, Any]:
-    """What the container may use, and how it is reached."""
+    """Return what the container may use, and how it is reached."""
     order = box.order
     limits: dict[str, Any] = {
         "port_bindings": {SSH_PORT: (box.published_at,)},

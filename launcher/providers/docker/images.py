@@ -16,7 +16,7 @@ _CPU = "cpu"
 
 
 def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> tuple[str, bool]:
-    """Its name, and whether it is ours. Raises NoOfferError, which says how to get one, and ImageError."""
+    """Return the image's name, and whether it is ours. Raises NoOfferError, which says how to get one."""
     if spec.image is not None:
         if not engine.has_image(spec.image):
             raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
@@ -34,7 +34,7 @@ def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> 
 
 
 def variants_here(engine: Engine) -> list[str]:
-    """Those that an image of ours is there of. Raises ImageError."""
+    """List the variants that an image of ours is there of. Raises ImageError."""
     return sorted({image.variant for image in images_here(engine.client)})
 
 
