@@ -44,7 +44,7 @@ class Bundler:
         self.close()
 
     def close(self) -> None:
-        """The packed archives are gone."""
+        """Remove the packed archives."""
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None

@@ -54,7 +54,7 @@ class Worktree:
 
 
 def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
-    """The files to ship: in a git checkout what git tracks or would track. Raises UsageError."""
+    """Return the files to ship: in a git checkout what git tracks or would track. Raises UsageError."""
     home_known = os.path.expanduser(folder)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
     root = Path(home_known).resolve()
     if not root.is_dir():
@@ -71,7 +71,7 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
 
 
 def commit_of(root: Path) -> tuple[str | None, bool]:
-    """The commit, and whether something below `root` is not committed; no commit outside of git."""
+    """Return the commit, and whether something below `root` is not committed; no commit outside of git."""
     if not _in_git(root):
         return None, False
     commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None
@@ -79,7 +79,7 @@ def commit_of(root: Path) -> tuple[str | None, bool]:
 
 
 def inner_target(root: Path, path: str) -> str | None:
-    """Where a symbolic link points, relative to itself; None for a file. Raises UsageError outside `root`."""
+    """Return where a link points, relative to itself; None for a file. Raises UsageError outside `root`."""
     link = root / path
     if not link.is_symlink():
         return None

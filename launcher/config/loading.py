@@ -21,7 +21,7 @@ _PLACEHOLDER = "unnamed"
 
 
 def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSpec:
-    """As `launcher.config.load_job`."""
+    """Return the job in a file's text, as `launcher.config.load_job`."""
     try:
         root, faults = _with_overrides(parse(text, name), overrides)
     except SyntaxFault as error:

@@ -35,7 +35,7 @@ class Clash:
 
 
 def clashes(spec: JobSpec) -> Iterator[Clash]:
-    """Every clash in the job."""
+    """Yield every clash in the job."""
     for rule in (
         _name,
         _program,

@@ -46,7 +46,7 @@ class Fault:
 
 
 def fault_at(node: Node, key: str, text: str) -> Fault:
-    """A fault in the line where `node` begins."""
+    """Make a fault in the line where `node` begins."""
     mark = node.start_mark
     return _fault(mark.name, mark.line + 1, key, text)
 
@@ -80,7 +80,7 @@ for _tag, _pattern in {
 
 
 def parse(text: str, source: str, key: str = "") -> Node:
-    """The text's one node; an empty text is an empty scalar. Raises SyntaxFault."""
+    """Return the text's one node; an empty text is an empty scalar. Raises SyntaxFault."""
     try:
         loader = _Loader(text)
         loader.name = source
@@ -108,7 +108,7 @@ def _explain(error: yaml.YAMLError, text: str) -> tuple[int, str]:
 
 
 def grafted(root: Node, dotted: str, value: Node) -> Node:
-    """A copy of `root` in which the key `dotted` holds `value`. Raises SyntaxFault where that is no key."""
+    """Copy `root` with `value` at the key `dotted`. Raises SyntaxFault where that is no key."""
     return _grafted(root, dotted.split("."), value, dotted)
 
 

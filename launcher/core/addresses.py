@@ -49,7 +49,7 @@ def _is_near(host: str) -> bool:
 
 
 def address_of(url: str) -> Address:
-    """The address that a URL means. Raises ValueError, whose text does not repeat it."""
+    """Return the address that a URL means. Raises ValueError, whose text does not repeat the URL."""
     kind, plus, rest = url.partition("+")
     known = plus and kind in (Service.NTFY, Service.SLACK)
     plain = rest if known else url

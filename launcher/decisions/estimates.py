@@ -16,7 +16,7 @@ from launcher.decisions import policy
 
 
 def usd(amount: float) -> str:
-    """Cents; below a dollar, tenths of a cent."""
+    """Write the amount in cents; below a dollar, in tenths of a cent."""
     return f"${amount:.3f}" if 0 < amount < 0.9995 else f"${amount:.2f}"
 
 

@@ -39,13 +39,13 @@ class HostRecord:
 
 
 def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
-    """The provider's hosts that nothing should be rented on now."""
+    """Return the provider's hosts that nothing should be rented on now."""
     records = host_records((run for run in runs if run.provider == provider), now)
     return frozenset(record.host for record in records if record.avoided)
 
 
 def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
-    """One record for each host that was rented for money, the worst first.
+    """Return a record for each host that was rented for money, the worst first.
 
     A machine that costs nothing is the user's own: there is no other to take instead.
     """
@@ -58,7 +58,7 @@ def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
 
 
 def blames_host(run: Run) -> bool:
-    """True when the run failed through its host, and not through the job, the user or the network here."""
+    """Tell whether the run failed through its host, and not through the job, the user or the network here."""
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
     return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))

@@ -35,7 +35,7 @@ _DIED = 137
 
 
 def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
-    """The cause and the proofs. No cause means that every proof that can be had by now holds."""
+    """Return the cause and the proofs. No cause means that every proof that can be had by now holds."""
     outcome = evidence.outcome
     if outcome is None:
         return _without_outcome(evidence)

@@ -42,7 +42,7 @@ class BoxHardware:
 
 
 def read_box(text: str) -> BoxHardware:
-    """What `COMMAND` printed."""
+    """Read what `COMMAND` printed."""
     facts = [line.split(None, 1) for line in text.splitlines() if " " in line.strip()]
     memory = [_number(value) * 1024 / 1e9 for name, value in facts if name == "memory_kb"]
     memory += [_number(value) / 1e9 for name, value in facts if name == "memory_bytes"]
@@ -56,7 +56,7 @@ def read_box(text: str) -> BoxHardware:
 
 
 def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
-    """How the machine that the provider lists is worse than its offer; empty when it is not."""
+    """Say how the machine that the provider lists is worse than its offer; empty when it is not."""
     name, gpus, price = machine.gpu_name, machine.gpus, machine.usd_per_hour
     checks = (
         (not name or not offer.gpu_name or name == offer.gpu_name, f"{name} instead of {offer.gpu_name}"),
@@ -72,7 +72,7 @@ def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
 
 
 def shows_otherwise(box: BoxHardware, offer: Offer, wanted: Resources) -> str:
-    """How the box is worse than its offer, by its own tools; empty when it is not."""
+    """Say how the box is worse than its offer, by its own tools; empty when it is not."""
     checks = _room_checks(box.disk_gb, box.memory_gb, wanted)
     if wanted.gpus > 0:
         checks += _gpu_checks(box, offer, wanted)

@@ -34,7 +34,7 @@ class SpeedHistory:
 
 
 def speed_history_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> SpeedHistory:
-    """What is worth knowing of the provider's machines when this job is to be trained on one."""
+    """Return what is known of the provider's machines that helps to choose one for this job."""
     speeds: dict[Kind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
     for run in runs:

@@ -32,7 +32,7 @@ def begin(
     out_dir: str,
     parent: str | None = None,
 ) -> Run:
-    """A new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
+    """Make a new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
 
     Raises UsageError, and no row is written, when `out_dir` holds anything of others.
     """
@@ -55,7 +55,7 @@ def begin(
 
 
 def drive(run: Run, spec: JobSpec, services: Services) -> Run:
-    """The run, driven until it ended, was detached (in `train`) or could not be torn down (in `destroy`).
+    """Drive the run until it ended, was detached (in `train`) or could not be torn down (in `destroy`).
 
     Raises StorageError, HeldError, and AuthError where a machine is out of reach of this key. A run that has
     a machine then stands as it was, to be driven on, and the lease guards the machine.

@@ -15,7 +15,7 @@ _TIMEOUT_S = 60.0
 
 
 def is_disarmed(box_status: BoxStatus) -> bool:
-    """No lease would end the box, as far as it can be seen."""
+    """Tell whether no lease would end the box, as far as it can be seen."""
     return box_status.lease in ("dead", "none")
 
 

@@ -23,7 +23,7 @@ from launcher.ports import Provider
 
 
 def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:
-    """Offers that fit the job and its price, best first, on none of the hosts in `avoid`. Costs nothing.
+    """Return offers that fit the job and its price, best first, on no host in `avoid`. Costs nothing.
 
     Raises NoOfferError when there is none, UsageError when the job would spend money without a limit or on an
     image that may change, asks for more machines than a run can have there, or has limits that leave no time
@@ -63,7 +63,7 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
 
 
 def choose_for(context: RunContext) -> list[Offer]:
-    """As `choose`, on hosts that did not fail us lately."""
+    """Choose offers for the run, on hosts that did not fail us lately."""
     provider = context.services.provider
     return choose(
         context.spec, provider, avoided(context.services.ledger.runs(), provider.name, context.now())
@@ -71,7 +71,7 @@ def choose_for(context: RunContext) -> list[Offer]:
 
 
 def rent_anew(context: RunContext) -> Instance:
-    """A new machine: the planned offer, or the next one when it was taken."""
+    """Rent a new machine: the planned offer, or the next one when that was taken."""
     tried: set[str] = set()
     offers = [context.run.offer] if context.run.offer else []
     for _ in range(policy.RENT_TRIES):
@@ -113,7 +113,7 @@ def rent_anew(context: RunContext) -> Instance:
 
 
 def look_for_it(context: RunContext) -> Instance | None:
-    """The machine that was asked for before; None when none was, or when it was absent twice.
+    """Find the machine that was asked for before; None when none was, or when it was absent twice.
 
     Raises ProviderError when the provider cannot tell: whoever comes next looks for it again.
     """

@@ -36,7 +36,7 @@ _UNSUMMED = (
 
 
 def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float) -> Collected:
-    """All but the log, which is pumped. `disk_bytes`: of the machine's disk, which its files fit on."""
+    """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
     listing = listed(small_file(remote, layout.MANIFEST), disk_bytes)
     wanted = places(out, listing.files, disk_ignores_case)
     others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]

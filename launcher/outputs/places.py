@@ -17,14 +17,14 @@ IgnoresCase = Callable[[Path], bool]
 
 
 def ignores_case(folder: Path) -> bool:
-    """Whether the disk takes `a` and `A` for one name, as those of Macs do. Raises OSError."""
+    """Tell whether the disk takes `a` and `A` for one name, as those of Macs do. Raises OSError."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix="a") as file:
         path = Path(file.name)
         return path.with_name(path.name.upper()).exists()
 
 
 def places(out: Path, files: Sequence[FileSum], disk_ignores_case: IgnoresCase) -> dict[Path, FileSum]:
-    """Files by where they come to lie. Without the log: it is pumped, and grows after the manifest.
+    """Map files to where they come to lie. Without the log: it is pumped, and grows after the manifest.
 
     The second of two that the disk does not tell apart gets a number; so does `code/x` beside
     `run/outputs/x`, and a file beside a folder of its name.

@@ -29,7 +29,7 @@ class LoggedKeys:
         self._named: dict[str, tuple[float, Collection[str]]] = {}
 
     def of(self, instance_id: str) -> Collection[str]:
-        """Those of one machine; empty when its log names none.
+        """Return those of one machine; empty when its log names none.
 
         Raises UnreachableError while it may still do so, ProviderError when the log cannot be read.
         """

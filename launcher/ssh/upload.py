@@ -36,7 +36,7 @@ class Upload:
         self._size = source.seek(0, io.SEEK_END)
 
     def run(self, start: Start) -> bool:
-        """The file is on the box, whole; False when it was damaged on the way.
+        """Send the file to the box, whole; return False when it was damaged on the way.
 
         Raises BrokenError, after which it may be run again, and ProviderError.
         """

@@ -93,31 +93,34 @@ class VastProvider:
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
+        """Return offers, the cheapest to finish first.
+
+        Raises NoOfferError, which says what each limit removed.
+        """
         return market.fitting(
             self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
         )
 
     def market_report(self, spec: JobSpec) -> MarketReport:
-        """The market as the job sees it: what each limit removes, and what the rest would cost."""
+        """Return the market as the job sees it: what each limit removes, and what the rest would cost."""
         return market.market_report(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
 
     def rent(self, order: RentalOrder) -> Instance:
-        """A machine, to be checked against its offer. Asks once."""
+        """Rent a machine, to be checked against its offer. Asks once."""
         return renting.rent(self._api, order, self._env, self._clock.now())
 
     def instances(self) -> Sequence[Instance]:
-        """Every machine whose label is ours."""
+        """List every machine whose label is ours."""
         rows = self._api.instances()
         return [renting.instance_of(InstanceRow.of(row), self._api.asked_at) for row in rows if _is_ours(row)]
 
     def machine(self, instance_id: str) -> Instance | None:
-        """As Vast answers for that id alone: sooner than its list."""
+        """Return what Vast answers for that id alone: sooner than its list."""
         row = self._row(instance_id)
         return None if row is None else renting.instance_of(row, self._api.asked_at)
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell on the instance. Raises ProviderError, with its cause, when it will not run."""
+        """Return a shell on the instance. Raises ProviderError, with its cause, when it will not run."""
         row = self._row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
@@ -134,25 +137,25 @@ class VastProvider:
         return self._shell(row, run_id_in(instance.label), addresses)
 
     def destroy(self, instance_id: str) -> None:
-        """Vast agreed to end it, or has none."""
+        """Ask until Vast agreed to end the instance, or has none."""
         if instance_id.isdecimal():
             with contextlib.suppress(GoneError):
                 self._api.destroy(instance_id)
 
     def forget(self, run_id: str) -> None:
-        """The run's key is gone from this computer."""
+        """Remove the run's key from this computer."""
         self._keys.forget(run_id)
 
     def account_status(self) -> AccountStatus:
-        """The account's credit, and what its key may do."""
+        """Return the account's credit, and what its key may do."""
         return accounts.account_status(self._api, self._clock.now)
 
     def identity(self) -> Identity:
-        """The account's number, and Vast's time."""
+        """Return the account's number, and Vast's time."""
         return accounts.identity(self._api, self._clock.now)
 
     def charged(self, since: float, until: float) -> Mapping[str, float]:
-        """Dollars by label; Vast settles its charges minutes later."""
+        """Return dollars by label; Vast settles its charges minutes later."""
         return charges.by_label(self._api, since, until)
 
     def _row(self, instance_id: str) -> InstanceRow | None:

@@ -95,7 +95,10 @@ class VastApi:
         """When the last call was made: its turn may have come long after it was wanted."""
 
     def search(self, query: Mapping[str, Any], *, kind: str, disk_gb: float, order: str) -> list[Any]:
-        """Offers, at most one page of them. `order` is a column and its direction, as `dph_total asc`."""
+        """Return offers, at most one page of them.
+
+        `order`: a column and its direction, as `dph_total asc`.
+        """
 
         def search() -> Any:
             return self._sdk().search_offers(
@@ -105,7 +108,7 @@ class VastApi:
         return _list(self._repeat("search", search))
 
     def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Rents. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
+        """Rent. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
 
         def create() -> Any:
             return self._sdk().create_instance(id=int(offer_id), **request)
@@ -123,7 +126,10 @@ class VastApi:
         return answer
 
     def instances(self) -> list[Any]:
-        """Every instance of the account: all pages, or an error. `asked_at` is then of the first page."""
+        """List every instance of the account: all pages, or an error.
+
+        `asked_at` is then of the first page.
+        """
 
         def list_from(token: str | None) -> Any:
             request = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
@@ -140,7 +146,7 @@ class VastApi:
         return rows
 
     def charges(self, since: float, until: float) -> list[Any]:
-        """What was charged on the days between: all that is settled, or an error."""
+        """Return what was charged on the days between: all that is settled, or an error."""
         request = {"charges": True, "start_date": int(since), "end_date": int(until), "limit": _CHARGES_PAGE}
 
         def list_from(token: str | None) -> Any:
@@ -149,7 +155,7 @@ class VastApi:
         return [row for page in self._pages("charges", list_from, "results") for row in page["results"]]
 
     def instance(self, instance_id: str) -> Any:
-        """One instance's row; None when there is no such instance."""
+        """Return one instance's row; None when there is no such instance."""
 
         def show() -> Any:
             # The SDK's own show_instance fails on a row without start_date or extra_env.
@@ -166,18 +172,18 @@ class VastApi:
         return answer["instances"]
 
     def destroy(self, instance_id: str) -> None:
-        """Vast agreed to end the instance. Raises GoneError when there is none."""
+        """Ask Vast to end the instance. Returns when it agreed. Raises GoneError when there is none."""
         answer = _object(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
         if answer.get("success") is False:
             said = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast does not destroy {instance_id}: {said}")
 
     def credit_usd(self) -> float:
-        """Dollars left on the account."""
+        """Return the dollars left on the account."""
         return credit_of(self.account()[0])
 
     def account(self) -> tuple[Mapping[str, Any], str | None]:
-        """The account's row, and the answer's Date header."""
+        """Return the account's row, and the answer's Date header."""
 
         def show() -> Any:
             # The SDK's own show_user does not hand on the header.
@@ -189,11 +195,11 @@ class VastApi:
         return _object(user), date
 
     def hosted_machines(self) -> None:
-        """Returns when the key may read the machines that the account lets; raises AuthError when not."""
+        """Check that the key may read the machines that the account lets; raises AuthError when not."""
         self._repeat("account", lambda: self._sdk().show_machines())
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
-        """The instance lets the owner of that SSH key in."""
+        """Let the owner of that SSH key into the instance."""
 
         def attach() -> Any:
             return self._sdk().attach_ssh(instance_id=int(instance_id), ssh_key=public_key)
@@ -201,7 +207,7 @@ class VastApi:
         self._repeat("attach key", attach)
 
     def log(self, instance_id: str, containing: str) -> str:
-        """The lines of the container's own log with that text in them. Asked for once: it takes its time."""
+        """Return the lines of the container's log with that text. Asked for once: it takes its time."""
 
         def logs() -> Any:
             return self._sdk().logs(int(instance_id), tail=_LOG_LINES, filter=containing)
@@ -280,7 +286,7 @@ class VastApi:
 
 
 def credit_of(user: Mapping[str, Any]) -> float:
-    """Dollars left on the account, by its row. Raises ProviderError."""
+    """Return the dollars left on the account, by its row. Raises ProviderError."""
     credit = user.get("credit")
     if isinstance(credit, int | float) and abs(credit) <= _MOST_USD:
         return float(credit)

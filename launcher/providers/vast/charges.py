@@ -12,7 +12,7 @@ _DAY_S = 86400.0
 
 
 def by_label(api: VastApi, since: float, until: float) -> Mapping[str, float]:
-    """Dollars. Vast counts in whole days: the one before and the one after are asked for, too."""
+    """Return dollars. Vast counts in whole days: the one before and the one after are asked for, too."""
     sums: dict[str, float] = defaultdict(float)
     for row in api.charges(since - _DAY_S, until + _DAY_S):
         try:

@@ -46,7 +46,7 @@ class Funnel:
 
 
 def funnel(rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float) -> Funnel:
-    """What is left of the rows, and what each constraint removed."""
+    """Return what is left of the rows, and what each constraint removed."""
     read = [row for row in map(OfferRow.of, rows) if row is not None]
     constraints = tuple(_constraints(spec, lock, now))
     failed = [[constraint for constraint in constraints if not constraint.passes(row)] for row in read]

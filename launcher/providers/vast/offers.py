@@ -18,7 +18,7 @@ _LEAST_MARGIN = 1.05
 
 
 def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
-    """The job's hard limits as Vast's filters. Vast may ignore any of them: the funnel checks again."""
+    """Return the job's limits as Vast's filters. Vast may ignore any of them: the funnel checks again."""
     wanted = spec.resources
     filters: dict[str, dict[str, Any]] = {
         **verified_and_free(),
@@ -45,7 +45,7 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
 
 
 def verified_and_free() -> dict[str, dict[str, Any]]:
-    """What every search asks for: machines that Vast verified and that are free."""
+    """Return what every search asks for: machines that Vast verified and that are free."""
     return {
         "verified": {"eq": True},
         "external": {"eq": False},
@@ -55,7 +55,7 @@ def verified_and_free() -> dict[str, dict[str, Any]]:
 
 
 def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
-    """The row as an offer, at the price that we would pay; None where that is over the job's limit."""
+    """Return the row as an offer at the price that we would pay; None where that is over the job's limit."""
     bid = None
     price = row.usd_per_hour
     if spec.resources.interruptible:

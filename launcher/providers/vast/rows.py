@@ -49,7 +49,7 @@ class OfferRow:
 
     @classmethod
     def of(cls, row: Any) -> OfferRow | None:
-        """None where the row lacks what it needs, or makes no sense."""
+        """Read a row; None where it lacks what it needs, or makes no sense."""
         try:
             return cls._read(row)
         except _WHAT_A_ROW_RAISES:
@@ -137,7 +137,7 @@ class InstanceRow:
 
     @classmethod
     def of(cls, row: Any) -> InstanceRow:
-        """Raises UnreachableError on a row that cannot be read: it may be ours."""
+        """Read a row. Raises UnreachableError when it cannot be read: it may be ours."""
         try:
             return cls._read(row)
         except _WHAT_A_ROW_RAISES as error:

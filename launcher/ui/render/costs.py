@@ -11,7 +11,7 @@ from launcher.ui.render.table import table
 
 
 def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
-    """Hours and dollars by run, part by part, with the total; what was billed takes the place of the job."""
+    """Show hours and dollars by run, part by part, with the total; what was billed takes the job's place."""
     if not rows:
         return "no runs yet"
     hours = [round(rented_seconds(row.run, now) / 3600, 2) for row in rows]
