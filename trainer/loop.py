@@ -34,7 +34,7 @@ from trainer.telemetry.reports import Reports
 
 
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
-    """This rank's part of the training, from its set-up to its end. Only rank 0 writes."""
+    """Train this rank's part, from its set-up to its end. Only rank 0 writes."""
     if not rank.is_first:
         return _train(_begin(rank, job, config, heart), heart, stop, None)
     with Metrics(rank.box, job, config) as metrics:

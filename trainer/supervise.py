@@ -38,7 +38,7 @@ _LOOK_EVERY_S = 0.1
 
 
 def main(begin: Begin | None = None) -> int:
-    """Supervises the job of this box; the outcome is written on every path. `begin` starts the ranks."""
+    """Supervise the job of this box; the outcome is written on every path. `begin` starts the ranks."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)

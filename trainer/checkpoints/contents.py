@@ -59,7 +59,7 @@ class Record:
 def tensors_of(
     model: nn.Module, optimizers: Sequence[Optimizer], ema: Mapping[str, Tensor] | None
 ) -> dict[str, Tensor]:
-    """The very tensors that are trained, not copies: `model.*`, `optimizer.*` and `ema.*`.
+    """Return the very tensors that are trained, not copies: `model.*`, `optimizer.*` and `ema.*`.
 
     The same names for every strategy and any number of ranks. An optimiser that has not made a step yet gets
     its state now. Its numbers (rates, betas) are not among them: they follow from the config and the step.

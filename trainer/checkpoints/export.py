@@ -48,7 +48,7 @@ class Exported:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0, 1 when it cannot be done, 2 when the call is wrong."""
+    """Export a checkpoint. Returns the exit status: 0, 1 when it cannot be done, 2 when the call is wrong."""
     options = _parser().parse_args(arguments)
     try:
         exported = export(options.checkpoints, options.file, options.checkpoint, everything=options.all)

@@ -96,7 +96,7 @@ class _Unpickler(pickle._Unpickler):
         return self.made(module, name)
 
     def made(self, module: str, name: str) -> Any:
-        """The stand-in of this file."""
+        """Return the stand-in of this file."""
         return self._made.setdefault((module, name), _STAND_INS[module, name]())
 
     def _member(self, kind: Any, member: Any) -> Any:

@@ -36,7 +36,7 @@ class Found:
 
 
 def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
-    """The newest intact checkpoint of the first folder that has one. The ranks share the reading, and agree.
+    """Find the newest intact checkpoint of the first folder with one. The ranks share the reading, and agree.
 
     None when there is no checkpoint at all. Raises ConfigError when there are some and none is intact.
     """
@@ -57,7 +57,7 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
 
 
 def found_at(path: Path, disk: Disk) -> Found:
-    """That checkpoint. The ranks share the reading. Raises ConfigError when it is not intact."""
+    """Return that checkpoint. The ranks share the reading. Raises ConfigError when it is not intact."""
     ranks = disk.ranks
     fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
     if fault:
@@ -68,7 +68,7 @@ def found_at(path: Path, disk: Disk) -> Found:
 
 @torch.no_grad()
 def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
-    """All of `tensors` hold what was saved, in place. Without a saved EMA, one begins at the weights.
+    """Load what was saved into `tensors`, in place. Without a saved EMA, one begins at the weights.
 
     Raises ConfigError when the checkpoint is of something else.
     """

@@ -53,14 +53,14 @@ class Checkpointer:
         return self._step
 
     def newest(self, *, else_of: Path) -> Found | None:
-        """The newest intact checkpoint of this run, else the newest of another folder; None: there is none.
+        """Find the newest intact checkpoint of this run, else of another folder; None: there is none.
 
         Raises ConfigError when there are some, and none is intact.
         """
         return newest_intact((self._folder.path, else_of), self._disk)
 
     def load(self, found: Found, tensors: Mapping[str, Tensor]) -> None:
-        """As `load_tensors`; it is not saved again."""
+        """Load a checkpoint as `load_tensors` does; it is not saved again."""
         load_tensors(found.path, tensors, self._disk)
         if found.path.parent == self._folder.path:
             self._step = found.record.step
@@ -70,7 +70,7 @@ class Checkpointer:
         self._room = self._thread.submit(self._staging.make_room, self._share_of(tensors))
 
     def save(self, record: Record, tensors: Mapping[str, Tensor], *, durable: bool) -> None:
-        """The state is copied and on its way to the disk; when `durable`, it is there.
+        """Copy the state and begin to write it; when `durable`, return once it is on the disk.
 
         Waits for the save before, so that none is left out. Raises SaveError: on all ranks, when one of them
         could not write.
@@ -87,12 +87,12 @@ class Checkpointer:
             self.wait()
 
     def poll(self) -> None:
-        """Tells of a save that has ended meanwhile. Costs nothing, waits for nothing. Raises SaveError."""
+        """Report a save that has ended meanwhile. Costs nothing, waits for nothing. Raises SaveError."""
         if self._saving is not None and self._saving.done():
             self.wait()
 
     def wait(self) -> None:
-        """Nothing is being saved any more. Raises SaveError."""
+        """Wait until nothing is being saved any more. Raises SaveError."""
         if self._saving is None:
             return
         saving, self._saving = self._saving, None

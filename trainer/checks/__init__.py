@@ -15,7 +15,7 @@ from trainer.engine.session import Session
 
 
 def check_start(session: Session) -> None:
-    """The ranks are about to train the same model, and each reads its own share of the next step.
+    """Check that the ranks are about to train the same model, each on its own share of the next step.
 
     Raises DisagreementError or DataError.
     """
@@ -45,7 +45,10 @@ def _check_turn(session: Session, turn: int) -> None:
 
 
 def check_step(session: Session, step: int, loss: float | None) -> None:
-    """After the first step and every `check_every`: the ranks hold the same. Raises DisagreementError."""
+    """Check, after the first step and every `check_every`, that the ranks hold the same.
+
+    Raises DisagreementError.
+    """
     if session.ranks.rank.world_size == 1:
         return
     if step == session.start + 1 or step % session.config.check_every == 0:

@@ -24,7 +24,7 @@ class DisagreementError(Exception):
 
 
 def check_facts(ranks: Ranks, facts: Mapping[str, str]) -> None:
-    """Every rank was told the same before it begins. Raises DisagreementError, on all of them."""
+    """Check that every rank was told the same before it begins. Raises DisagreementError, on all of them."""
     told: list[Mapping[str, str]] = ranks.told_by_all(facts)
     for name in facts:
         values = [other.get(name) for other in told]
@@ -37,8 +37,10 @@ def check_facts(ranks: Ranks, facts: Mapping[str, str]) -> None:
 
 
 def check_replicas(ranks: Ranks, step: int, model: nn.Module, numbers: Mapping[str, float]) -> None:
-    """After `step`, all ranks hold the same `numbers` and the same parameters and buffers, but for those that
-    are split over the ranks. Raises DisagreementError, on all of them. Waits for the device.
+    """Check that all ranks hold the same `numbers`, parameters and buffers after `step`.
+
+    Those that are split over the ranks are left out. Raises DisagreementError, on all of them. Waits for the
+    device.
     """
     held = dict(_replicated(model))
     names = [*numbers, *held]
@@ -53,13 +55,13 @@ def check_replicas(ranks: Ranks, step: int, model: nn.Module, numbers: Mapping[s
 
 
 def layout_of(model: nn.Module) -> str:
-    """A digest of the names, shapes and types of all that `model` holds."""
+    """Digest the names, shapes and types of all that `model` holds."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     return digest([(name, list(tensor.shape), str(tensor.dtype)) for name, tensor in tensors])
 
 
 def digest(value: Any) -> str:
-    """A short name for a value that is one of JSON."""
+    """Make a short name for a value that is one of JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 

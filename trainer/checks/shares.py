@@ -36,7 +36,7 @@ def windows_of(indices: BatchIndices) -> tuple[Window, ...]:
 
 
 def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) -> None:
-    """The shares, by rank, make up the batch of all ranks. Raises DataError."""
+    """Check that the shares, by rank, make up the batch of all ranks. Raises DataError."""
     pairs = list(combinations(enumerate(shares), 2))
     read = Counter(window for share in shares for window in share.windows)
     missing, extra = Counter(batch) - read, read - Counter(batch)

@@ -33,7 +33,10 @@ class _Request:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0, 1 when the data are wrong, 2 when the call is."""
+    """Make, check or describe data.
+
+    Returns the exit status: 0, 1 when the data are wrong, 2 when the call is.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.folder is None and "VASTRUN_BOX" not in os.environ:

@@ -16,7 +16,7 @@ _COARSEST, _FINEST, _THIN = 256, 1024, 0.01
 
 
 def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
-    """The solution on `grid`, averaged from a finer one: (n, T, X).
+    """Solve on `grid`, averaged from a finer one: (n, T, X).
 
     Strang splitting: the heat equation exactly in Fourier space, advection by SSP-RK3 (Shu & Osher 1988) with
     monotonised central slopes (van Leer 1977) and Godunov's flux. Diffusion does not limit the step.
@@ -32,7 +32,7 @@ def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
 
 
 def cells_of(points: int, nu: float) -> int:
-    """How many cells the solver has: a multiple of `points`, enough for the shocks of this viscosity."""
+    """Return how many cells the solver has: a multiple of `points`, enough for this viscosity's shocks."""
     wanted = _COARSEST if nu >= _THIN else _FINEST
     return points * math.ceil(wanted / points)
 

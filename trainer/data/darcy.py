@@ -36,13 +36,13 @@ class Bumps:
 
 
 def draw(n: int, rng: np.random.Generator) -> Bumps:
-    """`n` coefficients."""
+    """Draw `n` coefficients."""
     # A width of zero is no bump; `1 - random` is above zero.
     return Bumps(centre=rng.random((n, BUMPS, 2)), width=_WIDEST * (1.0 - rng.random((n, BUMPS))))
 
 
 def solve(a: Array, beta: float) -> Array:
-    """The steady u at cell centres, for `a` (n, X, Y): (n, X, Y).
+    """Return the steady u at cell centres, for `a` (n, X, Y): (n, X, Y).
 
     The five-point scheme with harmonic means on the faces and zero on the walls themselves, solved directly
     by elimination row by row (block LU of the block tridiagonal matrix): exact but for rounding.
@@ -70,7 +70,9 @@ def solve(a: Array, beta: float) -> Array:
 
 
 def conductances(a: Array) -> tuple[Array, Array]:
-    """What flows over each face for a difference of one: (n, X + 1, Y) across rows, (n, X, Y + 1) along them.
+    """Return what flows over each face for a difference of one.
+
+    Across rows (n, X + 1, Y), along them (n, X, Y + 1).
 
     A wall is half a cell away from the centres beside it.
     """

@@ -24,12 +24,12 @@ _LONGEST_STEP = 0.01
 
 
 def draw(n: int, points: int, rng: np.random.Generator) -> Array:
-    """`n` beginnings: (n, 2, points, points)."""
+    """Draw `n` beginnings: (n, 2, points, points)."""
     return rng.standard_normal((n, 2, points, points))
 
 
 def solve(begin: Array, frames: int, dt: float) -> Array:
-    """The fields from `begin` (n, 2, X, Y) on: (n, frames, 2, X, Y).
+    """Solve for the fields from `begin` (n, 2, X, Y) on: (n, frames, 2, X, Y).
 
     Strang splitting: diffusion exactly in the cosine modes of the cells, the reaction by the classical
     Runge-Kutta method.

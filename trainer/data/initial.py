@@ -59,7 +59,7 @@ class InitialConditions:
 
 
 def draw(n: int, rng: np.random.Generator) -> InitialConditions:
-    """`n` initial conditions.
+    """Draw `n` initial conditions.
 
     Two modes are drawn with replacement; a mode's wavenumber is its number times how often it was drawn, so
     that a mode that was not drawn adds a constant.

@@ -20,7 +20,9 @@ _READ_AT_ONCE = 64
 
 
 def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]:
-    """Every sample of the task was read, every file is as it was made; lines. Raises DataError.
+    """Read every sample of the task and compare every file with how it was made.
+
+    Yields lines. Raises DataError.
 
     When `quick`: all files have their layout, and of each split the first sample and the last were read.
     """
@@ -42,7 +44,7 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
 
 
 def thinned(splits: Splits) -> dict[Path, str]:
-    """The files that hold more than is read of them, and how much is."""
+    """Name the files that hold more than is read of them, and how much is."""
     return {path: f"{stride} are read" for path, stride in splits.train.strides.items() if stride != Stride()}
 
 
@@ -57,8 +59,10 @@ def _ends_of(split: Samples) -> Iterator[range]:
 
 
 def info(folder: Path, configs: Sequence[DataConfig] = ()) -> list[str]:
-    """Lines for each HDF5 file of the folder: what it holds, and what it says of how it was made; of those
-    that `configs` ask for, also what is read of them. Raises DataError."""
+    """Describe each HDF5 file of the folder: what it holds, and what it says of how it was made.
+
+    Of the files that `configs` ask for, also what is read of them. Raises DataError.
+    """
     files = sorted(
         path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
     )

@@ -42,7 +42,7 @@ def make(
     jobs: int | None,
     watch: Watch | None,
 ) -> None:
-    """`path` holds the `n` samples that `pieces` solve, in order, in so many processes. All or nothing.
+    """Write to `path` the `n` samples that `pieces` solve, in order, in so many processes. All or nothing.
 
     Solved pieces wait in a folder beside it: who makes the file again after a kill goes on behind them.
     """
@@ -76,7 +76,7 @@ def _workshop(path: Path, attrs: Mapping[str, Attribute]) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """No other process that asks for it is within."""
+    """Keep other processes that ask for it out."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -153,7 +153,7 @@ class Bar:
         self._shown = False
 
     def show(self, name: str, done: int, of: int) -> None:
-        """So many samples of the file are solved."""
+        """Show that so many samples of the file are solved."""
         now = time.monotonic()
         if now - self._told_at < self._every_s and not (self._shown and done == of):
             return

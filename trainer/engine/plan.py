@@ -62,7 +62,7 @@ class Plan:
 
 
 def make_plan(config: TrainConfig, facts: Facts) -> Plan:
-    """The plan of this start. Raises ConfigError when what is there cannot do what the job asks for."""
+    """Make the plan of this start. Raises ConfigError when what is there cannot do what the job asks for."""
     if config.batch % facts.world_size:
         raise ConfigError(
             f"train.batch: expected a multiple of the {facts.world_size} ranks, got {config.batch}"
@@ -83,7 +83,7 @@ def make_plan(config: TrainConfig, facts: Facts) -> Plan:
 
 
 def fitting(share: int, most: int) -> int:
-    """The largest number of windows, `most` at most, that divides a rank's share of the batch."""
+    """Return the largest number of windows, `most` at most, that divides a rank's share of the batch."""
     return max(size for size in range(1, min(share, most) + 1) if share % size == 0)
 
 

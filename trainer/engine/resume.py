@@ -29,7 +29,7 @@ _NEEDED = {"config": {"data", "model"}, "schedule": {"best", "best_at", "dropped
 
 
 def resumed(session: Session) -> Session:
-    """The session after its newest intact checkpoint, of this run or else of the one it continues.
+    """Return the session after its newest intact checkpoint, of this run or else of the one it continues.
 
     A checkpoint of the stage before gives what does not learn in this one, which then begins. Raises
     ConfigError when there is none that fits.

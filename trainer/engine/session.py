@@ -74,11 +74,11 @@ class Session:
         return self.objective.operator
 
     def autocast(self) -> AbstractContextManager:
-        """Around every forward pass."""
+        """Set the precision of a forward pass within."""
         return autocast(self.plan.precision, self.ranks.device)
 
     def averaged(self) -> AbstractContextManager:
-        """Around what is done with the best weights there are: their average, where one is kept."""
+        """Use the best weights there are within: their average, where one is kept."""
         return self.ema.in_use() if self.ema else nullcontext()
 
     def activity(self, step: int, task: int, usual: Activity) -> Activity:
@@ -88,7 +88,7 @@ class Session:
         return "compile" if compiles else usual
 
     def with_micro_batch(self, size: int) -> Session:
-        """The same training, computing so many windows at once, a divisor of a rank's share."""
+        """Return the same training, computing so many windows at once, a divisor of a rank's share."""
         self.loader.close()
         plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
         task_schedule = self.task_schedule.with_accumulation(plan.accumulation)
@@ -98,22 +98,22 @@ class Session:
     def save(
         self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
     ) -> None:
-        """A checkpoint of the state after `step` steps is on its way; when `durable`, it is on the disk."""
+        """Begin to save the state after `step` steps; when `durable`, return once it is on the disk."""
         record = replace(self._record(step, loss), validation_nrmse=validation_nrmse)
         self.checkpoints.save(record, self.tensors(), durable=durable)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that is trained, by name."""
+        """Return all that is trained, by name."""
         reshard(self.operator)
         return tensors_of(self.operator, [self.optimizer], self.ema.state_dict() if self.ema else None)
 
     def write_plan(self) -> None:
-        """The supervisor reads there with how much less to start again."""
+        """Write the plan: the supervisor reads there with how much less to start again."""
         if self.ranks.rank.is_first:
             write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
 
     def introduce(self) -> None:
-        """Writes and says how this start trains."""
+        """Write and say how this start trains."""
         self.write_plan()
         if not self.ranks.rank.is_first:
             return
@@ -145,7 +145,7 @@ class Session:
 
 
 def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
-    """This rank is ready for its next step.
+    """Prepare this rank for its next step.
 
     The order matters: the device before the groups, the seed before the model, activation checkpointing
     before compilation, both before the wrapper, the wrapper before the optimiser (one made earlier would
@@ -185,7 +185,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
 
 
 def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
-    """What there is to draw from a task's trajectories."""
+    """Return what there is to draw from a task's trajectories."""
     return Space(
         trajectories=len(source),
         frames=source.frames,
@@ -197,7 +197,7 @@ def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:
-    """What a model must know of them."""
+    """Return what a model must know of a task's trajectories."""
     return Domain(
         grid=tuple(source.grid),
         channels=source.channels,

@@ -44,7 +44,7 @@ class _Request:
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
-    """As `main`, and the process ends."""
+    """Evaluate, and end the process."""
     status = main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,7 +53,10 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0, 1 when it cannot be done, 76 when memory runs out, 2 when the call is wrong."""
+    """Evaluate.
+
+    Returns the exit status: 0, 1: it cannot be done, 76: memory ran out, 2: the call is wrong.
+    """
     request = _request(arguments)
     try:
         _evaluate(request)

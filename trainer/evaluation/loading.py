@@ -52,7 +52,7 @@ def load(
     code: Path,
     own_tasks: Collection[str] = (),
 ) -> tuple[Found, Loaded]:
-    """A checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError.
+    """Load a checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError.
 
     `own_tasks`: the `module:function` that may be run. A checkpoint may come from a stranger's machine, and
     names only tasks of ours by itself.

@@ -20,7 +20,10 @@ class Gauge:
         self._edge = _edge_of(grid).to(device)
 
     def measure(self, error: Tensor) -> Tensor:
-        """Fields (B, K, *X) to (M, B, K), in float64; NaN for a band that the grid has no wavenumbers of."""
+        """Measure fields (B, K, *X): (M, B, K), in float64.
+
+        NaN for a band that the grid has no wavenumbers of.
+        """
         error = error.double()
         points = error.flatten(2)
         square = points.square()

@@ -36,7 +36,7 @@ _LINES = {
 
 
 def draw(folder: Path, evaluation: Evaluation, beat: Callable[[], None]) -> list[Path]:
-    """The files of all pictures that say something of this task."""
+    """Draw all pictures that say something of this task; return their files."""
     on_a_line = evaluation.examples[0].truth.ndim == 3
     kinds: dict[str, Callable[[Evaluation], Figure]] = {
         "fields": _lines if on_a_line else _maps,

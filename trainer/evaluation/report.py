@@ -37,8 +37,10 @@ def write(
     plots: bool,
     beat: Callable[[], None],
 ) -> list[Path]:
-    """Writes the report into `folder`, with `lines` below its title; the pictures, if there are any. Where
-    matplotlib is missing, a line says so."""
+    """Write the report into `folder`, with `lines` below its title; the pictures, if there are any.
+
+    Where matplotlib is missing, a line says so.
+    """
     write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
     pictures: dict[str, list[Path]] = _draw(folder, evaluations, beat) if plots else {}
     write_atomically(folder / REPORT, _text(evaluations, title, lines, pictures))

@@ -39,7 +39,7 @@ class Scores:
     nrmse_by_frame: tuple[float, ...]
 
     def numbers(self) -> dict[str, float | None]:
-        """All but the curve, by name; None: not finite."""
+        """Return all but the curve, by name; None: not finite."""
         return {
             name: value if math.isfinite(value) else None
             for name, value in asdict(self).items()
@@ -48,7 +48,7 @@ class Scores:
 
 
 def scores_of(rollouts: Rollouts, samples: Tensor) -> dict[str, Scores]:
-    """By predictor, of some of the test set, by number."""
+    """Return scores by predictor, of some of the test set, by number."""
     sizes = rollouts.sizes[samples].clamp_min(_SMALLEST)
     return {name: _scores(sizes, errors[:, samples]) for name, errors in rollouts.errors.items()}
 

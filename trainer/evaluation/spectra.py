@@ -26,13 +26,13 @@ class Rings:
         self._bands = [(numbers >= first) & (numbers < end) for first, end in BANDS.values()]
 
     def power(self, fields: Tensor) -> Tensor:
-        """Fields (B, K, *X) to (B, K, R): of each ring, the sum of its squared amplitudes, each wave once."""
+        """Return each ring's sum of squared amplitudes of fields (B, K, *X), each wave once: (B, K, R)."""
         waves = torch.fft.rfftn(fields, dim=self._axes).abs().flatten(2) / self._points
         rings = waves.new_zeros(*waves.shape[:2], self.count)
         return rings.index_add_(2, self._ring, waves.square() * self._share)
 
     def bands(self, power: Tensor) -> list[Tensor]:
-        """Power (B, K, R) to the mean of each band's rings (B, K)."""
+        """Average power (B, K, R) over each band's rings: (B, K)."""
         return [power[:, :, band].mean(dim=2) for band in self._bands]
 
 

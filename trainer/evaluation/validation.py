@@ -50,7 +50,10 @@ class Validation:
     def look(
         self, session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]
     ) -> ValidationScores:
-        """How well the model does; nothing of it changes. All ranks look together. Raises Abandoned."""
+        """Measure how well the model does; nothing of it changes.
+
+        All ranks look together. Raises Abandoned.
+        """
         beat = until_asked_to_stop(session.ranks, beat, stop_asked)
         with session.averaged(), session.autocast():
             found = [self._of(session, number, beat) for number in range(len(self._kept_back))]

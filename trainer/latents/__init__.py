@@ -20,7 +20,7 @@ _MB = 1e6
 
 
 def with_latents(session: Session, heart: Heartbeat) -> Session:
-    """The same training, which reads its first frames' tokens where the job wants that.
+    """Return the same training, which reads its first frames' tokens where the job wants that.
 
     Raises ConfigError, on all ranks, when the disk has no room for them.
     """

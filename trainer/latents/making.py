@@ -44,8 +44,10 @@ class Making:
 
     @classmethod
     def of(cls, session: Session, number: int, folder: Path) -> Making:
-        """Of a task of the session, in a folder that is named after what its tokens follow from. All ranks
-        call it at once."""
+        """Prepare the tokens of a task, in a folder that is named after what they follow from.
+
+        All ranks call it at once.
+        """
         operator, config = session.operator, session.config
         assert isinstance(operator, LatentOperator)
         task, space, data = (
@@ -70,7 +72,7 @@ class Making:
         return cls(files=LatentFiles(path, shape, about), task=task, space=space, encoder=encoder)
 
     def run(self, ranks: Ranks, beat: Callable[[], None]) -> None:
-        """Every file is there. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
+        """Make every file. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
         place = ranks.rank.local_rank
         [last] = ranks.highest(place)
         mine = [number for number in self.files.missing() if number % (int(last) + 1) == place]
@@ -94,7 +96,7 @@ class Making:
 
 
 def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
-    """Raises ConfigError, on all ranks, where the disk of one of them has no room for so many bytes."""
+    """Raise ConfigError, on all ranks, where the disk of one of them has no room for so many bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     short = needed > max(0, free - _SPARED_BYTES)
@@ -141,12 +143,12 @@ class FrozenEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, fields: Tensor) -> Tensor:
-        """Fields (B, K, *X) in physical units to tokens (B, S, D), in fp32."""
+        """Encode fields (B, K, *X) in physical units as tokens (B, S, D), in fp32."""
         tokens: Tensor = self.encoder(self.scale.into(fields))
         return tokens
 
     def digest(self) -> str:
-        """A name for what it makes of a field: its grid, patches, units and weights."""
+        """Make a name for what it makes of a field: its grid, patches, units and weights."""
         told = hashlib.sha256()
         for name, tensor in self.state_dict().items():
             told.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

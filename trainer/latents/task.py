@@ -28,10 +28,10 @@ class CachedTask:
         return self._task.test
 
     def place(self, device: torch.device) -> None:
-        """The trajectories are; the tokens stay in their files."""
+        """Move the trajectories; the tokens stay in their files."""
         self._task.place(device)
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:
-        """The windows, where the task has them. Raises DataError."""
+        """Read the windows, where the task has them. Raises DataError."""
         windows = self._task.batch(step, indices)
         return replace(windows, latents=on(windows.fields.device, self._files.read(indices)))

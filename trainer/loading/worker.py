@@ -47,13 +47,16 @@ class Worker:
         there.close()
 
     def ask(self, position: Position) -> None:
-        """Takes back the slot of the answer before the last `buffers` questions."""
+        """Ask for a micro-batch. Takes back the slot of the answer before the last `buffers` questions."""
         self._asked.append(position)
         with suppress(ConnectionError):  # what became of the process is told with its answer
             self._pipe.send(position)
 
     def answer(self) -> Windows:
-        """What was read for the oldest question. Raises DataError when it could not be, WorkerDiedError."""
+        """Return what was read for the oldest question.
+
+        Raises DataError when it could not be, WorkerDiedError.
+        """
         position = self._asked.pop(0)
         try:
             buffer, fault = self._pipe.recv()
@@ -64,12 +67,12 @@ class Worker:
         return self._buffers.read(buffer)
 
     def leave(self) -> None:
-        """The process ends when it has answered what it was asked."""
+        """Let the process end when it has answered what it was asked."""
         with suppress(ConnectionError):
             self._pipe.send(None)
 
     def close(self) -> None:
-        """The process is gone."""
+        """Wait until the process is gone."""
         self._pipe.close()
         self._process.join(_LEAVES_WITHIN_S)
         self._process.kill()

@@ -30,7 +30,7 @@ class Workers:
         self._coming: deque[tuple[Position, Worker]] = deque()
 
     def read(self, step: int, number: int) -> Windows:
-        """The micro-batch, in shared memory that is written anew after the next call.
+        """Return the micro-batch, in shared memory that is written anew after the next call.
 
         Raises DataError when a worker could not read it, WorkerDiedError when a signal ended one.
         """
@@ -43,7 +43,7 @@ class Workers:
         return worker.answer()
 
     def close(self) -> None:
-        """No worker is left."""
+        """End every worker."""
         for worker in {*self._fleet, *(worker for _, worker in self._coming)}:
             worker.close()
         self._fleet.clear()

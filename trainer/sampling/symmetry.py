@@ -17,12 +17,12 @@ Symmetry = Literal["none", "shift", "square"]
 
 
 def order_of(symmetry: Symmetry, grid: tuple[int, ...]) -> int:
-    """How many different things can be done; number 0 is nothing."""
+    """Return how many different things can be done; number 0 is nothing."""
     return {"none": 1, "shift": grid[0], "square": 8}[symmetry]
 
 
 def sources(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(B, P): of each point, row by row, the number of the point that its value comes from."""
+    """Return of each point, row by row, the number of the point that its value comes from: (B, P)."""
     if symmetry == "square":
         table: NDArray[np.int64] = _square(grid[0])[numbers]
         return table

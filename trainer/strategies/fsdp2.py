@@ -29,7 +29,7 @@ _EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
-    """Sharded block by block, as soon as a block has its weights: no rank ever holds the whole model."""
+    """Shard block by block, as soon as a block has its weights: no rank ever holds the whole model."""
     networks = objective.networks
     exact = {module for network in networks for module in network.exact}
     units = {*networks, *exact, *(block for network in networks for block in network.blocks)}
@@ -63,8 +63,11 @@ def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
 
 @contextmanager
 def passes(model: Objective, last: bool) -> Iterator[None]:
-    """The model is used once a frame. What all uses and all micro-batches gave stays whole on this rank until
-    the last backward pass comes to the first use, and is sent then, block by block."""
+    """Keep the gradients of all passes whole on this rank until the last backward pass.
+
+    The model is used once a frame. What all uses and all micro-batches gave is sent when that pass comes to
+    the first use, block by block.
+    """
     learner = model.learner
 
     def at_first_use(learner: nn.Module, _: Any, prediction: Tensor) -> None:
@@ -84,7 +87,7 @@ def passes(model: Objective, last: bool) -> Iterator[None]:
 
 @contextmanager
 def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
-    """All messages of FSDP2 go through hooks that ask first, when the buffers are there."""
+    """Prepare a try: all messages of FSDP2 go through hooks that ask first, when the buffers are there."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.set_custom_all_gather(_AskedAllGather(ask))

@@ -81,13 +81,13 @@ def conclude(
 
 
 def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
-    """The same when somebody asked to stop before the ranks were started again."""
+    """Return the outcome when somebody asked to stop before the ranks were started again."""
     detail = f"{stopped_by(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
     return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
 
 
 def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
-    """The evidence when the supervisor itself could not do its work."""
+    """Return the evidence when the supervisor itself could not do its work."""
     alone = isinstance(error, PeersError)
     return Outcome(
         kind="train" if job and job.train else "command",

@@ -60,7 +60,7 @@ class Diagnosis:
 
 
 def diagnose(box: Path, watched: Watched) -> Diagnosis:
-    """What happened, and to which rank."""
+    """Find out what happened, and to which rank."""
     ends = (*ends_here(box, watched), *watched.elsewhere)
     first = first_failure(ends, watched.killed)
     blamed = first if first is not None and _blamed(first, watched) else None
@@ -74,7 +74,7 @@ def diagnose(box: Path, watched: Watched) -> Diagnosis:
 
 
 def ends_here(box: Path, watched: Watched) -> tuple[DatedEnd, ...]:
-    """How the ranks of this node ended."""
+    """Return how the ranks of this node ended."""
     ranks = watched.place.ranks(watched.world_size // watched.place.nodes)
     return read_ends(box, ranks, watched.processes, watched.agent, training=watched.training)
 

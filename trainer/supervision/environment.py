@@ -23,7 +23,7 @@ _PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the launch agent and of the ranks below it."""
+    """Return the environment of the launch agent and of the ranks below it."""
     asked = {**inherited, **defaults(job, start), **_found_to_work(box), **job.env}
     if asked.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
         asked["TORCH_DISTRIBUTED_DEBUG"] = "INFO"  # with DETAIL, DDP on gloo ends in a segmentation fault
@@ -31,7 +31,7 @@ def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, 
 
 
 def defaults(job: Job, start: Start) -> dict[str, str]:
-    """What a job may change in its `env:`."""
+    """Return what a job may change in its `env:`."""
     return {
         # Every rank would otherwise take all cores, and they would fight for them.
         "OMP_NUM_THREADS": str(job.threads or max(1, len(os.sched_getaffinity(0)) // start.world_size)),
@@ -64,7 +64,7 @@ def _found_to_work(box: Path) -> dict[str, str]:
 
 
 def ours(box: Path) -> dict[str, str]:
-    """What a job may not change."""
+    """Return what a job may not change."""
     return {
         "VASTRUN_BOX": str(box),
         "VASTRUN_RUN": str(box / layout.RUN),
@@ -106,7 +106,7 @@ def _paths(job: Job, box: Path, asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program of the user's own: our packages must not hide one of theirs."""
+    """Return the environment of a user's own program: our packages must not hide one of theirs."""
     theirs = [folder for folder in _folders(environment.get("PYTHONPATH", "")) if folder != str(_PACKAGES)]
     return {**environment, "PYTHONPATH": os.pathsep.join(theirs)}
 

@@ -36,7 +36,7 @@ class FinalRecord:
 
 
 def read_final(box: Path) -> FinalRecord | None:
-    """The final record; None when it was not written, or not as it should be."""
+    """Read the final record; None when it was not written, or not as it should be."""
     found = _json(box / layout.FINAL)
     if not isinstance(found, dict) or not isinstance(found.get("step"), int):
         return None
@@ -55,7 +55,7 @@ def _scores(found: Any) -> dict[str, float] | None:
 
 
 def read_wandb(box: Path) -> WandbRun | None:
-    """The W&B run. All ranks have ended: one that was never finished has crashed."""
+    """Read the W&B run. All ranks have ended: one that was never finished has crashed."""
     try:
         run: WandbRun = read_as(WandbRun, _json(box / layout.WANDB))
     except ValueError:
@@ -64,7 +64,7 @@ def read_wandb(box: Path) -> WandbRun | None:
 
 
 def read_checkpoint(box: Path) -> CheckpointEnd | None:
-    """The newest complete checkpoint, every file read again."""
+    """Read every file of the newest complete checkpoint again, and name it."""
     latest = _json(box / layout.CHECKPOINTS / "latest.json")
     if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
         return None
@@ -84,7 +84,7 @@ def _sums(named: Sequence[Any]) -> list[FileSum]:
 
 
 def file_sum(path: Path, box: Path) -> FileSum | None:
-    """The file by its checksum; None when it cannot be read."""
+    """Checksum the file; None when it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

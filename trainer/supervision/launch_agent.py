@@ -61,7 +61,7 @@ class LaunchOrder:
 
 
 def main() -> NoReturn:
-    """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
+    """Start the ranks and leave when all have ended: with 0 when all exited 0."""
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
     job = Job.read(_box())
@@ -143,7 +143,7 @@ def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
 
 
 def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> LaunchConfig:
-    """How torch's launcher starts `count` ranks here, and as many on every other node."""
+    """Say how torch's launcher starts `count` ranks here, and as many on every other node."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 

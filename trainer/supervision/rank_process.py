@@ -51,7 +51,7 @@ class RankProcess:
 
 
 def read_processes(box: Path) -> tuple[RankProcess, ...]:
-    """The ranks that were started so far, in order."""
+    """List the ranks that were started so far, in order."""
     paths = (box / layout.RANKS).glob("rank-*.process.json")
     records = (read_json(RankProcess, path.read_text(encoding="utf-8")) for path in paths)
     return tuple(sorted(records, key=lambda record: record.rank))
@@ -69,7 +69,7 @@ class Program(Protocol):
 
 
 def main() -> NoReturn:
-    """Runs the job's program and leaves as it left."""
+    """Run the job's program and leave as it left."""
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
@@ -79,7 +79,7 @@ def main() -> NoReturn:
 
 
 def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
-    """Starts the rank's program and leaves as it left."""
+    """Start the rank's program and leave as it left."""
     _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
     os.chdir(working_folder(box))
     program = start()
@@ -92,7 +92,7 @@ def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
 
 
 def is_victim(box: Path, rank: int) -> bool:
-    """True when the rank's program failed because it lost others, as its log says."""
+    """Tell whether the rank's program failed because it lost others, as its log says."""
     raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log")
     return raised is not None and reason_of(raised.exception) == "communication"
 

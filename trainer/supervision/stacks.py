@@ -29,16 +29,16 @@ class StackFrame:
     function: str
 
     def text(self, box: Path) -> str:
-        """`file:line function`, the path as short as it is clear."""
+        """Write `file:line function`, the path as short as it is clear."""
         return f"{_short(self.file, box)}:{self.line} {self.function}"
 
     def is_library(self) -> bool:
-        """False for the user's own code, and for ours."""
+        """Tell whether it is neither the user's own code nor ours."""
         return self.file.startswith("<") or _LIBRARY.search(self.file) is not None
 
 
 def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple[str, ...]:
-    """Stacks of the ranks, each by the pid of its program, in `run/stacks`: the files, relative to the box.
+    """Write the ranks' stacks, each by the pid of its program, to `run/stacks`; return the files.
 
     A rank that opened its stack file answers SIGUSR1 and lives on. Any other gets SIGABRT, and what Python
     then prints into its log is copied.
@@ -56,7 +56,7 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
 
 
 def main_thread(text: str) -> tuple[StackFrame, ...]:
-    """Frames of the main thread in the last dump of a text, innermost first."""
+    """Return frames of the main thread in the last dump of a text, innermost first."""
     threads: list[list[StackFrame]] = []
     for line in text.splitlines():
         if _THREAD.match(line):
@@ -68,7 +68,7 @@ def main_thread(text: str) -> tuple[StackFrame, ...]:
 
 
 def top_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
-    """The innermost frame of the user's own code; of any code when there is none of theirs."""
+    """Return the innermost frame of the user's own code; of any code when there is none of theirs."""
     frames = tuple(frames)
     return next((f for f in frames if not f.is_library()), next(iter(frames), None))
 

@@ -59,7 +59,7 @@ class Watch:
     _told: set[int] = field(default_factory=set)
 
     def until_over(self) -> None:
-        """Returns when the agent has left, or when there is nothing more to wait for."""
+        """Return when the agent has left, or when there is nothing more to wait for."""
         reported = 0.0
         while self.launch.agent.poll() is None:
             self.log.pump()
@@ -72,7 +72,7 @@ class Watch:
             time.sleep(_LOOK_EVERY_S)
 
     def report(self) -> None:
-        """`run/status.json` is up to date, and the log names every rank that has ended."""
+        """Write `run/status.json`, and name in the log every rank that has ended."""
         processes = self.launch.processes()
         self._tell_ends(processes)
         steps = self.job.train.steps if self.job.train else 0

@@ -54,7 +54,7 @@ class GpuWatch:
         self._thread.start()
 
     def look(self) -> GpuFigures | None:
-        """What was seen since the last look; None: nothing."""
+        """Return what was seen since the last look; None: nothing."""
         rounds, self._rounds = self._rounds, []
         return figures_of(rounds) if rounds else None
 
@@ -90,7 +90,7 @@ class GpuWatch:
 
 
 def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
-    """One GPU now."""
+    """Read one GPU now."""
 
     def read(name: str, *arguments: Any) -> Any:
         try:
@@ -112,7 +112,7 @@ def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
 
 
 def figures_of(rounds: Sequence[Sequence[Sample]]) -> GpuFigures:
-    """Each round is a look at all GPUs."""
+    """Sum up the rounds; each is a look at all GPUs."""
     samples = [sample for looked in rounds for sample in looked]
 
     def known(name: str) -> list[float]:

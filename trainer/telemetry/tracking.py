@@ -56,21 +56,21 @@ class Tracker:
             self._thread.start()
 
     def go_on_as(self, run_id: str) -> None:
-        """Which run it is. Before the first point."""
+        """Name the run that goes on. To be called before the first point."""
         self._run = replace(self._run, id=run_id)
 
     def log(self, point: dict[str, Any]) -> None:
-        """The point is on its way. It has a `step`."""
+        """Send off the point. It has a `step`."""
         if self._run.mode != "off":
             self._queue.put(point)
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:
-        """The pictures are on their way, each by the name of its file."""
+        """Send off the pictures, each by the name of its file."""
         if pictures:
             self.log({"step": step, **{picture.stem: picture for picture in pictures}})
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
-        """The W&B run is over and says how the training ended. Safe to repeat: the first end counts."""
+        """End the W&B run and say how the training ended. Safe to repeat: the first end counts."""
         self._scores = scores or {}
         if self._thread.is_alive():
             self._queue.put(exit_code)
@@ -144,7 +144,7 @@ class Tracker:
 
 
 def main(arguments: list[str]) -> None:
-    """The W&B run that the box knows of ends with this exit code."""
+    """End the W&B run that the box knows of with this exit code."""
     box = Path(os.environ["VASTRUN_BOX"])
     job, known = read_job(box), known_run(box)
     if job.train and known:
@@ -152,7 +152,7 @@ def main(arguments: list[str]) -> None:
 
 
 def mode_of(config: WandbConfig) -> Mode:
-    """Where W&B's data go. Without a key nothing is sent."""
+    """Say where W&B's data go. Without a key nothing is sent."""
     if config.mode == "auto":
         return "online" if os.environ.get("WANDB_API_KEY") else "offline"
     return config.mode
@@ -168,7 +168,7 @@ def _state_of(exit_code: int) -> Literal["finished", "failed"]:
 
 
 def known_run(box: Path) -> WandbRun | None:
-    """What an earlier start of the ranks left of its W&B run."""
+    """Return what an earlier start of the ranks left of its W&B run."""
     try:
         run: WandbRun = read_json(WandbRun, (box / layout.WANDB).read_text(encoding="utf-8"))
     except (OSError, ValueError):

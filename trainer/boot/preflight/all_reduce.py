@@ -18,7 +18,7 @@ _TIMES = 5
 
 
 def all_reduce(backend: str, limit_s: float) -> Work:
-    """The work of a rank: gigabytes a second, if there is a link to measure."""
+    """Do the work of a rank. Returns gigabytes a second, if there is a link to measure."""
     return partial(_all_reduce, backend, limit_s)
 
 

@@ -31,7 +31,10 @@ class Forked:
 
 
 def run_forked(work: Work, ranks: int, env: Mapping[str, str], limit_s: float) -> Forked:
-    """All ranks do their work together, with `env` in their environment. At the limit they are killed."""
+    """Fork ranks that do their work together, with `env` in their environment.
+
+    At the limit they are killed.
+    """
     with tempfile.TemporaryDirectory(prefix="vastrun-preflight-") as name:
         folder = Path(name)
         pids = {rank: _fork(work, rank, ranks, env, folder) for rank in range(ranks)}

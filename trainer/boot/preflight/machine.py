@@ -49,7 +49,7 @@ class Machine:
 
 
 def look_at_machine(box: Path, needs: Needs) -> Machine:
-    """What this machine has."""
+    """Measure what this machine has."""
     machine = Machine(
         cpu=_cpu(),
         shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
@@ -74,7 +74,7 @@ def _with_gpus(machine: Machine, box: Path) -> Machine:
 
 
 def description(machine: Machine) -> list[str]:
-    """A line for each part."""
+    """Describe each part in a line."""
     speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
     return [
         machine.cpu,
@@ -86,7 +86,7 @@ def description(machine: Machine) -> list[str]:
 
 
 def refusals(machine: Machine, needs: Needs) -> list[str]:
-    """Why the job cannot run on this machine; empty when it can."""
+    """Say why the job cannot run on this machine; empty when it can."""
     faults = [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
     if machine.shm_mib < _SHM_MIB and needs.gpus > 1:
         # NCCL passes data between GPUs through it, and dies of a segmentation fault when it is full.
@@ -97,7 +97,7 @@ def refusals(machine: Machine, needs: Needs) -> list[str]:
 
 
 def warnings(machine: Machine, needs: Needs) -> list[str]:
-    """What the user should know of the machine, though the job can run."""
+    """Say what the user should know of the machine, though the job can run."""
     names = sorted({gpu.name for gpu in machine.gpus})
     busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > _OTHERS_MIB]
     speed = machine.disk_mb_per_s

@@ -39,7 +39,7 @@ class Gpu:
 
 
 def read_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine. Raises NvidiaSmiError."""
+    """List the GPUs of this machine. Raises NvidiaSmiError."""
     gpus = [
         Gpu(index=int(index), name=name, memory_mib=_number(memory), driver=driver)
         for index, name, memory, driver in _rows("--query-gpu", _BASIC)
@@ -48,7 +48,7 @@ def read_gpus() -> tuple[Gpu, ...]:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA that the driver supports; None when it does not say."""
+    """Return the newest CUDA that the driver supports; None when it does not say."""
     try:
         found = _CUDA.search(_run())
     except NvidiaSmiError:

@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 
 def fitted(session: Session, heart: Heartbeat) -> Session:
-    """The session with the largest micro-batch that fits, of a rank's share, half of it, and so on."""
+    """Return the session with the largest micro-batch that fits, of a rank's share, half of it, and so on."""
     if not _is_due(session):
         return session
     with _undone(session):

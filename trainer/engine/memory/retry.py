@@ -47,7 +47,7 @@ def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tens
 
 @torch.no_grad()
 def average(session: Session) -> None:
-    """The gradients of a model that no wrapper spreads, over all ranks."""
+    """Average the gradients of a model that no wrapper spreads, over all ranks."""
     world_size = session.plan.world_size
     if world_size == 1:
         return
