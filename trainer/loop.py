@@ -118,6 +118,7 @@ def _save(
     durable: bool,
 ) -> None:
     """A checkpoint is written beside the training; when `durable`, it is on the disk."""
+    # A loss that is not finite must be known before its weights replace good ones.
     reports.settle()
     heart.beat(step, "checkpoint")
     with stop.saving():
@@ -134,6 +135,7 @@ def _evaluate(
 ) -> bool:
     """The scores, and the report and the final record when all ranks are done. False: one is to stop."""
     session.loader.close()
+    # A rollout is no step: a stop may take longer from here on than two steps of the training.
     stop.step_s = None
     beat = partial(heart.beat, step, "eval")
     if metrics and session.config.plots:

@@ -81,6 +81,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
     log.say(f"as {_shown(torchrun_line(job, peers.place))}")
+    # What lies there already proves nothing of this training.
     before = stamps(job.success, box)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = Start(world_size=job.ranks), list[StartRecord]()
@@ -95,6 +96,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
         put_aside(box, start.number)
         start = following.start
         log.say(_how(start, job))
+    # Before the outcome: once that is there, the box may be collected and destroyed.
     push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, diagnosis, history, before), following, stop, log)

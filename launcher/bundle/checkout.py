@@ -65,6 +65,7 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
     if not paths:
         hint = "git ignores everything in it" if in_git else ""
         raise JobValueError(f"code.path: {root} holds no file to ship", hint=hint)
+    # A data set that lies in the checkout is told here, not after an hour of upload.
     _check_size(root, paths)
     commit, dirty = commit_of(root)
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
@@ -129,6 +130,7 @@ def _ask_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name in _GIT_SEES}
     try:
         return subprocess.run(
+            # Without optional locks `git status` leaves the index alone: the user may commit meanwhile.
             ["git", "--no-optional-locks", *_GIT_RUNS_NOTHING, "-C", str(root), *words],
             env=environment,
             capture_output=True,

@@ -29,6 +29,7 @@ def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSp
     reading = YamlReader(root)
     spec = _checked(reading)
     if spec is not None:
+        # A clash with a value that is wrong by itself would be told twice, once misleadingly.
         meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
         for clash in meant:
             reading.fault(clash.path, clash.text)

@@ -118,6 +118,7 @@ class YamlReader:
             kind = kind_of(key)
             if kind is None:
                 self._unknown(at, known, node)
+            # YAML lets the last one win, silently: a user would train with a value that stands further up.
             elif key in lines:
                 self.faults.append(
                     fault_at(key_node, self._dotted(at), f"given twice, first in line {lines[key]}")

@@ -86,6 +86,7 @@ def parse(text: str, source: str, key: str = "") -> Node:
         loader.name = source
         start = loader.get_mark()
         node = loader.get_single_node()
+    # A few kilobytes of `[` suffice for this: a job file must not end in a traceback.
     except RecursionError as error:
         explained = "not valid YAML: lists or sections are nested too deeply"
         raise SyntaxFault(_fault(source, 1, key, explained)) from error

@@ -55,10 +55,12 @@ def address_of(url: str) -> Address:
     plain = rest if known else url
     try:
         parts = urlsplit(plain)
+        # `port` is read for its ValueError alone: urlsplit takes `https://host:x` as it is.
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host = ""
     if not host or parts.scheme not in ("https", "http") or not plain.isascii() or not plain.isprintable():
+        # `from None`: the cause would show the URL, which may hold a token.
         raise ValueError(f"expected {EXPECTED}") from None
     if " " in plain or parts.username is not None:
         raise ValueError(f"expected {EXPECTED}, without spaces, user or password")

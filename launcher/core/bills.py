@@ -94,6 +94,7 @@ def repriced(run: Run, machine: Instance, higher_since: float, lower_since: floa
     if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
         return run
     since = max(run.rented_at, higher_since) if price > former else lower_since
+    # What it cost so far is fixed in the meter; only the seconds from here on count at the new price.
     cost = _cost_of_one(run, since)
     meter = replace(
         run.meter,
@@ -157,6 +158,7 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
         run,
         clock_ahead_s=ahead_s,
         phase_at=run.phase_at + by_s,
+        # The provider cuts fractions of a second off: a second earlier, so that no bill is above the ledger.
         rented_at=_moved(run.rented_at, by_s - _WHOLE_S),
         released_at=_moved(run.released_at, by_s),
         meter=meter,

@@ -47,6 +47,7 @@ def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
         if limit_usd is None or offer.usd_per_hour == 0 or policy.least_usd(offer) <= limit_usd
     ]
     if offers and not kept and limit_usd is not None:
+        # The cheapest of those that are too dear: the least that the user has to add.
         raise _too_little(limit_usd, min(paid, key=policy.least_usd))
     return kept
 

@@ -68,6 +68,7 @@ def _record(runs: Sequence[Run], now: float) -> HostRecord:
     runs = sorted(runs, key=lambda run: run.created_at)
     failures = [(_failed_at(run), run.cause) for run in runs if blames_host(run)]
     last_failure_at, last_cause = max(failures, default=(None, None), key=lambda failure: failure[0] or 0.0)
+    # Failures fade instead of adding up for ever: a host that was repaired is rented again.
     score = sum(0.5 ** (max(0.0, now - at) / HALF_LIFE_S) for at, _ in failures)
     fresh = last_failure_at is not None and now - last_failure_at < FRESH_S
     last = runs[-1]

@@ -99,6 +99,7 @@ def _gpu_checks(box: BoxHardware, offer: Offer, wanted: Resources) -> list[tuple
             _holds(least_gb, offer.gpu_memory_gb),
             f"{least_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}",
         ),
+        # 0: its nvidia-smi does not say; that is no reason to give the machine back.
         (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
     ]
 

@@ -99,6 +99,7 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
     """Return the lease that holds the job's limits at this offer's price."""
     life_s, life_cause = spec.limits.hours * 3600, Cause.TIME_LIMIT
     if spec.limits.usd is not None and offer.usd_per_hour > 0:
+        # Loading and traffic cost, too: set aside first, so that the lease ends before the money does.
         money_s = (spec.limits.usd - _reserve_usd(offer, spec.limits.usd)) / offer.usd_per_hour * 3600
         if money_s < life_s:
             life_s, life_cause = money_s, Cause.MONEY_LIMIT
@@ -109,6 +110,7 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
         ship_s=min(SHIP_S, life_s),
         life_s=life_s,
         life_cause=life_cause,
+        # A lease of minutes must not be all grace: most of it is for the training.
         grace_s=min(stop_budget.LEASE_S, life_s / 5),
         collect_s=collect_s,
     )

@@ -42,6 +42,7 @@ def speed_history_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> Speed
             continue
         if run.boot_s is not None:
             boots[run.host].append(run.boot_s)
+        # Steps per second compare only where a step is the same work.
         if run.steps_per_s and run.job == spec.name and _work(read_job(run.spec_json)) == _work(spec):
             speeds[run.offer.gpu_name or "", run.offer.gpus].append(run.steps_per_s)
     return SpeedHistory(

@@ -54,6 +54,7 @@ class BootTimeouts:
         progress = machine.state
         if machine.note and machine.state != "running":
             progress += f": {machine.note}"
+        # A start that moves on is not stuck: the limit on standing still begins anew.
         if progress != self.progress:
             self.moved_at, self.progress, self.state = now, progress, machine.state
         if machine.state != "running":
@@ -96,6 +97,7 @@ class BootTimeouts:
 
     def late(self, now: float) -> str:
         """Name the limit that was passed; empty while the machine may still come up."""
+        # The most telling first: the longer limits are often over as well, and say less.
         limits = (
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
             (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
@@ -128,6 +130,7 @@ def boot(context: RunContext) -> PhaseEnd:
             context.hang_up()
             if isinstance(error, GoneError) and context.is_gone():
                 return lost("while it booted")
+            # Why it does not answer decides how long that may go on: see `late`.
             if isinstance(error, HostKeyError):
                 timeouts.mistrusts(error, context.now())
             elif isinstance(error, NoBoxError):
@@ -139,6 +142,7 @@ def boot(context: RunContext) -> PhaseEnd:
                 _tell_progress(context, timeouts)
         timeouts.watched = True
         context.wait(_PAUSE_S)
+    # A host is not blamed for a provider that could not be asked about it.
     cause = Cause.PROVIDER if timeouts.blind else Cause.HOST
     return PhaseEnd(result=Result.FAILED, cause=cause, detail=late)
 

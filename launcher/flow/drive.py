@@ -47,6 +47,7 @@ def begin(
         created_at=now,
         phase_at=now,
         parent=parent,
+        # Where other computers' launchers list the same machines, the label must say whose this one is.
         ledger=services.ledger.id if services.provider.shared else "",
     )
     services.output_store.must_be_free(run)
@@ -86,6 +87,7 @@ def _take(context: RunContext) -> PhaseEnd | None:
     except (HeldError, OutOfReachError):
         raise
     except StorageError as error:
+        # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on.
         if phase is Phase.PLAN:
             _give_up(context, error)
         raise
@@ -130,6 +132,7 @@ def _advance(context: RunContext, end: PhaseEnd) -> None:
     run, now = context.run, context.now()
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}
     again = run.phase is Phase.DESTROY and end.result is not Result.OK
+    # How the clean-up goes says nothing of why the run ended.
     if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
         changes |= {"cause": end.cause, "detail": end.detail, "failed_in": run.phase}
     if again:

@@ -59,6 +59,7 @@ class RefusalTimer:
         """
         context = self._context
         has_machine = context.run.rented_at is not None and not context.was_refused
+        # Where nothing is rented, nothing is lost by giving up at once.
         if isinstance(error, AuthError) and not (has_machine and context.run.phase in _WITH_A_MACHINE):
             raise error
         if self._since == math.inf:
@@ -67,6 +68,7 @@ class RefusalTimer:
         refused_s = context.now() - self._since
         if isinstance(error, AuthError) and refused_s > policy.REFUSED_S:
             raise OutOfReachError(f"{context.run.id}: {error}", hint=_hint(context)) from error
+        # Too many calls pass by themselves, a key does not: hence the two limits.
         if refused_s > policy.BUSY_S:
             raise error
         context.hang_up()

@@ -40,6 +40,7 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
             f"image: {spec.image} has no digest: what it names may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
+    # What the job file alone shows to be wrong is refused before: Vast limits how often a key searches.
     found = provider.search(spec)
     fitting = policy.affordable(spec, found)
     if found and not fitting:
@@ -82,26 +83,19 @@ def rent_anew(context: RunContext) -> Instance:
         if offer is None:
             break
         tried.add(offer.id)
-        meter = Meter(extras=offer.extras)
-        context.save(
-            offer=offer,
-            usd_per_hour=offer.usd_per_hour,
-            host=offer.host,
-            image=offer.image or "",
-            rented_at=context.now(),
-            meter=meter,
-        )
-        context.was_refused = False
+        _note_order(context, offer)
         try:
             return context.services.provider.rent(_order(context, offer))
         except NoOfferError:
             context.was_refused = True
             context.tell(f"offer {offer.id} was taken")
         except UncertainError:
+            # Whether there is a machine is not known. If there is, it bears our label.
             found = look_for_it(context)
             if found is not None:
                 return found
         except UnreachableError as error:
+            # A provider that is busy has not read the order; one that fell silent may have.
             context.was_refused = isinstance(error, BusyError)
             raise
         except VastrunError:
@@ -120,12 +114,26 @@ def look_for_it(context: RunContext) -> Instance | None:
     return None if context.run.rented_at is None else context.found_late()
 
 
+def _note_order(context: RunContext, offer: Offer) -> None:
+    # The row comes before the order: a launcher killed in between looks for what it may have rented.
+    context.save(
+        offer=offer,
+        usd_per_hour=offer.usd_per_hour,
+        host=offer.host,
+        image=offer.image or "",
+        rented_at=context.now(),
+        meter=Meter(extras=offer.extras),
+    )
+    context.was_refused = False
+
+
 def _order(context: RunContext, offer: Offer) -> RentalOrder:
     lease = policy.lease_of(context.spec, offer)
     env = policy.lease_env(lease) | {
         "VASTRUN_LABEL": context.run.label,
         "VASTRUN_PROVIDER": context.services.provider.name,
     }
+    # The lease travels with the order: a machine that is never reached ends itself all the same.
     return RentalOrder(
         offer=offer,
         label=context.run.label,

@@ -55,6 +55,7 @@ def save_some(context: RunContext, saving: Saving, remote: Remote) -> None:
     """Download a slice more of the newest checkpoint. Nothing that goes wrong with it hurts the run."""
     began = context.now()
     saving.brought = False
+    # Once a stop is asked for, checkpoints come with the collection: the stop must not wait for a slice.
     if not saving.is_due(began) or context.user_request() is not UserRequest.NONE:
         return
     try:

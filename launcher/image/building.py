@@ -116,6 +116,7 @@ def _run(
     with context.open("rb") as file, explained(doing):
         messages = client.api.build(
             fileobj=file,
+            # The context is packed by us: it holds the files of the fingerprint, and no others.
             custom_context=True,
             encoding="gzip",
             tag=reference,

@@ -71,6 +71,7 @@ def _locked(variant: str, found: Published, lock: Lock) -> LockedImage:
         hint = f"vastrun image lock cu130={tagged}   (one of {', '.join(VARIANTS)})"
         raise UsageError(f"{tagged} does not say which variant it is", hint=hint)
     common = {"name": tagged, "digest": found.reference.digest, "size_mb": found.size_mb}
+    # Ours say by their labels what they hold. Another image is taken to hold the versions of ours.
     if f"{LABEL}variant" in found.labels:
         cuda = found.labels.get(f"{LABEL}cuda") or None
         return LockedImage(

@@ -61,6 +61,7 @@ class Registry:
         repository = _Repository(reference, self._login)
         wanted = reference.tag or reference.digest or "latest"
         kind, manifest, digest = repository.manifest(wanted)
+        # The index has the digest that a pull by tag shows; what the image holds stands one level below.
         if kind in _INDEXES or "manifests" in manifest:
             _, manifest, _ = repository.manifest(_for_our_machines(manifest, reference))
         config = json.loads(repository.blob(manifest["config"]["digest"]))
@@ -140,6 +141,7 @@ class _Repository:
             return
         facts = dict(_CHALLENGE.findall(challenge))
         realm = facts.get("realm", "")
+        # The registry names where the password goes: never in the open, and never to a file.
         if not self._may_ask(realm):
             raise ImageError(
                 f"the registry of {self._reference} sends us for a token to {realm[:80]!r}: refused"

@@ -63,6 +63,7 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
     """
     layers, told, printed = Layers(), [], deque[str](maxlen=_LAST_LINES)
     for message in messages:
+        # The daemon answers 200 at once: that a pull or a build failed stands in its stream only.
         if "error" in message:
             raise image_error(doing, str(message["error"]), printed)
         if "aux" in message:

@@ -61,6 +61,7 @@ def contents_of(client: DockerClient, reference: Reference, screen: BuildScreen)
     screen.step("run", str(reference))
     program = (trainer_dir() / "boot" / "image_contents.py").read_text(encoding="utf-8")
     with explained(f"cannot run {reference}"):
+        # No network: what is verified is what lies in the image, and it may be a stranger's.
         said = client.containers.run(
             str(reference), ["-c", program], entrypoint="python3", remove=True, network_mode="none"
         )

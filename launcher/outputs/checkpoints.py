@@ -106,7 +106,9 @@ def _begin(out: Path, remote: Remote, disk_bytes: float) -> _Copy | None:
     copy = _Copy(out=out, name=name, files=listing.files)
     if not listing.files or listing.refused or copy.mark.exists():
         return None
+    # All of it must fit before its first byte comes: half a checkpoint is of no use.
     need_space(out, sum(file.size for file in listing.files))
+    # The training removes old checkpoints meanwhile; this one must outlast its download.
     _hold(remote, name)
     copy.folder.mkdir(parents=True, exist_ok=True)
     stored(copy.folder / MANIFEST, manifest)

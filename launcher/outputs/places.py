@@ -33,6 +33,7 @@ def places(out: Path, files: Sequence[FileSum], disk_ignores_case: IgnoresCase) 
     wanted = [(place_of(out, file.path), file) for file in files if file.path != layout.LOG]
     folded = [_folded(place) for place in (log, *(place for place, _ in wanted))]
     different = len(set(folded)) == len(folded) and not _folders(folded)
+    # The disk is tried only where it matters: few boxes list two names that fold into one.
     name_of = str if different or not disk_ignores_case(out) else _folded
     own_names = [name_of(log), *(name_of(place) for place, _ in wanted)]
     names, numbers = set(own_names), Counter[str]()

@@ -103,6 +103,7 @@ def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, 
     size = f" with {wanted.gpu_memory_gb:g} GB" if wanted.gpu_memory_gb else ""
     noun = "GPU" if wanted.gpus == 1 else "GPUs"
     wants_gpus = f"{wanted.gpus} {noun}{f' of {kind}' if kind else ''}{size} wanted, {gpus or 'none'} here"
+    # With hardly any disk left no smaller request helps.
     disk_fix = "free some disk space"
     if hardware.disk_gb >= _LEAST_DISK_GB:
         disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"

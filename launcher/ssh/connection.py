@@ -121,8 +121,10 @@ class Connection:
             try:
                 transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
                 transport.start_client(timeout=2 * limit_s)
+                # The host key is checked before our key is offered: a stranger learns nothing of us.
                 self._login.hosts.check(address, transport.get_remote_server_key())
                 self._identify(transport, key)
+            # Also on Ctrl-C: the socket and the transport's thread would stay.
             except BaseException:
                 transport.close()
                 raise

@@ -44,6 +44,7 @@ class KnownHosts:
         """Check that the key is the machine's. Raises HostKeyError, UnreachableError, StorageError."""
         name, shown = _name(address), f"{key.get_name()} {key.get_base64()}"
         noted, pins, why = self._keys().get(name), self._pins(), ""
+        # The log is asked only when it could say something new: a read of it takes seconds.
         if key.fingerprint not in pins and (pins or noted != shown):
             why = self._ask()
             pins = self._pins()

@@ -72,6 +72,7 @@ def _create(path: Path) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
+        # A link, not a rename: a rename would replace the key that another launcher uses already.
         if not path.exists():
             _link(part, path)
     finally:

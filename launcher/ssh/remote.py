@@ -68,6 +68,8 @@ class SshRemote:
         """Run the command to its end. What is left of it after `timeout_s` is killed."""
         limit = str(math.ceil(timeout_s) + 1)
         with self._reaching():
+            # Two limits: ours, and a second later that of the machine, where a dropped line would leave the
+            # command.
             session = self._start("timeout", "-s", "KILL", limit, *script("command"), command)
             session.end_input()
             try:

@@ -58,6 +58,7 @@ class SshSession:
     def send(self, content: bytes) -> bool:
         """Send all of it. Returns False when the command takes no more."""
         view, until = memoryview(content), self._stalled_at()
+        # Short, so that the user's request is seen although nothing moves; `until` is the real limit.
         self._channel.settimeout(_HEED_S)
         while view:
             self._check()

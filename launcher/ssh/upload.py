@@ -44,6 +44,7 @@ class Upload:
         session = start(*script("store"), *words)
         try:
             self._send(session)
+            # All bytes are sent: what is left is the checksum of the whole file on a slow disk.
             exit_code = session.wait(_SETTLE_S + self._size / _CHECKED_PER_S)
         except TimeoutError as error:
             raise BrokenError("nothing moved for too long") from error

@@ -92,6 +92,7 @@ class Interrupts:
         handlers = {signal.SIGINT: self._on_int, signal.SIGTERM: self._on_term, signal.SIGHUP: self._on_hup}
         before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
+            # Under nohup SIGHUP is ignored on purpose: to handle it would end what should go on.
             if before[number] != signal.SIG_IGN:
                 signal.signal(number, handler)
         try:

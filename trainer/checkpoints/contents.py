@@ -64,6 +64,7 @@ def tensors_of(
     The same names for every strategy and any number of ranks. An optimiser that has not made a step yet gets
     its state now. Its numbers (rates, betas) are not among them: they follow from the config and the step.
     """
+    # Flat names, parameter by parameter: those of a shard and of a whole model are then the same.
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
     with _without_gradients(optimizers):
         moments = get_optimizer_state_dict(model, optimizers, options=flat)

@@ -138,6 +138,7 @@ class _Builder:
             ChunkStorageMetadata(offsets=_size(chunk.get("offsets")), sizes=_size(chunk.get("sizes")))
             for chunk in found_chunks
         ]
+        # Where a chunk is missing, the tensor would keep whatever it was begun with, without a word.
         if sum(chunk.sizes.numel() for chunk in chunks) != size.numel():
             raise DamagedError(f"{name!r} is not all there")
         return TensorStorageMetadata(properties=TensorProperties(dtype=dtype), size=size, chunks=chunks)

@@ -44,6 +44,7 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
     for folder in folders:
         for name in ranks.told_by_first([path.name for path in newest_first(folder)]):
             path = folder / name
+            # Each rank reads a share of the files: what one of them finds is a fault for all.
             fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
             if fault is None:
                 record = ranks.told_by_first(record_of(path) if ranks.rank.is_first else None)
@@ -74,6 +75,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
     """
     ranks = disk.ranks
     saved = Reader(checkpoint).metadata.state_dict_metadata if disk.share else {}
+    # Decided by one for all: ranks that disagree here would wait for each other for ever.
     saved, fault = ranks.told_by_first((saved, next(_mismatches(saved, tensors), None)))
     if fault:
         text = f"{checkpoint.name} is of another model or optimiser: {fault}"
@@ -83,6 +85,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
         read_tensors(checkpoint, wanted)
     if not disk.is_seen_by_all:
         for tensor in wanted.values():
+            # NCCL moves no memory of the CPU; the control group is gloo, which does.
             torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
     for name in tensors.keys() - wanted:
         tensors[name].copy_(tensors[f"{MODEL}{name.removeprefix(EMA)}"])

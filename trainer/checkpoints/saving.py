@@ -79,6 +79,7 @@ class Checkpointer:
         if record.step != self._step:
             self._step = record.step
             share = self._share_of(tensors)
+            # Room was asked for as the training began: only a very early save still has to wait for it.
             if self._room is not None:
                 self._room.result()
             copies = self._staging.copy(share)
@@ -114,6 +115,7 @@ class Checkpointer:
         except CheckpointException as error:
             if self._first:
                 self._folder.discard(record.step)
+            # Every rank has all failures before it: by the lowest, all of them tell the same one.
             rank, (cause, _) = min(error.failures.items())
             raise SaveError(
                 f"the checkpoint of step {record.step} is not saved: rank {rank}: {cause}"

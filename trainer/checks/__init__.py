@@ -22,6 +22,7 @@ def check_start(session: Session) -> None:
     ranks, step = session.ranks, session.start
     if ranks.rank.world_size == 1 or step >= session.config.steps:
         return
+    # A difference in one of these shows nowhere else, or hours later as a model that learns badly.
     facts = {
         "the configuration": digest(asdict(session.config)),
         "the model": layout_of(session.operator),

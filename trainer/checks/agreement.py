@@ -44,6 +44,7 @@ def check_replicas(ranks: Ranks, step: int, model: nn.Module, numbers: Mapping[s
     """
     held = dict(_replicated(model))
     names = [*numbers, *held]
+    # By their bits: as numbers NaN differs from itself, and 0.0 equals -0.0.
     sums = np.concatenate([np.array([*numbers.values()]).view(np.int64), _checksums([*held.values()])])
     told = np.stack(ranks.told_by_all(sums))
     wrong = np.flatnonzero((told != told[0]).any(axis=0))

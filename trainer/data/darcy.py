@@ -59,6 +59,7 @@ def solve(a: Array, beta: float) -> Array:
         block[:, place[:-1], place[1:]] = block[:, place[1:], place[:-1]] = -along[:, row, 1:-1]
         if row:
             face = across[:, row]
+            # What is left of a row once the one above it is eliminated: the Schur complement.
             block -= face[:, :, None] * inverses[row - 1] * face[:, None, :]
             right[:, row] += face * _apply(inverses[row - 1], right[:, row - 1])
         inverses[row] = np.linalg.inv(block)

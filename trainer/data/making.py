@@ -48,6 +48,7 @@ def make(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _workshop(path, attrs) as workshop:
+        # Another process may have made it while this one waited for the workshop.
         if attributes(path) == attrs:
             return
         solved: list[Path] = []

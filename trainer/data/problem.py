@@ -67,6 +67,7 @@ class Problem:
             path = self.path_of(folder, parameter)
             attrs = self._attrs(config, parameter)
             present = pdebench.attributes(path)
+            # A file without our mark is PDEBench's own, and took hours to download: never written over.
             if present is not None and (present == attrs or "generator" not in present):
                 lines.append(f"{path.name}: present")
                 continue
@@ -173,6 +174,7 @@ class Problem:
         return told if steady else (*told, log10(config.dt))
 
     def _attrs(self, config: DataConfig, parameter: float | None) -> dict[str, Attribute]:
+        # All that the values follow from: a file that differs in one of these is made anew.
         attrs: dict[str, Attribute] = {"generator": self.generator}
         if self.attribute is not None and parameter is not None:
             attrs[self.attribute] = float(parameter)

@@ -52,6 +52,7 @@ def of_frames(path: Path, name: str, times: ArrayLike, frames: int, grid: Grid) 
     first = np.asarray(times, np.float64)[:2]
     step = first[1] - first[0] if len(first) == 2 else np.nan
     stride = round(grid.dt / step) if step > 0 else 0
+    # Times are often float32 sums: ten steps of 0.005 are not exactly 0.05.
     if not stride or not np.isclose(stride * step, grid.dt, rtol=1e-3):
         begin = ", ".join(f"{time:g}" for time in first)
         raise DataError(

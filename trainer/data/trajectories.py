@@ -114,6 +114,7 @@ class TrajectoryTask:
         train, device = self.train, self.train.fields.device
         points = sources(train.symmetry, train.grid, indices.image)
         trajectory = on(device, indices.trajectory)
+        # One gather for trajectory, frames, channels and points: no whole trajectory is copied.
         chosen = train.fields.flatten(3)[
             trajectory[:, None, None, None],
             on(device, indices.frames)[:, :, None, None],

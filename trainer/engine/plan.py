@@ -68,6 +68,7 @@ def make_plan(config: TrainConfig, facts: Facts) -> Plan:
             f"train.batch: expected a multiple of the {facts.world_size} ranks, got {config.batch}"
         )
     share = config.batch // facts.world_size
+    # The cap is what former starts learnt by running out of memory.
     micro_batch = fitting(share, min(config.micro_batch or share, facts.micro_batch_cap or share))
     strategy, reason = _strategy(config, facts)
     for fault in _faults(config, facts, strategy):

@@ -92,6 +92,7 @@ def _difference(config: TrainConfig, name: str, record: Record) -> str | None:
     if len(their_tasks) != len(tasks) or any(map(_is_another, their_tasks, tasks)):
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
+    # Read by today's types: an option that is newer than the checkpoint has its default there.
     theirs, ours = asdict(read_as(ModelConfig, record.config["model"])), asdict(config.model)
     others = [
         f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
@@ -132,6 +133,8 @@ def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
             continue
         there = stage.inherits[part] + here.removeprefix(part)
         if here in parameters:
+            # The average goes into the operator itself; the weights behind it are read into memory that is
+            # dropped.
             wanted[f"{EMA}{there}"] = tensor
             tensor = torch.empty_like(tensor)
         wanted[f"{MODEL}{there}"] = tensor

@@ -152,6 +152,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     train parameters that nobody uses). A checkpoint is read after all of it (`resume`).
     """
     torch.set_num_threads(config.threads)
+    # The same on all ranks: each draws the whole model, whatever part of it it keeps.
     torch.manual_seed(config.seed)
     box, device = ranks.rank.box, ranks.device
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
@@ -219,6 +220,7 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
         SamplePlan(
             seed=config.seed,
             batch=config.batch,
+            # The later stages scale the noise by levels of their own, and need it at unit deviation.
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,
             remainder=config.remainder,
@@ -252,6 +254,7 @@ def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: 
     everywhere = ranks.told_by_all(found)
     for rank, theirs in enumerate(everywhere):
         if isinstance(theirs, ConfigError):
+            # One rank says why, the others leave in silence: eight copies of a line hide the rest of the log.
             theirs.told_elsewhere = rank != ranks.rank.rank
             raise theirs
     return everywhere[0]

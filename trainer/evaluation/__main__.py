@@ -31,7 +31,7 @@ _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Request:
+class _EvaluationRequest:
     """What is to be evaluated, and where things are."""
 
     checkpoints: Path
@@ -67,8 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _evaluate(request: _Request) -> None:
+def _evaluate(request: _EvaluationRequest) -> None:
     torch.set_num_threads(request.threads)
+    # By hand, outside of torchrun, this is the only rank.
     os.environ.update({name: value for name, value in _ALONE.items() if "RANK" not in os.environ})
     os.environ.setdefault("VASTRUN_BOX", str(request.out))
     rank, gpus = Rank.of_environment(), torch.cuda.device_count()
@@ -90,7 +91,7 @@ def _nobody_watches() -> None:
     """There is no supervisor to take a pause for a hang."""
 
 
-def _request(arguments: Sequence[str]) -> _Request:
+def _request(arguments: Sequence[str]) -> _EvaluationRequest:
     parser = _parser()
     options = parser.parse_args(arguments)
     box = options.box
@@ -98,7 +99,7 @@ def _request(arguments: Sequence[str]) -> _Request:
     if box is None and None in places:
         parser.error("outside of a box --checkpoints, --data and --out are needed")
     box = box or Path()
-    return _Request(
+    return _EvaluationRequest(
         checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
         which=options.checkpoint,
         data=options.data or box / layout.DATA,

@@ -117,6 +117,7 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
         if part != WHOLE:
             curve = scores["rollout"].nrmse_by_frame
             _curve(axes, curve, 1, color=_MODEL, linewidth=0.7, alpha=0.45, label=told)
+            # Named once in the legend: the others are its like.
             told = ""
     for name, own in evaluation.scores[WHOLE].items():
         color, style, told = _LINES[name]
@@ -162,6 +163,7 @@ def _images(
     low, high = float(fields[0].min()), float(fields[0].max())
     scales: list[dict[str, Any]] = [{"vmin": low, "vmax": high, "cmap": "viridis"}] * len(fields)
     for difference in differences:
+        # A rollout that ran away has a picture, too: infinity counts as the range of the truth.
         most = float(difference.abs().nan_to_num(nan=0, posinf=high - low).max()) or 1.0
         scales.append({"vmin": -most, "vmax": most, "cmap": "RdBu_r"})
     for axes, values, scale, title in zip(row, (*fields, *differences), scales, titles, strict=True):

@@ -37,6 +37,7 @@ def with_latents(session: Session, heart: Heartbeat) -> Session:
         told = f"{total / _MB:,.1f} MB in {layout.LATENTS}, {missing / _MB:,.1f} MB of it new"
         print(f"tokens: {told}", flush=True)
     tasks = tuple(CachedTask(task, making.files) for task, making in zip(session.tasks, makings, strict=True))
+    # Its workers hold the tasks without their tokens.
     session.loader.close()
     loader = make_loader(tasks, session.task_schedule, session.config, ranks.device)
     return replace(session, tasks=tasks, loader=loader)

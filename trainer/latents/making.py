@@ -75,6 +75,7 @@ class Making:
         """Make every file. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
         place = ranks.rank.local_rank
         [last] = ranks.highest(place)
+        # All ranks have looked before the first cleans up: they share out one and the same list.
         mine = [number for number in self.files.missing() if number % (int(last) + 1) == place]
         ranks.wait_for_all()
         if place == 0:

@@ -50,6 +50,7 @@ def make_loader_of(
     inline = InlineLoader(task, sample_plan)
     if task.train.keep == "device":
         return inline
+    # From here on reading takes longer than a look-up, and goes on beside the training.
     from_files = task.train.keep == "disk"
     return Prefetcher(
         Workers(task, sample_plan, config, steps) if from_files else inline,

@@ -44,6 +44,7 @@ class Worker:
             target=_serve, args=work, name=f"loader worker {number}", daemon=True
         )
         self._process.start()
+        # The worker has this end. Were it open here as well, a dead worker would be waited for, not noticed.
         there.close()
 
     def ask(self, position: Position) -> None:

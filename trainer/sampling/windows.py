@@ -107,6 +107,7 @@ def draw_indices(
     seed: int, step: int, *, batch: int, noise: float, space: Space, remainder: Remainder = "carry"
 ) -> BatchIndices:
     """Draw the global batch of `step`, from 0. Every trajectory is seen once before one is seen twice."""
+    # A stream of each step: a run that is resumed draws what it would have, on any number of ranks.
     rng = np.random.default_rng([seed, _WINDOW_STREAM, step])
     start = rng.integers(0, space.frames - space.unroll, size=batch)
     image = rng.integers(0, order_of(space.symmetry, space.grid), size=batch)

@@ -55,6 +55,7 @@ def examples(model: Sampled, windows: Windows) -> Examples:
     for target in windows.fields[:, 1:].unbind(1):
         frame = model.frame(u, windows.conditions, windows.task)
         frames.append(((target - frame.centre) / frame.unit, frame.given))
+        # Its own answer, not the truth: a rollout has no other.
         u = frame.centre
     clean, given = (torch.cat(each) for each in zip(*frames, strict=True))
     again = partial(_again, times=len(frames))
@@ -190,6 +191,7 @@ def initialise_from(network: Latent, of: Latent, *, answers: bool) -> None:
         mine = ours[name]
         if mine.shape != known.shape:
             points = math.prod(of.encoders[int(task)].size) if part == "encoders" else 1
+            # A wider layer: what is known fills the first inputs, the new ones count for nothing yet.
             mine.zero_()
             known = known.unflatten(1, (points, -1))
             mine = mine.unflatten(1, (points, -1))[:, :, : known.shape[2]]

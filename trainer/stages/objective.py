@@ -77,12 +77,13 @@ class UnrollLoss(Objective):
         terms = []
         for target in windows.fields[:, 1:].unbind(1):
             u = self.operator(u, windows.conditions, windows.task, **known)
-            known = {}
+            known = {}  # tokens are kept of given frames only; a predicted one has to be encoded
             terms.append(self._terms(u, target, scale.std[1], steady=scale.steady))
         means = torch.stack(terms).mean(dim=0)
         if len(self.weights) == 1:
             return means
         loss = sum(weight * mean for weight, mean in zip(self.weights.values(), means, strict=True))
+        # Without a gradient: the terms are told, their weighted sum is learnt from.
         return torch.stack([loss, *means.detach()])
 
     def _terms(self, prediction: Tensor, target: Tensor, unit: Tensor, *, steady: bool) -> Tensor:

@@ -72,6 +72,7 @@ def passes(model: Objective, last: bool) -> Iterator[None]:
 
     def at_first_use(learner: nn.Module, _: Any, prediction: Tensor) -> None:
         hook.remove()
+        # Backward comes to the first use last: by then all gradients are there.
         prediction.register_hook(lambda _: learner.set_requires_gradient_sync(True))
 
     learner.set_requires_gradient_sync(False)
@@ -98,6 +99,7 @@ def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
         for unit in units:
             unit.set_custom_all_gather(DefaultAllGather())
             unit.set_custom_reduce_scatter(DefaultReduceScatter())
+        # A try that failed leaves the hooks in the middle of a pass; the next step must not find them there.
         for network in model.networks:
             network.reset_iter_state()
         _forget_gradients(units)

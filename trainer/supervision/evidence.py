@@ -107,6 +107,7 @@ def run_checks(
         return ()
     checks = [_check_file(pattern, box, before) for pattern in success.files]
     if success.log is not None:
+        # The raw log: in the merged one each line has a prefix, and some are ours.
         checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
     if success.steps is not None:
         checks.append(_check_steps(success.steps, ranks))

@@ -129,6 +129,7 @@ def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
 
     place = place_of(job.nodes, os.environ)
     config = launch_config(job, place, count, log_dir=str(box / layout.RANKS / "elastic"))
+    # -S: what holds a rank needs no packages, and starts sooner. -P: no file beside it hides a module.
     program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
     try:
         elastic_launch(config, sys.executable)(*program)

@@ -83,6 +83,7 @@ def _is_early(end: RankEnd) -> bool:
 def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None) -> DatedEnd:
     code, at = _exit_of(rank, process, agent)
     own, beat = _own_record(box, rank), beat_of(box, rank)
+    # Only of a rank that Python ended: elsewhere the last traceback of a log may be of an error long caught.
     raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log") if code == _UNCAUGHT else None
     raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
     end = RankEnd(

@@ -52,6 +52,7 @@ def run_ranks(
     box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> Watched:
     """Start the ranks and return when none of them, nor anything that they started, is left."""
+    # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
     started_at, memory_kills_before, place = time.time(), memory_kills(), peers.place
     inherited = {**os.environ, **network_environment(place)}
     launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))

@@ -137,6 +137,7 @@ class Watch:
         return self.peers.stalled or stalled(telling, StallLimits.of_job(self.job))
 
     def _hangs(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        # Before anything else: the other nodes look at their ranks while these still stand.
         self.peers.tell(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=DUMP_S)

@@ -93,6 +93,7 @@ def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
     """Read one GPU now."""
 
     def read(name: str, *arguments: Any) -> Any:
+        # Not every GPU tells everything; a figure that is missing costs the others nothing.
         try:
             return getattr(nvml, name)(gpu, *arguments)
         except nvml.NVMLError:
@@ -122,6 +123,7 @@ def figures_of(rounds: Sequence[Sequence[Sample]]) -> GpuFigures:
     return GpuFigures(
         gpu_load=fmean(loads) if loads else None,
         gpu_memory_mib=max(memories, default=None),
+        # Of all GPUs together, the mean over the rounds.
         gpu_power_w=sum(powers) / len(rounds) if powers else None,
         gpu_temperature_c=max(known("temperature_c"), default=None),
         gpu_slowed=fmean(any(sample.slowed_by for sample in looked) for looked in rounds),

@@ -123,6 +123,7 @@ class Tracker:
 
     def _init(self, wandb: Any) -> Any:
         limits = {"init_timeout": _INIT_S, "finish_timeout": _FINISH_S}
+        # Neither code, nor commit, nor console leaves the box unasked.
         quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
         return wandb.init(
             project=self._config.project,

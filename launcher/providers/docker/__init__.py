@@ -106,6 +106,7 @@ class DockerProvider:
     def connect(self, instance: Instance) -> Remote:
         """Return a shell in the container. One that was made and never started is started."""
         container = self._found(instance.id)
+        # A launcher that was killed between `create` and `start` left it so; its lease is not armed yet.
         if container is not None and container.state == "created":
             self._engine.start(container.name)
             container = self._found(instance.id)

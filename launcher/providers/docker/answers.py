@@ -47,6 +47,7 @@ def asking() -> Iterator[None]:
     except errors.NotFound as error:
         raise GoneError(f"Docker says: {_said(error)}") from error
     except errors.APIError as error:
+        # A daemon that stumbles has answered nothing: what was asked about may well be there.
         if error.is_server_error():
             raise _silent(_said(error)) from error
         raise ProviderError(f"Docker refused: {_said(error)}") from error

@@ -52,6 +52,7 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
         "SSH_PUBLIC_KEY": box.public_key,
         "HOME": "/root",
     }
+    # In `environment` ours come last: a job must not rename the box or its key.
     return {
         "image": order.image,
         "entrypoint": ["bash", "-c", _BEGIN, "begin"],

@@ -22,6 +22,7 @@ def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> 
             raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
         return spec.image, False
     variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
+    # Of the variants that are here the best: a launch does not wait for a build, which takes minutes.
     for variant in variants:
         built = built_here(engine.client, variant, lock)
         if built is not None:

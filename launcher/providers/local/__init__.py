@@ -99,6 +99,7 @@ class LocalProvider:
             "usd_per_hour": order.offer.usd_per_hour,
             "rented_at": self._clock.now(),
             "host": platform.node(),
+            # Other runs train on this computer, too: a box sees the GPUs of its offer alone.
             "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(_CPU_ONLY)},
         }
         try:

@@ -28,6 +28,7 @@ class LocalRemote:
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
         """Run the command to its end. What is left of it after `timeout_s` is killed."""
+        # Files, not pipes: what the command leaves running may hold them open without holding us up.
         with self._errors(), TemporaryFile() as out, TemporaryFile() as err:
             process = subprocess.Popen(
                 ["bash", "-c", command],

@@ -124,6 +124,7 @@ class VastProvider:
         row = self._row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
+        # Most certain first: what never comes up needs no look at the account, which is a call of its own.
         fault = boot.fault(row)
         if fault is not None:
             raise fault

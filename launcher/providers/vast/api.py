@@ -116,6 +116,7 @@ class VastApi:
         try:
             answer = self._answer("create", create)
         except RefusedError as refused:
+            # A 5xx may come after the machine was made; only a refusal says that there is none.
             if refused.answer.transient:
                 raise UncertainError(f"Vast failed while it rented: {refused}") from refused
             raise error_of(refused.answer) from refused
@@ -137,10 +138,12 @@ class VastApi:
 
         rows: list[Any] = []
         asked_at: float | None = None
+        # Pages are read one after the other. Absence counts from the first: it is the oldest.
         for page in self._pages("list", list_from, "instances"):
             asked_at = self.asked_at = self.asked_at if asked_at is None else asked_at
             rows += page["instances"]
             counted = min(_count(page, "instances_found"), _count(page, "total_instances"))
+        # A list that is shorter than it says lacks machines: none of them may be taken for gone.
         if len(rows) < counted:
             raise silent(f"a list of {len(rows)} instances that counts {counted}")
         return rows
@@ -235,6 +238,7 @@ class VastApi:
             former, token = token, answer.get("next_token")
             if not token:
                 return
+            # A token that repeats itself would page for ever.
             if token == former:
                 break
         raise silent(f"a list of {rows} without an end")
@@ -251,6 +255,8 @@ class VastApi:
                     raise error from refused
             except NoAnswerError as missing:
                 error = silent(str(missing))
+            # Out of pauses: what is down for longer is for the flow to wait for, which looks at the limits
+            # meanwhile.
             pause = next(pauses, None)
             if pause is None:
                 raise error

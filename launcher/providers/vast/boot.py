@@ -25,6 +25,7 @@ def fault(row: InstanceRow) -> ProviderError | None:
     if row.actual_status == "running":
         return None
     said = row.status_msg.replace("\n", " ")[-300:]
+    # First the image: a name that does not exist fails on any host, and must not count against this one.
     if _IMAGE.search(row.status_msg):
         return ProviderError(
             f"the image cannot be pulled: {said}",

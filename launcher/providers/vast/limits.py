@@ -142,6 +142,7 @@ class Limiter:
             self._sleep(left_s)
         try:
             yield
+        # Also after an error: Vast has counted the call whatever came of it.
         finally:
             self._left_s(endpoint, ticket)
 
@@ -156,6 +157,7 @@ class Limiter:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._path.open("a+", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
+                # The time is read under the lock: who waited for it longest would otherwise book in the past.
                 now = self._now()
                 queues = _read(file, now)
                 yield queues.setdefault(endpoint, _Queue()), now

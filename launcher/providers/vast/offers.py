@@ -26,6 +26,7 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
         "disk_space": {"gte": wanted.disk_gb},
         "reliability": {"gte": wanted.reliability},
     }
+    # With a limit on money the lease may end sooner, and a shorter contract may do: the funnel knows.
     if spec.limits.usd is None:
         filters["duration"] = {"gte": spec.limits.hours * 3600 + START_S}
     if wanted.gpu_names:
@@ -62,6 +63,7 @@ def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
         bid = _bid(row, spec.limits.usd_per_hour)
         if bid is None:
             return None
+        # A bid buys the GPUs; the disk is billed on top of it.
         price = bid + row.extras.storage_usd_per_hour
     if spec.limits.usd_per_hour is not None and price > spec.limits.usd_per_hour:
         return None

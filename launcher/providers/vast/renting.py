@@ -114,6 +114,7 @@ def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float) -
         return ordered
     if row is None:
         return ordered
+    # `cancel_unavail` should prevent this. Where it does not, the stopped machine would bill its disk.
     if row.is_stopped:
         _end(api, instance_id)
         raise NoOfferError("another user rented it first; the machine is stopped")

@@ -65,6 +65,7 @@ class OfferRow:
             gpu_name=_text(row["gpu_name"]),
             gpus=int(_number(row["num_gpus"])),
             gpu_memory_gb=_number(row["gpu_ram"]) / 1000,
+            # `cpu_ram` is of the whole machine, in MB; `gpu_frac` is the share that comes with the GPUs.
             memory_gb=_number(row["cpu_ram"]) * _number(row.get("gpu_frac") or 1.0) / 1000,
             disk_gb=_number(row["disk_space"]),
             cuda=_number(row.get("cuda_max_good")),

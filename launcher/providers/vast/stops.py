@@ -13,6 +13,7 @@ _CLOCK_SKEW_S = 60.0
 
 def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderError:
     """Return what stopped it, with its cause."""
+    # Without credit Vast stops everything: the other signs are then its consequences.
     if credit_usd <= 0:
         return ProviderError(
             f"Vast stopped instance {row.id}: the account's credit is used up",

@@ -26,6 +26,7 @@ def table(
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     if width is not None:
+        # One after the other, and never below its header: the first columns to be cut matter least.
         for column in cut:
             over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
             least = min(widths[column], max(len(header[column]), _LEAST))

@@ -58,6 +58,7 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     trials = try_ways(WAYS[backend], try_way)
     for trial in trials:
         print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+    # Also when no way works: the record says what each of them failed with.
     write_json(box / layout.PREFLIGHT, _record(backend, ranks, trials))
     return 1 if trials[-1].fault else 0
 

@@ -125,6 +125,7 @@ def _gpu_faults(machine: Machine, needs: Needs) -> list[str]:
             (gpu.remap_failed, "faulty memory that cannot be replaced"),
         )
         faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
+    # Most of these errors were of a program that is gone; only those of the hardware outlast it.
     return faults + [text for xid, text in _xid_lines(machine) if xid.number in LASTING]
 
 

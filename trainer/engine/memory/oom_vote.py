@@ -55,6 +55,7 @@ def with_less(session: Session, short: int) -> Session:
 
     Raises torch.OutOfMemoryError when rank `short` has no room for a single window.
     """
+    # First of all: the message below tells how much is free.
     release(session)
     size = session.plan.micro_batch
     if size == 1:
