@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from launcher.core import (
     AccountStatus,
     Bundle,
+    Cause,
     CheckpointCopy,
     Collected,
     Completed,
@@ -22,6 +23,7 @@ from launcher.core import (
     Run,
     UserRequest,
 )
+from launcher.core.batch import Batch, Budget, Point
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.notifications import Notification
@@ -155,6 +157,8 @@ class Abilities:
     description: DescribesItself | None = None
     keys: KeepsKeys | None = None
     market: HasMarketReport | None = None
+    rents_every_s: float = 0.0
+    """It rents no more than one machine in so long."""
 
 
 class Provider(Protocol):
@@ -218,8 +222,16 @@ class Ledger(Protocol):
     id: str
     """Tells it from the ledgers of other computers; a copy has the same."""
 
-    def add(self, run: Run) -> None:
-        """The run has a row."""
+    @property
+    def batches(self) -> Batches:
+        """The batches that its runs belong to."""
+        ...
+
+    def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
+        """The run has a row, and its reservation is part of each of these budgets and of its batch's.
+
+        Raises BudgetError, and nothing is written, where one of them has no room for it.
+        """
         ...
 
     def save(self, run: Run, *, who: str) -> None:
@@ -230,8 +242,16 @@ class Ledger(Protocol):
         """The run. Raises NoSuchRunError."""
         ...
 
-    def runs(self, *, open_only: bool = False) -> Sequence[Run]:
-        """Runs, newest first."""
+    def runs(
+        self,
+        *,
+        open_only: bool = False,
+        batch: str | None = None,
+        point: str | None = None,
+        parent: str | None = None,
+        causes: Collection[Cause] = (),
+    ) -> Sequence[Run]:
+        """Runs, newest first: all, or those that fit whatever is given."""
         ...
 
     def tell(self, event: Event) -> None:
@@ -260,6 +280,66 @@ class Ledger(Protocol):
 
     def driver(self, run_id: str) -> Driver | None:
         """Who drives the run now."""
+        ...
+
+
+class Batches(Protocol):
+    """Batches and their points, durable. Raises StorageError when it cannot write."""
+
+    def submit(self, batch: Batch, points: Sequence[Point]) -> int:
+        """The batch has these points; how many of them are new to it.
+
+        Points that it had keep their numbers and runs; those not given are not started any more. Raises
+        UsageError when the batch is on another provider.
+        """
+        ...
+
+    def get(self, name: str) -> Batch:
+        """The batch. Raises UsageError when there is none of that name."""
+        ...
+
+    def all(self) -> Sequence[Batch]:
+        """Every batch, newest first."""
+        ...
+
+    def points(self, name: str) -> Sequence[Point]:
+        """The points that the newest file of the batch has, and those that have runs, by number."""
+        ...
+
+    def again(self, name: str, point_ids: Sequence[str]) -> None:
+        """Each of these points is to be started once more than it was."""
+        ...
+
+    def ask(self, name: str, request: UserRequest) -> None:
+        """The request is noted for whoever drives the batch."""
+        ...
+
+    def end(self, name: str, reason: str) -> None:
+        """Why the batch ended before its last point is noted."""
+        ...
+
+    def reopen(self, name: str) -> None:
+        """The batch goes on: neither a reason nor a request holds it."""
+        ...
+
+    def remove(self, name: str) -> str:
+        """The batch and its points are gone; the name that its runs go by from now on."""
+        ...
+
+    def hold(self, name: str, driver: Driver) -> None:
+        """`driver.who` drives the batch until `driver.until`. Raises HeldError, which says who does."""
+        ...
+
+    def release(self, name: str, who: str) -> None:
+        """`who` no longer drives the batch."""
+        ...
+
+    def is_driven(self, name: str) -> bool:
+        """Whether a launcher drives the batch now."""
+        ...
+
+    def held_usd(self, name: str) -> float:
+        """Dollars that its runs hold of its budget: reserved while they are open, then spent."""
         ...
 
 

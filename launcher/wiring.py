@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.core import NOTHING, Origin, UserRequest
+from launcher.core.batch import MOST_PARALLEL
 from launcher.decisions.speed_history import speed_history_of
 from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
@@ -26,14 +29,21 @@ from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:
+    from launcher.batch.driver import BatchScreen, Workers
+    from launcher.batch.sharing import RunScreen, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
+    from launcher.decisions.schedule import PointState
     from launcher.ui.notify import UrlNotifier
 
 DEFAULT_PROVIDER = "local"
 
 # Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _threads() -> AbstractContextManager[Workers]:
+    return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +75,13 @@ class Wiring:
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
     exporter: Callable[[], Exporter]
+    workers: Callable[[], AbstractContextManager[Workers]] = _threads
+    """What drives many runs at once, until the last one has ended."""
+    bell: Callable[[], Bell] = ThreadBell
+    """What those wait by."""
+
+    crowd: Callable[[str], Provider] | None = None
+    """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
 
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""
@@ -89,6 +106,47 @@ class Wiring:
         finally:
             notifier.close()
             screen.close()
+
+    def drive_batch(self, name: str, interrupts: Interrupts, screen: BatchScreen) -> Sequence[PointState]:
+        """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
+        from launcher.batch.driver import BatchDriver, BatchServices
+
+        batch = self.ledger().batches.get(name)
+        market = (self.crowd or self.provider)(batch.provider)
+
+        def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
+            def services_for(_: str, origin: Origin) -> Services:
+                return Services(
+                    provider=market,
+                    ledger=self.ledger(),
+                    clock=shared,
+                    packer=self.packer(origin),
+                    output_store=self.output_store(),
+                    screen=run_screen,
+                    user_requests=shared,
+                    who=self.who(),
+                    runs_at_once=driver.runs_at_once,
+                )
+
+            return Attempts(services_for=services_for, new_id=self.new_id)
+
+        with self.workers() as workers:
+            driver = BatchDriver(
+                name,
+                BatchServices(
+                    ledger=self.ledger(),
+                    attempts=attempts,
+                    requests=interrupts.current,
+                    workers=workers,
+                    bell=self.bell(),
+                    sleep=interrupts.sleep,
+                    now=self.now,
+                    new_id=self.new_id,
+                    who=self.who(),
+                    screen=screen,
+                ),
+            )
+            return driver.drive()
 
     def services(
         self,
@@ -139,11 +197,18 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         who=lambda: presence.who,
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
+        crowd=cache(partial(_provider, environ, state, output, ledger, crowd=True)),
     )
 
 
 def _provider(
-    environ: Mapping[str, str], state: Path, output: HeldStream, ledger: Callable[[], Ledger], name: str
+    environ: Mapping[str, str],
+    state: Path,
+    output: HeldStream,
+    ledger: Callable[[], Ledger],
+    name: str,
+    *,
+    crowd: bool = False,
 ) -> Provider:
     """The provider of that name. Raises UsageError when there is none."""
     from launcher.image.lock import read_lock
@@ -157,6 +222,7 @@ def _provider(
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),
         speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
+        crowd=crowd,
     )
     return provider_class(name).of(context)
 

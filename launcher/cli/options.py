@@ -50,15 +50,21 @@ provider_option = click.option(
 )
 
 
+def example_or(path: Path) -> Path:
+    """Return the path, or that of the example of that name where there is no such file."""
+    example = configs_dir() / path
+    if path.exists() or not example.is_file():
+        return path
+    say(f"{path} was not found; using the example that comes with vastrun", err=True)
+    return example
+
+
 def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpec:
     """The job in a file, or in the example of that name.
 
     Raises JobFileError, and click's own error when the file cannot be read.
     """
-    example = configs_dir() / path
-    if not path.exists() and example.is_file():
-        say(f"{path} was not found; using the example that comes with vastrun", err=True)
-        path = example
+    path = example_or(path)
     reads(path)
     try:
         text = path.read_text(encoding="utf-8")

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from launcher.commands.following import follow
 from launcher.config import dump_job, read_job
 from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
-from launcher.core.errors import HeldError, StorageError, UsageError
+from launcher.core.errors import BudgetError, HeldError, StorageError, UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import usd
@@ -39,10 +40,18 @@ class Attempts:
     new_id: Callable[[], str]
 
     def start(
-        self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None = None
+        self,
+        spec: JobSpec,
+        *,
+        provider: str,
+        run_id: str,
+        out_dir: str,
+        parent: Run | None = None,
+        batch: str = "",
+        point: str = "",
     ) -> Run:
         """A new run in phase `plan`. Raises UsageError when `parent` or the job asks for a checkpoint, and
-        there is none."""
+        there is none; BudgetError when a budget has no room for it."""
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:
@@ -53,7 +62,15 @@ class Attempts:
             raise UsageError(
                 f"train.{key} needs a checkpoint to start from", hint="vastrun launch JOB.yaml --from RUN"
             )
-        return self._begin(spec, provider=provider, run_id=run_id, out_dir=out_dir, parent=parent)
+        return self._begin(
+            spec,
+            provider=provider,
+            run_id=run_id,
+            out_dir=out_dir,
+            parent=None if parent is None else parent.id,
+            batch=batch,
+            point=point,
+        )
 
     def resume(self, run: Run, out_dir: str | None) -> Run:
         """As `pursue`; of a run that has ended, the attempt that its launcher did not live to begin.
@@ -122,8 +139,7 @@ class Attempts:
         ledger.hold(former.id, Driver(who=services.who, until=now + HOLD_S))
         try:
             chain = chain_of(ledger, former)
-            begun_before = any(run.parent == former.id for run in ledger.runs())
-            if begun_before or request in (UserRequest.STOP, UserRequest.DESTROY):
+            if ledger.runs(parent=former.id) or request in (UserRequest.STOP, UserRequest.DESTROY):
                 return None
             spec = next_attempt(read_job(former.spec_json), chain, now)
             if spec is None:
@@ -132,7 +148,18 @@ class Attempts:
                 return None
             run_id = self.new_id()
             folder = out_dir or _folder_after(chain, run_id, services.output_store)
-            run = self._begin(spec, provider=former.provider, run_id=run_id, out_dir=folder, parent=former)
+            run = self._begin(
+                spec,
+                provider=former.provider,
+                run_id=run_id,
+                out_dir=folder,
+                parent=former.id,
+                batch=former.batch,
+                point=former.point,
+            )
+        except BudgetError as error:
+            _tell(services, former, f"no other attempt: {error}")
+            return None
         finally:
             ledger.release(former.id, services.who)
         number = len(chain) + 1
@@ -141,10 +168,8 @@ class Attempts:
         )
         return run
 
-    def _begin(self, spec: JobSpec, *, provider: str, run_id: str, out_dir: str, parent: Run | None) -> Run:
-        services = self.services_for(provider, NOTHING)
-        parent_id = None if parent is None else parent.id
-        return begin(spec, dump_job(spec), services, run_id=run_id, out_dir=out_dir, parent=parent_id)
+    def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
+        return begin(spec, dump_job(spec), self.services_for(provider, NOTHING), **new)
 
     def _drive(self, run: Run) -> Run:
         ledger = self.services_for(run.provider, NOTHING).ledger
@@ -188,6 +213,15 @@ def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | N
     if not _is_due(spec, chain) or short_of_money(spec, chain, now):
         return None
     return with_limit(spec, cost_usd(chain[-1], now))
+
+
+def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
+    """Return whether another attempt is due that the run's launcher did not live to begin."""
+    if run.phase is not Phase.ENDED or ledger.runs(parent=run.id):
+        return False
+    if ledger.user_request(run.id) in (UserRequest.STOP, UserRequest.DESTROY):
+        return False
+    return next_attempt(read_job(run.spec_json), chain_of(ledger, run), now) is not None
 
 
 def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:

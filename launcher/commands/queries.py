@@ -24,7 +24,7 @@ from launcher.core.bills import cost_of
 from launcher.core.errors import ProviderError, UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import enough_for
-from launcher.decisions.host_history import avoided
+from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import lease_ends_at, lease_of, worst_case_usd
 from launcher.flow.context import Services
@@ -196,7 +196,7 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Run
 
 def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> LaunchPlan:
     """What `launch` would rent. Costs nothing. Raises as `choose`."""
-    offers = choose(spec, provider, avoided(ledger.runs(), provider.name, now))
+    offers = choose(spec, provider, avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now))
     return LaunchPlan(
         spec=spec,
         provider=provider.name,
@@ -215,7 +215,9 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
             f"{provider.name} has no market to explain",
             hint="vastrun plan JOB.yaml --explain --provider vast",
         )
-    market_report = market.market_report(spec).without(avoided(ledger.runs(), provider.name, now))
+    market_report = market.market_report(spec).without(
+        avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+    )
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
     return market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
 

@@ -1,13 +1,19 @@
-"""The job file: YAML becomes a JobSpec, or a list of all its faults."""
+"""Job files and batch files: YAML becomes nouns, or a list of all faults in it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from launcher.core.job import JobSpec
 from trainer.contract.records import read_json
+
+if TYPE_CHECKING:
+    from launcher.config.batch_file import LoadedBatch
+    from launcher.config.points import ReadFile
+    from launcher.core.batch import BatchSpec
 
 
 def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".") -> JobSpec:
@@ -30,3 +36,22 @@ def read_job(text: str) -> JobSpec:
     spec = read_json(JobSpec, text)
     assert isinstance(spec, JobSpec)
     return spec
+
+
+def load_batch(text: str, name: str, read_file: ReadFile, base_dir: str) -> LoadedBatch:
+    """Return the batch in a file's text, with its points. Raises JobFileError with every fault, UsageError.
+
+    `read_file` gives the text of a file beside it; paths in it and in the job are anchored at `base_dir`.
+    """
+    from launcher.config.batch_file import load  # slow to import: pydantic, yaml
+
+    return load(text, name, read_file, base_dir)
+
+
+def load_sweep(
+    spec: BatchSpec, job_text: str, axes: Iterable[str], base_dir: str, samples: int
+) -> LoadedBatch:
+    """Return the points of `key=a,b` (each value) and `key=low..high` (`samples` values). Raises as above."""
+    from launcher.config.batch_file import load_axes
+
+    return load_axes(spec, job_text, axes, base_dir, samples)

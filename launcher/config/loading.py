@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from yaml.nodes import Node
 
 from launcher.config.reading import YamlReader
 from launcher.config.rules import clashes
@@ -18,28 +19,47 @@ from launcher.core.errors import JobFileError
 from launcher.core.job import JobSpec
 
 _PLACEHOLDER = "unnamed"
+_Noun = TypeVar("_Noun")
+
+
+class JobFaults(Exception):
+    """A job has faults: each with its place."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        super().__init__()
+        self.faults = tuple(sorted(faults))
 
 
 def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSpec:
     """Return the job in a file's text, as `launcher.config.load_job`."""
+    faults: list[Fault] = []
     try:
         root, faults = _with_overrides(parse(text, name), overrides)
+        spec = load_node(root, base_dir)
     except SyntaxFault as error:
         raise JobFileError((str(error.fault),)) from error
+    except JobFaults as error:
+        faults += error.faults
+    if faults:
+        raise JobFileError(tuple(map(str, sorted(faults))))
+    return spec
+
+
+def load_node(root: Node, base_dir: str) -> JobSpec:
+    """Return the job in a node, its paths anchored at `base_dir`. Raises JobFaults with every fault."""
     reading = YamlReader(root)
-    spec = _checked(reading)
+    spec = checked(reading, JobSpec)
     if spec is not None:
         # A clash with a value that is wrong by itself would be told twice, once misleadingly.
         meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
         for clash in meant:
             reading.fault(clash.path, clash.text)
-    faults = sorted(faults + reading.faults)
-    if faults or spec is None:
-        raise JobFileError(tuple(map(str, faults)))
+    if reading.faults or spec is None:
+        raise JobFaults(reading.faults)
     return _anchored(spec, base_dir)
 
 
-def _with_overrides(root: Any, overrides: Iterable[str]) -> tuple[Any, list[Fault]]:
+def _with_overrides(root: Node, overrides: Iterable[str]) -> tuple[Node, list[Fault]]:
     faults = []
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -53,15 +73,15 @@ def _with_overrides(root: Any, overrides: Iterable[str]) -> tuple[Any, list[Faul
     return root, faults
 
 
-@cache
-def _adapter() -> TypeAdapter[JobSpec]:
-    return TypeAdapter(JobSpec)
+def checked(reading: YamlReader, kind: type[_Noun]) -> _Noun | None:
+    """Return what was read as a `kind`; values that do not fit are noted and take their defaults.
 
-
-def _checked(reading: YamlReader) -> JobSpec | None:
-    """The job; values that do not fit are noted and take their defaults, so that the rest is checked."""
+    None where even then it is none: a key that is needed is missing.
+    """
+    noun: _Noun
     try:
-        return _validated(reading.data)
+        noun = _validated(kind, reading.data)
+        return noun
     except ValidationError as error:
         data = reading.data
         for entry in error.errors(include_url=False):
@@ -73,14 +93,20 @@ def _checked(reading: YamlReader) -> JobSpec | None:
                 reading.unexpected(path)
             _drop(data, path)
     try:
-        return _validated({"name": _PLACEHOLDER, **data})
+        noun = _validated(kind, {"name": _PLACEHOLDER, **data})
+        return noun
     except ValidationError:
         return None
 
 
-def _validated(data: Any) -> JobSpec:
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _validated(kind: Any, data: Any) -> Any:
     # As strict JSON: no "12" for 12 and no 1 for true, but lists for tuples.
-    return _adapter().validate_json(json.dumps(data), strict=True)
+    return _adapter(kind).validate_json(json.dumps(data), strict=True)
 
 
 def _drop(data: Any, path: KeyPath) -> None:

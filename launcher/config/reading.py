@@ -33,8 +33,9 @@ _SHOWN = 60
 class YamlReader:
     """Plain data read from a node, ready for pydantic; what could not be read is left out of it."""
 
-    def __init__(self, root: Node) -> None:
-        self._root = root
+    def __init__(self, root: Node, kind: Any = JobSpec) -> None:
+        """`kind`: the noun that the file describes."""
+        self._root, self._kind = root, kind
         self._nodes: dict[KeyPath, Node] = {}
         self._places: dict[KeyPath, Node] = {}
         self._kinds: dict[KeyPath, Any] = {}
@@ -42,7 +43,7 @@ class YamlReader:
         self._alone: set[KeyPath] = set()
         """Lists that were written as their only entry."""
         self.faults: list[Fault] = []
-        data = self._read(JobSpec, root, ())
+        data = self._read(kind, root, ())
         self.data: dict[str, Any] = data if isinstance(data, dict) else {}
 
     def fault(self, path: KeyPath, text: str) -> None:
@@ -131,7 +132,7 @@ class YamlReader:
     def _unknown(self, path: KeyPath, known: list[str], section: MappingNode) -> None:
         """Notes an unknown key. That the key it was meant to be is missing is then no news."""
         *above, key = path
-        elsewhere = [o.key for o in options() if o.key.endswith(f".{key}") and not above]
+        elsewhere = [o.key for o in options(self._kind) if o.key.endswith(f".{key}") and not above]
         near = _nearest(str(key), known)
         if elsewhere:
             self.fault(path, f"unknown key; did you mean {' or '.join(elsewhere)}?")
@@ -195,6 +196,16 @@ class YamlReader:
     def _misfit(self, path: KeyPath) -> Any:
         self.unexpected(path)
         return _SKIP
+
+
+def plain(node: Node) -> Any:
+    """Return the node as plain data: of a mapping the last of two equal keys, of a scalar its value."""
+    if isinstance(node, MappingNode):
+        return {str(plain(key)): plain(value) for key, value in node.value}
+    if isinstance(node, SequenceNode):
+        return [plain(item) for item in node.value]
+    assert isinstance(node, ScalarNode)
+    return _value(node)
 
 
 def _foreign(node: ScalarNode) -> str | None:

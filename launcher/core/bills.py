@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher.core import Cost, Instance, Meter, Rental, Run
+from launcher.core import Cost, Instance, Meter, Phase, Rental, Run
 
 WATCHED_S = 60.0
 """What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
@@ -23,6 +23,15 @@ CLOCK_S = 5.0
 def cost_usd(run: Run, now: float) -> float:
     """Return the dollars that the run's machines cost so far."""
     return cost_of(run, now).usd
+
+
+def held_usd(run: Run, now: float) -> float:
+    """Return the dollars that the run holds of its budgets: its reservation while it is open, then its cost.
+
+    An open run that costs more than was reserved holds what it costs.
+    """
+    cost = cost_usd(run, now)
+    return cost if run.phase is Phase.ENDED else max(cost, run.reserved_usd)
 
 
 def cost_of(run: Run, now: float) -> Cost:

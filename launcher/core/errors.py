@@ -12,6 +12,7 @@ VastrunError
 ├── AuthError           the provider does not accept the key                              exit 4
 │   └── OutOfReachError a run's machine is on another account, or its key is refused      exit 4
 ├── NoOfferError        nothing fits the job                                              exit 8
+├── BudgetError         a budget has no room for what a run may cost                      exit 9
 └── ProviderError       the provider answered with an error
     ├── UncertainError  no clear answer: it may or may not have happened
     ├── UnreachableError  the box cannot be reached now: silent, not lost
@@ -98,6 +99,13 @@ class NoOfferError(VastrunError):
 
     exit_code = 8
     cause = Cause.NO_OFFER
+
+
+class BudgetError(VastrunError):
+    """A budget has no room for what a run may cost. Nothing was rented."""
+
+    exit_code = 9
+    cause = Cause.MONEY_LIMIT
 
 
 class ProviderError(VastrunError):

@@ -138,6 +138,12 @@ class Run:
     """From rent to the armed lease; None: it was not seen."""
     steps_per_s: float | None = None
     """Of its training, as far as it was seen."""
+    batch: str = ""
+    """The batch that it belongs to; empty: none."""
+    point: str = ""
+    """The id of the batch's point that it runs."""
+    reserved_usd: float = 0.0
+    """Held of its budgets while it is open: the most that it may cost."""
 
     @property
     def label(self) -> str:

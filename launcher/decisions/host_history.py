@@ -18,6 +18,9 @@ AVOIDED_FROM = 1.0
 FRESH_S = 86400.0
 """A failure of the last day is reason enough."""
 
+HOSTS_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST)
+"""No other cause of a run's end is ever its host's fault."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostRecord:

@@ -50,6 +50,10 @@ DESTROY_TRIES = 10
 RENT_TRIES = 5
 START_S = 20.0
 """A machine that runs needs about so long until it trains: it is inspected, and the job is shipped."""
+LOOK_S = 1.0
+"""Between two looks at the box of a run that this launcher drives alone."""
+_LOOKS_PER_S = 12.0
+"""At all boxes together: each costs this computer some milliseconds."""
 LEAST_S = 60.0
 """A job whose money does not keep a machine for so long, once it has loaded, trains nothing worth having."""
 DOWN_GB = 6.0
@@ -64,6 +68,11 @@ _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
 
 
+def look_s(runs: int) -> float:
+    """Return the seconds between two looks at a box, where one launcher drives so many runs."""
+    return max(LOOK_S, runs / _LOOKS_PER_S)
+
+
 def down_gb(image_gb: float | None) -> float:
     """Return what a machine fetches before it trains; `image_gb` is None where it is not known."""
     return DOWN_GB if image_gb is None else image_gb + _SETUP_GB
@@ -73,6 +82,16 @@ def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
     """Return the most this job can cost on this offer, unless its program moves more than is usual."""
     life_s = lease_of(spec, offer).life_s
     return life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, spec.limits.usd)
+
+
+def reservation_usd(spec: JobSpec) -> float:
+    """Return the dollars that a run holds of its budgets from the start: the most that its limits allow.
+
+    A job without a limit on money may cost its hours at its highest price; one without either is not rented.
+    """
+    if spec.limits.usd is not None:
+        return spec.limits.usd
+    return (spec.limits.usd_per_hour or 0.0) * spec.limits.hours
 
 
 def least_usd(offer: Offer) -> float:

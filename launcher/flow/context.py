@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from launcher.core import Cause, Driver, Event, Instance, Phase, Progress, Run, UserRequest, bills
+from launcher.core.batch import Budget
 from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.core.phases import Result
@@ -40,6 +41,10 @@ class Services:
     """Names this launcher: `host:pid:started`."""
     notifier: Notifier | None = None
     """None: nobody is told but the screen."""
+    budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()
+    """Those that bind every run at that moment, besides its batch's."""
+    runs_at_once: Callable[[], int] = lambda: 1
+    """How many this launcher drives now."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,10 +31,13 @@ def begin(
     run_id: str,
     out_dir: str,
     parent: str | None = None,
+    batch: str = "",
+    point: str = "",
 ) -> Run:
     """Make a new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
 
-    Raises UsageError, and no row is written, when `out_dir` holds anything of others.
+    Raises UsageError when `out_dir` holds anything of others, BudgetError when a budget has no room for what
+    the run may cost. No row is written then.
     """
     now = services.clock.now()
     run = Run(
@@ -49,9 +52,12 @@ def begin(
         parent=parent,
         # Where other computers' launchers list the same machines, the label must say whose this one is.
         ledger=services.ledger.id if services.provider.shared else "",
+        batch=batch,
+        point=point,
+        reserved_usd=0.0 if services.provider.free else policy.reservation_usd(spec),
     )
     services.output_store.must_be_free(run)
-    services.ledger.add(run)
+    services.ledger.add(run, services.budgets(now))
     return run
 
 

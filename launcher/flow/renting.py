@@ -17,7 +17,7 @@ from launcher.core.image_ref import Reference
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import enough_for, over_the_price
-from launcher.decisions.host_history import avoided
+from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.flow.context import RunContext
 from launcher.ports import Provider
 
@@ -66,9 +66,8 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
 def choose_for(context: RunContext) -> list[Offer]:
     """Choose offers for the run, on hosts that did not fail us lately."""
     provider = context.services.provider
-    return choose(
-        context.spec, provider, avoided(context.services.ledger.runs(), provider.name, context.now())
-    )
+    failures = context.services.ledger.runs(causes=HOSTS_CAUSES)
+    return choose(context.spec, provider, avoided(failures, provider.name, context.now()))
 
 
 def rent_anew(context: RunContext) -> Instance:

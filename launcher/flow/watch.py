@@ -22,7 +22,6 @@ from launcher.gate.reading import look, small_file
 from launcher.ports import Remote
 from trainer.contract import layout
 
-LOOK_S = 1.0
 _LISTEN_S = 0.25
 """Between two pulls of the log: a look asks more of the box than a read does."""
 _SLICE_PAUSE_S = 0.2
@@ -68,12 +67,13 @@ def watch(context: RunContext) -> PhaseEnd | None:
                 return end
             if _may_leave(context, state):
                 return None
-            _listen(context, _SLICE_PAUSE_S if state.saving.brought else LOOK_S)
+            look_s = policy.look_s(context.services.runs_at_once())
+            _listen(context, _SLICE_PAUSE_S if state.saving.brought else look_s)
         except (UnreachableError, GoneError) as error:
             end = _silent(context, state, error)
             if end is not None:
                 return end
-            context.wait(LOOK_S)
+            context.wait(policy.LOOK_S)
         end = _overdue(context, state)
         if end is not None:
             return end
@@ -115,8 +115,10 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
 def _listen(context: RunContext, seconds: float) -> None:
     """Until the next look, the log is shown as it grows. Ends at once when the user wants something new."""
     until, request = context.now() + seconds, context.user_request()
+    # Where many are followed nobody reads along: each look brings its log, and that is enough.
+    pause_s = min(_LISTEN_S, seconds) if seconds <= policy.LOOK_S else seconds
     while context.now() < until and context.user_request() is request:
-        context.wait(min(_LISTEN_S, seconds))
+        context.wait(pause_s)
         context.show_log()
 
 

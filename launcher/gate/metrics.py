@@ -46,6 +46,15 @@ def curves_of(lines: Iterable[bytes]) -> tuple[Curve, ...]:
     return tuple(_curve(name, by_step) for name, by_step in values.items() if by_step)
 
 
+def last_value(lines: Iterable[bytes], name: str) -> float | None:
+    """Return the last finite number of that name; None where there is none."""
+    found = None
+    for line in lines:
+        value = _number(_record(line).get(name))
+        found = found if value is None else value
+    return found
+
+
 def _record(line: bytes) -> Mapping[str, Any]:
     try:
         record = json.loads(line) if len(line) <= caps.LINE_CHARACTERS else None

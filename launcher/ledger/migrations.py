@@ -109,6 +109,54 @@ def _identity(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN ledger TEXT NOT NULL DEFAULT ''")
 
 
+_BATCH_TABLES = (
+    """
+    CREATE TABLE batches (
+        name TEXT PRIMARY KEY,
+        spec TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        folder TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        opened_at REAL NOT NULL,
+        request TEXT NOT NULL DEFAULT 'none',
+        reason TEXT NOT NULL DEFAULT '',
+        revision INTEGER NOT NULL DEFAULT 0,
+        driver TEXT NOT NULL DEFAULT '',
+        driven_since REAL NOT NULL DEFAULT 0,
+        driven_until REAL NOT NULL DEFAULT 0
+    )
+    """,
+    """
+    CREATE TABLE points (
+        batch TEXT NOT NULL REFERENCES batches (name),
+        id TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        point_values TEXT NOT NULL,
+        spec_json TEXT NOT NULL,
+        wanted INTEGER NOT NULL,
+        starts INTEGER NOT NULL DEFAULT 1,
+        PRIMARY KEY (batch, id)
+    )
+    """,
+    "ALTER TABLE runs ADD COLUMN batch TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN point TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN reserved_usd REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE runs ADD COLUMN held_usd REAL NOT NULL DEFAULT 0",
+    "CREATE INDEX runs_by_batch ON runs (batch, point)",
+    "CREATE INDEX runs_by_parent ON runs (parent)",
+)
+
+
+def _batches(db: sqlite3.Connection) -> None:
+    """Runs of before hold of a budget what their time cost at the whole price: never less than they did."""
+    for statement in _BATCH_TABLES:
+        db.execute(statement)
+    db.execute(
+        "UPDATE runs SET held_usd = MAX(0, released_at - rented_at) / 3600 * usd_per_hour"
+        " WHERE rented_at IS NOT NULL AND released_at IS NOT NULL"
+    )
+
+
 MIGRATIONS: Sequence[Migration] = (
     _first_tables,
     _phase_of_failure,
@@ -118,6 +166,7 @@ MIGRATIONS: Sequence[Migration] = (
     _told,
     _account,
     _identity,
+    _batches,
 )
 
 

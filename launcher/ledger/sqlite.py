@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -24,15 +25,19 @@ from launcher.core import (
     Run,
     UserRequest,
 )
+from launcher.core.batch import Budget
+from launcher.core.bills import held_usd
 from launcher.core.errors import HeldError, NoSuchRunError, StorageError
+from launcher.ledger.batches import SqliteBatches, must_fit
 from launcher.ledger.migrations import MIGRATIONS, migrate, schema_of
 from trainer.contract.records import whole_unicode
 
 BUSY_S = 10.0
 MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
 
-_COLUMNS = (*(field.name for field in fields(Run)), "wish")
-"""`wish` is of the first schema and always "none": what users ask for stands in the table `wishes`."""
+_COLUMNS = (*(field.name for field in fields(Run)), "held_usd", "wish")
+"""`held_usd`: as `bills.held_usd` when it was written, for the sums of budgets. `wish` is of the first schema
+and always "none": what users ask for stands in the table `wishes`."""
 _INSERT = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in _COLUMNS)} WHERE id = :id"
 _EVENT = "run_id, at, phase, text, usd, told"
@@ -44,30 +49,47 @@ Alive = Callable[[str], bool]
 
 
 class SqliteLedger:
-    """The Ledger port. Several processes may use one file; each call is one transaction."""
+    """The Ledger port. Several processes and threads may use one file; each call is one transaction."""
 
     def __init__(self, path: Path, *, now: Callable[[], float], alive: Alive) -> None:
         """`alive(who)` is False only when that driver's process is known to be dead."""
         self._path, self._now, self._alive = path, now, alive
+        self._lock = threading.RLock()
+        """SQLite's connection is one for all threads."""
         with self._clear_errors():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._db = _connect(path)
             self._prepare()
             (self.id,) = self._db.execute("SELECT ledger FROM identity").fetchone()
+        self._batches = SqliteBatches(
+            self._db,
+            transaction=self._transaction,
+            reading=self._clear_errors,
+            is_driving=self._is_driving,
+            held=_held,
+            now=now,
+        )
+
+    @property
+    def batches(self) -> SqliteBatches:
+        return self._batches
 
     def close(self) -> None:
         """The file is let go."""
         self._db.close()
 
-    def add(self, run: Run) -> None:
+    def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
+        # The sums and the row are one transaction: two launchers never reserve the same dollar.
         with self._transaction():
-            self._db.execute(_INSERT, _row_of(run))
+            for budget in (*budgets, *self._batches.budgets(run.batch)):
+                must_fit(self._db, run.reserved_usd, budget)
+            self._db.execute(_INSERT, self._row_of(run))
 
     def save(self, run: Run, *, who: str) -> None:
         # The check and the write are one transaction: a launcher that was taken over cannot overwrite.
         with self._transaction():
             self._must_drive(run.id, who)
-            self._db.execute(_UPDATE, _row_of(run))
+            self._db.execute(_UPDATE, self._row_of(run))
 
     def get(self, run_id: str) -> Run:
         with self._clear_errors():
@@ -76,12 +98,27 @@ class SqliteLedger:
             raise NoSuchRunError(f"no run is called '{run_id}'", hint="vastrun status")
         return _run_of(row)
 
-    def runs(self, *, open_only: bool = False) -> Sequence[Run]:
-        where = f"WHERE phase <> '{Phase.ENDED}'" if open_only else ""
+    def runs(
+        self,
+        *,
+        open_only: bool = False,
+        batch: str | None = None,
+        point: str | None = None,
+        parent: str | None = None,
+        causes: Collection[Cause] = (),
+    ) -> Sequence[Run]:
+        conditions = {
+            f"phase <> '{Phase.ENDED}'": () if open_only else None,
+            "batch = ?": None if batch is None else (batch,),
+            "point = ?": None if point is None else (point,),
+            "parent = ?": None if parent is None else (parent,),
+            f"cause IN ({', '.join('?' * len(causes))})": tuple(causes) or None,
+        }
+        asked = {text: values for text, values in conditions.items() if values is not None}
+        where = f"WHERE {' AND '.join(asked)}" if asked else ""
+        query = f"SELECT * FROM runs {where} ORDER BY created_at DESC, rowid DESC"
         with self._clear_errors():
-            rows = self._db.execute(
-                f"SELECT * FROM runs {where} ORDER BY created_at DESC, rowid DESC"
-            ).fetchall()
+            rows = self._db.execute(query, [one for values in asked.values() for one in values]).fetchall()
         return [_run_of(row) for row in rows]
 
     def tell(self, event: Event) -> None:
@@ -109,7 +146,7 @@ class SqliteLedger:
         with self._transaction():
             holder = self._holder(run_id)
             if holder is not None and holder["who"] != driver.who and self._is_driving(holder):
-                raise _held(run_id, holder)
+                raise _held(run_id, holder, f"vastrun logs -f {run_id}")
             mine = holder is not None and holder["who"] == driver.who
             since = holder["since"] if holder is not None and mine else self._now()
             self._db.execute(
@@ -133,7 +170,7 @@ class SqliteLedger:
         if holder is None:
             raise HeldError(f"{run_id}: another launcher drives the run now", hint=f"vastrun status {run_id}")
         if holder["who"] != who:
-            raise _held(run_id, holder)
+            raise _held(run_id, holder, f"vastrun logs -f {run_id}")
 
     def _holder(self, run_id: str) -> Mapping[str, Any] | None:
         row = self._db.execute("SELECT who, since, until FROM drivers WHERE run_id = ?", (run_id,)).fetchone()
@@ -157,6 +194,9 @@ class SqliteLedger:
                 hint="pip install --upgrade vastrun",
             )
 
+    def _row_of(self, run: Run) -> dict[str, Any]:
+        return _row_of(run) | {"held_usd": held_usd(run, self._now())}
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._clear_errors():
@@ -172,7 +212,8 @@ class SqliteLedger:
     def _clear_errors(self) -> Iterator[None]:
         """Storage troubles come out as one StorageError that says what to do."""
         try:
-            yield
+            with self._lock:
+                yield
         except OSError as error:
             raise StorageError(f"cannot write {self._path}: {error.strerror}", hint=MOVE_HINT) from error
         except sqlite3.IntegrityError as error:
@@ -183,7 +224,7 @@ class SqliteLedger:
 
 def _connect(path: Path) -> sqlite3.Connection:
     # Transactions are opened by hand (isolation_level None), so that reading and writing are one step.
-    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     db.row_factory = sqlite3.Row
     _use_wal(db)
     db.execute("PRAGMA synchronous = FULL")
@@ -215,12 +256,12 @@ def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     return StorageError(f"cannot write {path}: {text}", hint=MOVE_HINT)
 
 
-def _held(run_id: str, holder: Mapping[str, Any]) -> HeldError:
+def _held(what: str, holder: Mapping[str, Any], hint: str) -> HeldError:
     host, _, rest = str(holder["who"]).partition(":")
     since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
     return HeldError(
-        f"{run_id} is driven by another launcher: process {rest.partition(':')[0]} on {host}, since {since}",
-        hint=f"vastrun logs -f {run_id}",
+        f"{what} is driven by another launcher: process {rest.partition(':')[0]} on {host}, since {since}",
+        hint=hint,
     )
 
 

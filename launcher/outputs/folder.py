@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import SEEK_END
 from pathlib import Path, PurePosixPath
 
 from launcher.core import Run, StepEnd
 from launcher.gate import caps
 from launcher.gate.evidence import outcome_of, step_ends_of
+from launcher.gate.metrics import last_value
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -86,6 +88,15 @@ class Outputs:
             return step_ends_of(self._content(layout.STEPS))
         except OSError:
             return ()
+
+    def last_metric(self, name: str) -> float | None:
+        """The last value of that name in the metrics; None when none has come home."""
+        try:
+            with self.path(layout.METRICS).open("rb") as file:
+                file.seek(max(0, file.seek(0, SEEK_END) - CHUNK))
+                return last_value(file.read(CHUNK).splitlines(), name)
+        except OSError:
+            return None
 
     def _content(self, box_path: str) -> bytes:
         """Of a small file, as much as a box may write."""

@@ -111,11 +111,16 @@ class Terminal:
     """`type` a command; look at what it left in `ledger`, `market` and `folder`."""
 
     def __init__(
-        self, folder: Path, *trainings: Training, usd_per_hour: float = PRICE, who: str = "desk:1:1.0"
+        self,
+        folder: Path,
+        *trainings: Training,
+        usd_per_hour: float = PRICE,
+        who: str = "desk:1:1.0",
+        clock: FakeClock | None = None,
     ) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
         self.market = Market(self.clock, list(trainings) or [Training()], usd_per_hour=usd_per_hour)
         self.ledger = SqliteLedger(Path(":memory:"), now=self.clock.now, alive=lambda _: True)
         self.later: list[tuple[float, Callable[[], None]]] = []

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from launcher.core import LABEL_PREFIX, AccountStatus, Identity, Instance, Offer, RentalOrder, run_id_in
-from launcher.core.errors import GoneError, ProviderError, UnreachableError
+from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.speed_history import SpeedHistory
@@ -22,7 +23,8 @@ from launcher.providers.onstart import BOX
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
-from launcher.providers.vast.limits import Limiter
+from launcher.providers.vast.latest import Latest
+from launcher.providers.vast.limits import LIMITS, Limiter
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
@@ -33,6 +35,9 @@ from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 
 Recall = Callable[[JobSpec], SpeedHistory]
+
+_LIST_S, _MARKET_S = 5.0, 30.0
+"""So old may be what many runs are told of their machines, and of the market."""
 
 
 def _nothing(_: JobSpec) -> SpeedHistory:
@@ -57,9 +62,11 @@ class VastProvider:
         elapsed: Callable[[], float] | None = None,
         *,
         clock: Clock,
+        crowd: bool = False,
     ) -> None:
         """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.
         `lock`: the images to choose from. `elapsed`: a clock that all of them share, and that nobody sets.
+        `crowd`: many runs of this process use it at once; what one of them asked lately answers the others.
         """
         self._recall = recall
         self._lock = lock
@@ -75,10 +82,17 @@ class VastProvider:
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
         self._offline_since: dict[str, float] = {}
+        self._crowd = crowd
+        self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
+        self._markets: dict[str, Latest[Sequence[Offer]]] = {}
+        self._taken: set[str] = set()
+        """Offers that a run of this process asked for: no other one needs to try them."""
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(account=self, bills=self, keys=self, market=self)
+        return Abilities(
+            account=self, bills=self, keys=self, market=self, rents_every_s=LIMITS["create"].seconds
+        )
 
     @classmethod
     def of(cls, context: ProviderContext) -> VastProvider:
@@ -90,6 +104,7 @@ class VastProvider:
             context.image_lock,
             context.uptime,
             clock=context.clock,
+            crowd=context.crowd,
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -97,6 +112,20 @@ class VastProvider:
 
         Raises NoOfferError, which says what each limit removed.
         """
+        if not self._crowd:
+            return self._fitting(spec)
+        # Points of a batch differ in what they train; most of them ask the same of the market.
+        wants = repr((spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes, _work_of(spec)))
+        latest = self._markets.setdefault(
+            wants, Latest(lambda: self._fitting(spec), self._clock.now, _MARKET_S)
+        )
+        left = [offer for offer in latest.get() if offer.id not in self._taken]
+        if left:
+            return left
+        latest.forget()
+        return [offer for offer in latest.get() if offer.id not in self._taken]
+
+    def _fitting(self, spec: JobSpec) -> Sequence[Offer]:
         return market.fitting(
             self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
         )
@@ -107,21 +136,31 @@ class VastProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent a machine, to be checked against its offer. Asks once."""
-        return renting.rent(self._api, order, self._env, self._clock.now())
+        if order.offer.id in self._taken:
+            raise NoOfferError("another run of this launcher took it")
+        if self._crowd:
+            self._taken.add(order.offer.id)
+        try:
+            return renting.rent(self._api, order, self._env, self._clock.now())
+        finally:
+            self._rows.forget()
 
     def instances(self) -> Sequence[Instance]:
         """List every machine whose label is ours."""
-        rows = self._api.instances()
-        return [renting.instance_of(InstanceRow.of(row), self._api.asked_at) for row in rows if _is_ours(row)]
+        rows, asked_at = self._rows.get()
+        return [renting.instance_of(InstanceRow.of(row), asked_at) for row in rows if _is_ours(row)]
+
+    def _asked_rows(self) -> tuple[list[Any], float]:
+        return self._api.instances(), self._api.asked_at
 
     def machine(self, instance_id: str) -> Instance | None:
         """Return what Vast answers for that id alone: sooner than its list."""
-        row = self._row(instance_id)
-        return None if row is None else renting.instance_of(row, self._api.asked_at)
+        row, asked_at = self._row(instance_id)
+        return None if row is None else renting.instance_of(row, asked_at)
 
     def connect(self, instance: Instance) -> Remote:
         """Return a shell on the instance. Raises ProviderError, with its cause, when it will not run."""
-        row = self._row(instance.id)
+        row, _ = self._row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         # Most certain first: what never comes up needs no look at the account, which is a call of its own.
@@ -140,8 +179,11 @@ class VastProvider:
     def destroy(self, instance_id: str) -> None:
         """Ask until Vast agreed to end the instance, or has none."""
         if instance_id.isdecimal():
-            with contextlib.suppress(GoneError):
-                self._api.destroy(instance_id)
+            try:
+                with contextlib.suppress(GoneError):
+                    self._api.destroy(instance_id)
+            finally:
+                self._rows.forget()
 
     def forget(self, run_id: str) -> None:
         """Remove the run's key from this computer."""
@@ -159,9 +201,19 @@ class VastProvider:
         """Return dollars by label; Vast settles its charges minutes later."""
         return charges.by_label(self._api, since, until)
 
-    def _row(self, instance_id: str) -> InstanceRow | None:
+    def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+        """The machine's row, and when it was asked for.
+
+        Vast answers one such question in two seconds. For many runs a list that has the machine is enough;
+        that it is gone only its own row can say.
+        """
+        if self._crowd:
+            rows, asked_at = self._rows.get()
+            listed = [row for row in rows if _is_ours(row) and str(row.get("id")) == instance_id]
+            if listed:
+                return InstanceRow.of(listed[0]), asked_at
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
-        return None if found is None else InstanceRow.of(found)
+        return (None if found is None else InstanceRow.of(found)), self._api.asked_at
 
     def _offline_s(self, row: InstanceRow) -> float:
         """How long Vast has called the host offline, as far as this launcher has seen."""
@@ -180,7 +232,7 @@ class VastProvider:
             Login(addresses=addresses, key=key, hosts=known, user=self._login),
             root=BOX,
             env={},
-            is_gone=lambda: self._row(row.id) is None,
+            is_gone=lambda: self._row(row.id)[0] is None,
             noise=self._noise[run_id],
         )
 
@@ -195,6 +247,11 @@ class VastProvider:
         except ProviderError:
             pass  # another launcher of this run handed it in already
         self._opened.add(instance_id)
+
+
+def _work_of(spec: JobSpec) -> object:
+    """What of a job decides how much it has to do, as far as the market's ranking goes by it."""
+    return None if spec.train is None else (spec.train.steps, spec.train.batch, spec.train.model)
 
 
 def _is_ours(row: object) -> bool:

@@ -60,6 +60,9 @@ FULL = replace(
     step=7,
     steps=9,
     image="lab/own:1@sha256:12",
+    batch="widths",
+    point="0123456789",
+    reserved_usd=3.5,
 )
 
 
@@ -248,7 +251,14 @@ def _race(processes: list[subprocess.Popen[str]]) -> list[str]:
 def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path: Path) -> None:
     hands.open(path).add(FULL)
     with sqlite3.connect(path) as db:
+        db.executescript(
+            "DROP INDEX runs_by_batch; DROP INDEX runs_by_parent; DROP TABLE points; DROP TABLE batches"
+        )
         for column in (
+            "batch",
+            "point",
+            "reserved_usd",
+            "held_usd",
             "meter",
             "boot_s",
             "steps_per_s",

@@ -1,0 +1,1 @@
+"""Batches: many runs of one job under one budget, driven by one process."""

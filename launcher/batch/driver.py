@@ -1,0 +1,220 @@
+"""Drives a batch: starts runs while its limits allow, follows each in a thread, ends when nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from launcher.batch.points import PointTable
+from launcher.batch.sharing import Bell, RunScreen, SharedRequests
+from launcher.commands.attempts import Attempts, is_owed
+from launcher.config import read_job
+from launcher.core import Driver, Phase, Run, UserRequest
+from launcher.core.batch import Batch, Point
+from launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
+from launcher.decisions.policy import HOLD_S
+from launcher.decisions.schedule import PointState, Standing, reason_to_end, standing_of
+from launcher.ports import Ledger
+
+TICK_S = 0.5
+"""Between two looks at the batch: a free slot waits no longer for its next run."""
+_SHOWN_EACH_S = 2.0
+_STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
+
+
+class BatchScreen(Protocol):
+    """Where a batch is shown."""
+
+    def ended(self, state: PointState, batch: Batch) -> None:
+        """Show how a point ended."""
+        ...
+
+    def standing(self, standing: Standing, batch: Batch) -> None:
+        """Show how the batch stands."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show a line."""
+        ...
+
+
+class Workers(Protocol):
+    """Threads that drive runs."""
+
+    def submit(self, work: Callable[[], Run], /) -> Future[Run]:
+        """Do the work beside all other work."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchServices:
+    """What a batch is driven with."""
+
+    ledger: Ledger
+    attempts: Callable[[SharedRequests, RunScreen], Attempts]
+    """Drives one run, with adapters of its own."""
+    requests: Callable[[], UserRequest]
+    """What the user at this terminal asks for."""
+    workers: Workers
+    bell: Bell
+    """What the runs wait by."""
+    sleep: Callable[[float], None]
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    who: str
+    screen: BatchScreen
+
+
+class BatchDriver:
+    """One drive of one batch."""
+
+    def __init__(self, name: str, services: BatchServices) -> None:
+        self._name, self._services = name, services
+        self._batches = services.ledger.batches
+        self._batch = self._batches.get(name)
+        self._shared = SharedRequests(services.now, services.bell)
+        self._table = PointTable(services.ledger, name)
+        self._threads: dict[str, Future[Run]] = {}
+        """By the id of the point: those that are driven here."""
+        self._left: set[str] = set()
+        """Points with an open run that another launcher drives."""
+        self._error: VastrunError | None = None
+        self._held_at = self._shown_at = 0.0
+
+    def drive(self) -> Sequence[PointState]:
+        """Run the batch until each point has ended, or nothing more may start; return how they stand.
+
+        Raises HeldError while another launcher drives it, and what no run can go on with: StorageError,
+        AuthError. Its runs are then as a launcher that was killed would leave them, to be resumed.
+        """
+        self._hold()
+        try:
+            self._table.follow(self._batch)
+            self._resume()
+            while self._go_on():
+                self._services.sleep(TICK_S)
+        finally:
+            self._batches.release(self._name, self._services.who)
+        if self._error is not None:
+            raise self._error
+        return self._table.states
+
+    def runs_at_once(self) -> int:
+        """Return how many runs are driven here now."""
+        return len(self._threads)
+
+    def _go_on(self) -> bool:
+        """Take one look at everything; return False when nothing is left to wait for."""
+        now = self._services.now()
+        if now - self._held_at > HOLD_S / 10:
+            self._hold()
+        self._batch = self._batches.get(self._name)
+        self._heed()
+        self._reap()
+        self._table.follow(self._batch)
+        self._start(now)
+        self._show(now)
+        return bool(self._threads)
+
+    def _hold(self) -> None:
+        now = self._services.now()
+        self._batches.hold(self._name, Driver(who=self._services.who, until=now + HOLD_S))
+        self._held_at = now
+
+    def _heed(self) -> None:
+        """What the user asks for here, or asked of the batch elsewhere, is asked of every run."""
+        here, elsewhere = self._services.requests(), self._batch.request
+        self._shared.ask(max(here, elsewhere, key=lambda request: request.strength))
+
+    def _resume(self) -> None:
+        """Take up runs that a launcher before left open, and attempts that it did not live to begin."""
+        if self._batch.request in _STOPPING:
+            return
+        for state in self._table.states:
+            run = state.last
+            if run is not None and (
+                state.is_open or is_owed(self._services.ledger, run, self._services.now())
+            ):
+                self._follow(state.point, run)
+
+    def _start(self, now: float) -> None:
+        """Begin runs for free slots, as the budget allows."""
+        if self._error is not None or self._shared.current() is not UserRequest.NONE:
+            return
+        limits, states = self._batch.spec.limits, self._table.states
+        queue = [state for state in states if state.is_waiting and state.point.id not in self._threads]
+        reason = reason_to_end(states, limits, self._batch.opened_at, now) if queue else ""
+        if reason:
+            self._end(reason)
+            return
+        for state in queue[: max(0, limits.parallel - len(self._threads))]:
+            try:
+                run = self._begin(state)
+            except BudgetError as error:
+                if not self._threads:  # nothing will be released any more
+                    self._end(str(error))
+                return
+            except VastrunError as error:
+                self._error = error
+                return
+            self._table.refresh(state.point)
+            self._follow(state.point, run)
+
+    def _end(self, reason: str) -> None:
+        if reason != self._batch.reason:
+            self._batches.end(self._name, reason)
+            self._services.screen.note(f"nothing more is started: {reason}")
+
+    def _begin(self, state: PointState) -> Run:
+        point, again = state.point, f"-{state.starts + 1}" if state.starts else ""
+        folder = Path(self._batch.folder) / f"{point.number:04d}-{point.id}{again}"
+        return self._attempts().start(
+            read_job(point.spec_json),
+            provider=self._batch.provider,
+            run_id=self._services.new_id(),
+            out_dir=str(folder),
+            batch=self._name,
+            point=point.id,
+        )
+
+    def _attempts(self) -> Attempts:
+        return self._services.attempts(self._shared, RunScreen())
+
+    def _follow(self, point: Point, run: Run) -> None:
+        self._threads[point.id] = self._services.workers.submit(lambda: self._pursue(run))
+
+    def _pursue(self, run: Run) -> Run:
+        """In a thread of its own: the run, driven to its end, with its retries."""
+        attempts = self._attempts()
+        if run.phase is not Phase.ENDED:
+            return attempts.pursue(run)
+        with suppress(UsageError):  # nothing was left to be done
+            return attempts.resume(run, None)
+        return run
+
+    def _reap(self) -> None:
+        """Take in the runs that have ended, or were left."""
+        for id_ in [id_ for id_, thread in self._threads.items() if thread.done()]:
+            thread = self._threads.pop(id_)
+            try:
+                thread.result()
+            except HeldError as held:
+                self._left.add(id_)
+                self._services.screen.note(str(held))
+            except VastrunError as error:
+                # What one run can not go on with, the others can not either: a full disk, a refused key.
+                self._error = self._error or error
+            state = self._table.refresh(self._table.of(id_).point)
+            if state.verdict is not None:
+                self._services.screen.ended(state, self._batch)
+
+    def _show(self, now: float) -> None:
+        if now - self._shown_at < _SHOWN_EACH_S:
+            return
+        self._shown_at = now
+        standing = standing_of(self._table.states, self._batches.held_usd(self._name), now)
+        self._services.screen.standing(standing, self._batch)

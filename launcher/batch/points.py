@@ -1,0 +1,44 @@
+"""The points of a batch with their runs, as the ledger has them: read once, then only what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.core.batch import Batch, Point
+from launcher.decisions.schedule import PointState, states_of
+from launcher.ports import Ledger
+
+
+class PointTable:
+    """Of one batch. A thousand runs are not read again because one of them has ended."""
+
+    def __init__(self, ledger: Ledger, name: str) -> None:
+        self._ledger, self._name = ledger, name
+        self._revision = -1
+        self._states: dict[str, PointState] = {}
+
+    @property
+    def states(self) -> Sequence[PointState]:
+        """Every point with its runs, by number."""
+        return list(self._states.values())
+
+    def of(self, point_id: str) -> PointState:
+        """Return one of them."""
+        return self._states[point_id]
+
+    def follow(self, batch: Batch) -> bool:
+        """Read everything again if the batch's points were changed by somebody; say whether they were."""
+        if batch.revision == self._revision:
+            return False
+        self._revision = batch.revision
+        runs = self._ledger.runs(batch=self._name)
+        found = states_of(self._ledger.batches.points(self._name), runs)
+        self._states = {state.point.id: state for state in found}
+        return True
+
+    def refresh(self, point: Point) -> PointState:
+        """Read the runs of one point again."""
+        runs = self._ledger.runs(batch=self._name, point=point.id)
+        (state,) = states_of([point], runs)
+        self._states[point.id] = state
+        return state

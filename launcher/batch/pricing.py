@@ -1,0 +1,109 @@
+"""Pricing: what a batch may cost before it is started, and the share of its budget that each run gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from launcher.commands.queries import plan_of
+from launcher.config import dump_job, read_job
+from launcher.core import Offer
+from launcher.core.batch import BatchSpec, Point
+from launcher.core.errors import JobValueError
+from launcher.core.job import JobSpec
+from launcher.decisions.estimates import usd
+from launcher.decisions.policy import worst_case_usd
+from launcher.ports import Ledger, Provider
+
+_MOST_ASKED = 12
+"""So many points are looked up in the market; each of the others is priced as the nearest of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlan:
+    """What a batch would do."""
+
+    spec: BatchSpec
+    provider: str
+    points: Sequence[Point]
+    """Each with its share as its job's `limits.usd`, where machines cost money."""
+    offer: Offer
+    """The best one for the first point."""
+    share_usd: float
+    """The most that one run may cost: the largest of all points. No batch can do with less."""
+    worst_case_usd: float
+    """Of all points, one attempt each."""
+    expected_usd: float
+    wall_s: float | None
+    """The least time that it takes: its runs side by side, and not more rents than the provider allows.
+
+    None where nothing is known of it.
+    """
+
+
+def price(
+    spec: BatchSpec, points: Sequence[Point], provider: Provider, ledger: Ledger, now: float
+) -> BatchPlan:
+    """Return the plan. Raises as `plan_of`; JobValueError for a budget that is missing or that is below what
+    one run may cost."""
+    jobs = [read_job(point.spec_json) for point in points]
+    offers = _offers(jobs, provider, ledger, now)
+    shares = [_share_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
+    expected_usd = sum(offer.expected_usd for offer in offers)
+    if not provider.free:
+        _must_suffice(spec, max(shares), sum(shares), expected_usd)
+        points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
+    return BatchPlan(
+        spec=spec,
+        provider=provider.name,
+        points=points,
+        offer=offers[0],
+        share_usd=max(shares),
+        worst_case_usd=sum(shares),
+        expected_usd=expected_usd,
+        wall_s=_wall_s(spec, offers, provider),
+    )
+
+
+def _offers(jobs: Sequence[JobSpec], provider: Provider, ledger: Ledger, now: float) -> list[Offer]:
+    """Return the best offer for each job, asked for some of them that are spread over all."""
+    asked = sorted({round(n * (len(jobs) - 1) / (_MOST_ASKED - 1)) for n in range(_MOST_ASKED)})
+    found = {n: plan_of(jobs[n], provider, ledger, now).offers[0] for n in asked}
+    return [found[min(asked, key=lambda one: abs(one - n))] for n in range(len(jobs))]
+
+
+def _share_usd(job: JobSpec, offer: Offer) -> float:
+    """Return what one run may cost: its job's own limit, else the worst case on the offer, in whole cents."""
+    if job.limits.usd is not None:
+        return job.limits.usd
+    return math.ceil(worst_case_usd(job, offer) * 100) / 100
+
+
+def _limited(point: Point, job: JobSpec, share_usd: float) -> Point:
+    limited = replace(job, limits=replace(job.limits, usd=share_usd))
+    return replace(point, spec_json=dump_job(limited))
+
+
+def _must_suffice(spec: BatchSpec, share_usd: float, all_usd: float, expected_usd: float) -> None:
+    limit_usd = spec.limits.usd
+    if limit_usd is None:
+        raise JobValueError(
+            f"limits.usd: missing; machines cost money here: {usd(expected_usd)} is expected for all points, "
+            f"at most {usd(all_usd)}",
+            hint=f"limits: {{usd: {math.ceil(expected_usd * 1.5 + share_usd)}}} in the batch file, or --usd",
+        )
+    if limit_usd < share_usd:
+        raise JobValueError(
+            f"limits.usd: ${limit_usd:g} is less than one run may cost, {usd(share_usd)}",
+            hint=f"limits: {{usd: {share_usd:.2f}}} or more; or lower limits in the job",
+        )
+
+
+def _wall_s(spec: BatchSpec, offers: Sequence[Offer], provider: Provider) -> float | None:
+    seconds = [one.expected_usd / one.usd_per_hour * 3600 for one in offers if one.usd_per_hour > 0]
+    if not seconds:
+        return None
+    at_once = min(spec.limits.parallel, len(offers))
+    rents_s = len(offers) * provider.abilities.rents_every_s
+    return max(sum(seconds) / at_once, rents_s, max(seconds))

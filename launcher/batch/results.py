@@ -1,0 +1,60 @@
+"""Results: a batch as a table of its points, by the metric that it was started for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.core import Run, Verdict
+from launcher.core.batch import Objective, Point
+from launcher.core.bills import cost_usd, rented_seconds
+from launcher.decisions.schedule import PointState
+from launcher.outputs.folder import Outputs
+
+_SCORES = "scores."
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointResult:
+    """What became of one point."""
+
+    point: Point
+    run: Run | None
+    """Its last attempt; None: it was not started."""
+    verdict: Verdict | None
+    metric: float | None
+    """Of the objective; None: it is not known, or not yet."""
+    step: int
+    hours: float
+    """All attempts together, from rent to release."""
+    usd: float
+    attempts: int
+
+
+def results_of(states: Sequence[PointState], objective: Objective, now: float) -> list[PointResult]:
+    """Return a row for each point, the best first; those without the metric follow in their order."""
+    rows = [_result(state, objective, now) for state in states]
+    return sorted(rows, key=lambda row: objective.sort_key(row.metric))
+
+
+def _result(state: PointState, objective: Objective, now: float) -> PointResult:
+    return PointResult(
+        point=state.point,
+        run=state.last,
+        verdict=state.verdict,
+        metric=None if state.last is None else metric_of(state.last, objective.metric),
+        step=0 if state.last is None else state.last.step,
+        hours=sum(rented_seconds(run, now) for run in state.runs) / 3600,
+        usd=sum(cost_usd(run, now) for run in state.runs),
+        attempts=len(state.runs),
+    )
+
+
+def metric_of(run: Run, name: str) -> float | None:
+    """Return the run's `scores.NAME`, or the last value of NAME in its metrics; None where it has none."""
+    outputs = Outputs(run)
+    if not name.startswith(_SCORES):
+        return outputs.last_metric(name)
+    outcome = outputs.outcome()
+    scores: dict[str, float] = (outcome.scores if outcome else None) or {}
+    return scores.get(name.removeprefix(_SCORES))

@@ -1,0 +1,79 @@
+"""What the runs of a batch share: the clock that all of them wait by, their user's requests, their screen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from launcher.core import Event, Progress, Run, UserRequest
+
+
+class Bell(Protocol):
+    """What wakes everybody who waits."""
+
+    def wait(self, seconds: float) -> None:
+        """Return after `seconds`, or when it rings."""
+        ...
+
+    def ring(self) -> None:
+        """Let everybody who waits go on."""
+        ...
+
+
+class ThreadBell:
+    """The Bell of real threads."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+
+    def wait(self, seconds: float) -> None:
+        """Return after `seconds`, or when it rings."""
+        with self._condition:
+            self._condition.wait(max(0.0, seconds))
+
+    def ring(self) -> None:
+        """Let everybody who waits go on."""
+        with self._condition:
+            self._condition.notify_all()
+
+
+class SharedRequests:
+    """The UserRequests and the Clock port of all runs of a batch: a request wakes whoever waits."""
+
+    def __init__(self, now: Callable[[], float], bell: Bell) -> None:
+        self._now, self._bell = now, bell
+        self._request = UserRequest.NONE
+
+    def current(self) -> UserRequest:
+        """Return the strongest request so far."""
+        return self._request
+
+    def ask(self, request: UserRequest) -> None:
+        """Ask all runs for this. A weaker request than before changes nothing."""
+        if request.strength > self._request.strength:
+            self._request = request
+            self._bell.ring()
+
+    def now(self) -> float:
+        """Return epoch seconds."""
+        return self._now()
+
+    def sleep(self, seconds: float) -> None:
+        """Return after `seconds`, or at once when the user asks for something meanwhile."""
+        self._bell.wait(seconds)
+
+
+@dataclass
+class RunScreen:
+    """The Screen port of one run among many: its log goes to its folder only."""
+
+    def event(self, event: Event) -> None:
+        """Leave a step of the run to its diary."""
+
+    def log(self, text: str) -> None:
+        """Leave the training's log to the run's folder."""
+
+    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+        """Leave how far the run is to its row."""

@@ -1,0 +1,70 @@
+"""`vastrun sweep`: a batch in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.cli.batch import dry_run_option
+from launcher.cli.batching import Submission, reads_text, submit
+from launcher.cli.failures import reads
+from launcher.cli.options import example_or, json_option, provider_option, yes_option
+from launcher.cli.output import say
+from launcher.config import load_sweep
+from launcher.core.batch import MOST_PARALLEL, MOST_POINTS, BatchLimits, BatchSpec, Objective
+
+
+@click.command("sweep")
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("axes", metavar="KEY=A,B|KEY=LOW..HIGH...", nargs=-1, required=True)
+@provider_option
+@click.option("--usd", type=click.FloatRange(0, min_open=True), help="What all runs together may cost.")
+@click.option(
+    "--parallel", type=click.IntRange(1, MOST_PARALLEL), default=4, show_default=True, help="Runs at once."
+)
+@click.option(
+    "--samples", type=click.IntRange(1, MOST_POINTS), default=8, show_default=True, help="Of LOW..HIGH."
+)
+@click.option("--metric", default="loss", show_default=True, help="What the runs are compared by.")
+@click.option("--goal", type=click.Choice(("min", "max")), default="min", show_default=True)
+@click.option("--name", help="The batch's name [that of the job file, with -sweep].")
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
+@dry_run_option
+@yes_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    job_file: Path,
+    axes: tuple[str, ...],
+    provider: str,
+    usd: float | None,
+    parallel: int,
+    samples: int,
+    metric: str,
+    goal: str,
+    name: str | None,
+    out: Path | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Run a job with each combination of values, and show which did best.
+
+    train.optim.lr=1e-3,3e-3 takes each value; train.optim.lr=1e-4..1e-2 takes samples between, evenly
+    spread. The same line again runs only what is new. For more, write a file: vastrun batch.
+    """
+    say(f"reading {job_file}", err=True)
+    job_file = example_or(job_file)
+    reads(job_file)
+    spec = BatchSpec(
+        name=name or f"{job_file.stem}-sweep",
+        job=str(job_file),
+        objective=Objective(metric=metric, goal="max" if goal == "max" else "min"),
+        limits=BatchLimits(usd=usd, parallel=parallel),
+    )
+    text = reads_text(job_file, "JOB.yaml")
+    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples)
+    submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
+    ctx.exit(submit(ctx.obj, spec, loaded.points, job_file, submission))

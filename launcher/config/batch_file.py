@@ -1,0 +1,150 @@
+"""The batch file: YAML becomes a BatchSpec and its points, or a list of all faults, each with its line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from launcher.config.loading import JobFaults, checked, load_node
+from launcher.config.parameters import with_parameters
+from launcher.config.points import KINDS, Cells, ReadFile, check_count, grid_of, points_of
+from launcher.config.reading import YamlReader, plain
+from launcher.config.search import Axis, axis_of, samples_of
+from launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
+from launcher.core.batch import BatchSpec, Point
+from launcher.core.errors import JobFileError
+from launcher.core.job import JobSpec
+
+_MOST_FAULTS = 40
+_JOB_KEYS = frozenset(field.name for field in fields(JobSpec))
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedBatch:
+    """A batch file that is sound."""
+
+    spec: BatchSpec
+    points: Sequence[Point]
+
+
+def load(text: str, name: str, read_file: ReadFile, base_dir: str) -> LoadedBatch:
+    """As `launcher.config.load_batch`."""
+    faults: list[Fault] = []
+    try:
+        root = parse(text, name)
+        spec, axes = _without_points(root, faults)
+        if spec is None:
+            raise _errors(faults)
+        job = parse(read_file(spec.job), spec.job)
+        points = points_of(axes, read_file, faults)
+    except SyntaxFault as error:
+        raise _errors([*faults, error.fault]) from error
+    found = _jobs_of(points, job, base_dir, faults)
+    if faults:
+        raise _errors(faults)
+    return LoadedBatch(spec=spec, points=found)
+
+
+def load_axes(
+    spec: BatchSpec, job_text: str, axes: Iterable[str], base_dir: str, samples: int
+) -> LoadedBatch:
+    """As `launcher.config.load_sweep`."""
+    faults: list[Fault] = []
+    lists: dict[str, list[Node]] = {}
+    ranges: list[Axis] = []
+    try:
+        for axis in axes:
+            key, equals, values = axis.partition("=")
+            if not equals or not key or not values:
+                fault = Fault(True, 0, axis, "expected key=a,b or key=low..high", "--set")
+                raise SyntaxFault(fault)
+            if ".." in values:
+                low, _, high = values.partition("..")
+                ranges.append(axis_of(key, parse(f"{{range: [{low}, {high}]}}", "--set", key)))
+            else:
+                node = parse(f"[{values}]", "--set", key)
+                assert isinstance(node, SequenceNode)
+                lists[key] = node.value
+        job = parse(job_text, spec.job)
+    except SyntaxFault as error:
+        raise _errors([error.fault]) from error
+    drawn = samples_of(ranges, samples, 0, "sobol") if ranges else [{}]
+    points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
+    check_count(len(points))
+    found = _jobs_of(points, job, base_dir, faults)
+    if faults:
+        raise _errors(faults)
+    return LoadedBatch(spec=spec, points=found)
+
+
+def _errors(faults: Iterable[Fault]) -> JobFileError:
+    told = [str(fault) for fault in sorted(set(faults))]
+    more = len(told) - _MOST_FAULTS
+    return JobFileError((*told[:_MOST_FAULTS], *([f"… and {more} more"] if more > 0 else [])))
+
+
+def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, dict[str, Node]]:
+    """Return the batch, and what its file says of points, by kind; a second kind is a fault."""
+    axes: dict[str, Node] = {}
+    if isinstance(root, MappingNode):
+        kept = []
+        for key, value in root.value:
+            if isinstance(key, ScalarNode) and key.value in KINDS:
+                if axes:
+                    faults.append(
+                        fault_at(key, key.value, f"clashes with {next(iter(axes))}: give one of them")
+                    )
+                axes[key.value] = value
+            else:
+                kept.append((key, value))
+        root = MappingNode(root.tag, kept, root.start_mark, root.end_mark)
+    reading = YamlReader(root, BatchSpec)
+    spec = checked(reading, BatchSpec)
+    if spec is not None and not _NAME.fullmatch(spec.name):
+        expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
+        reading.fault(("name",), f"{expected}, got {spec.name!r}")
+    faults += reading.faults
+    if not axes and spec is not None:
+        faults.append(fault_at(root, "grid", "missing; give grid, list, csv or search: the points to run"))
+    return (None if faults else spec), axes
+
+
+def _jobs_of(points: Sequence[Cells], job: Node, base_dir: str, faults: list[Fault]) -> list[Point]:
+    """Return the points with their jobs; two that are alike are one. What does not fit is in `faults`."""
+    runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
+    own = plain(job)
+    found: dict[str, Point] = {}
+    for cells in points:
+        values = {key: plain(node) for key, node in cells.items()}
+        parameters = {
+            key: value
+            for key, value in values.items()
+            if runs_command and "." not in key and key not in _JOB_KEYS
+        }
+        try:
+            root = job
+            for key, node in cells.items():
+                if key not in parameters:
+                    root = grafted(root, key, node)
+            spec = with_parameters(load_node(root, base_dir), parameters)
+        except SyntaxFault as error:
+            faults.append(error.fault)
+        except JobFaults as error:
+            faults += error.faults
+        else:
+            point = Point(id=_id_of(own, values), values=values, spec_json=json.dumps(asdict(spec)))
+            found.setdefault(point.id, point)
+    return list(found.values())
+
+
+def _id_of(job: Any, values: Mapping[str, Any]) -> str:
+    """Return a hash of the job as it is written and of the point's values, in any order: 10 hex digits."""
+    content = json.dumps({"job": job, "values": values}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:10]

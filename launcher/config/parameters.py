@@ -1,0 +1,47 @@
+"""Parameters: how a program of the user's own gets the values of its point."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from launcher.config.shell import program_of, script_of
+from launcher.core.job import JobSpec
+
+_PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+"""`{lr}`; what a shell makes of `${lr}` is its own business."""
+
+
+def with_parameters(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
+    """Return the job with each `{name}` of its command replaced, and `VASTRUN_PARAM_NAME` in its environment.
+
+    In a script the value is quoted for the shell. A name in braces that is no parameter stays as it is.
+    """
+    if not values or spec.command is None:
+        return spec
+    texts = {key: _text(value) for key, value in values.items()}
+
+    def filled(text: str, quote: bool) -> str:
+        def value(found: re.Match[str]) -> str:
+            text = texts.get(found[1])
+            return found[0] if text is None else shlex.quote(text) if quote else text
+
+        return _PLACEHOLDER.sub(value, text)
+
+    script = script_of(spec.command)
+    command = (
+        tuple(filled(word, False) for word in spec.command)
+        if script is None
+        else program_of(filled(script, True))
+    )
+    env = {f"VASTRUN_PARAM_{key.upper().replace('-', '_')}": text for key, text in texts.items()}
+    return replace(spec, command=command, env={**spec.env, **env})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

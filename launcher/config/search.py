@@ -1,0 +1,75 @@
+"""Search: samples of ranges, as the values of points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from launcher.config.reading import plain
+from launcher.config.sobol import MOST_DIMENSIONS, sobol, uniform
+from launcher.config.source import FLOAT, INT, SyntaxFault, fault_at
+
+_DIGITS = 6
+"""Of a value that was drawn: it stands in tables and file names."""
+_EXPECTED = "expected {range: [low, high]}, {log: [low, high]}, {int: [low, high]} or {choice: [a, b]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A key, and what a number from 0 to 1 makes of it."""
+
+    key: str
+    value: Callable[[float], Node]
+
+
+def axis_of(key: str, node: Node) -> Axis:
+    """Return the axis that an entry of `space` describes. Raises SyntaxFault."""
+    if not isinstance(node, MappingNode) or len(node.value) != 1:
+        raise SyntaxFault(fault_at(node, key, _EXPECTED))
+    ((name, among),) = node.value
+    kind = name.value if isinstance(name, ScalarNode) else ""
+    if not isinstance(among, SequenceNode) or kind not in ("range", "log", "int", "choice"):
+        raise SyntaxFault(fault_at(node, key, _EXPECTED))
+    if kind == "choice":
+        choices = among.value
+        if not choices:
+            raise SyntaxFault(fault_at(node, key, "expected at least one choice"))
+        return Axis(key=key, value=lambda u: choices[min(int(u * len(choices)), len(choices) - 1)])
+    low, high = _bounds(key, kind, among)
+    return Axis(key=key, value=lambda u: _number(_between(kind, low, high, u), node))
+
+
+def samples_of(axes: Sequence[Axis], samples: int, seed: int, method: str) -> list[dict[str, Node]]:
+    """Return `samples` points: of a Sobol sequence shifted by `seed`, or independent ones ("random")."""
+    draw = uniform if method == "random" or len(axes) > MOST_DIMENSIONS else sobol
+    cube = islice(draw(len(axes), seed), samples)
+    return [{axis.key: axis.value(u) for axis, u in zip(axes, point, strict=True)} for point in cube]
+
+
+def _bounds(key: str, kind: str, among: SequenceNode) -> tuple[float, float]:
+    ends = [plain(node) for node in among.value]
+    numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+    if len(ends) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1]:
+        raise SyntaxFault(fault_at(among, key, f"{kind}: expected two numbers, the lower one first"))
+    low, high = numbers
+    if kind == "log" and low <= 0:
+        raise SyntaxFault(fault_at(among, key, f"log: expected numbers above 0, got {low:g}"))
+    if kind == "int" and not all(isinstance(number, int) for number in numbers):
+        raise SyntaxFault(fault_at(among, key, "int: expected whole numbers"))
+    return low, high
+
+
+def _between(kind: str, low: float, high: float, u: float) -> float | int:
+    if kind == "int":  # each whole number is as likely as any other
+        return int(low) + min(int(u * (high - low + 1)), int(high - low))
+    value = math.exp(math.log(low) + u * math.log(high / low)) if kind == "log" else low + u * (high - low)
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _number(value: float | int, place: Node) -> Node:
+    tag = INT if isinstance(value, int) else FLOAT
+    return ScalarNode(tag, repr(value), place.start_mark, place.end_mark)

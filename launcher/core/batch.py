@@ -1,0 +1,119 @@
+"""A batch: one job at many points, under one budget. What its file says, and its rows in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+from launcher.core.job import Positive
+from launcher.core.runs import UserRequest
+
+MOST_PARALLEL = 200
+"""Each run is a thread of one launcher."""
+MOST_POINTS = 10_000
+"""More are refused: at one rented machine every 4.5 s, even these would need half a day of rents."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What the runs are compared by."""
+
+    metric: Annotated[str, MinLen(1)] = "loss"
+    """`scores.NAME` of the final evaluation, or a name in `metrics.jsonl`, whose last value counts."""
+    goal: Literal["min", "max"] = "min"
+
+    def sort_key(self, value: float | None) -> tuple[bool, float]:
+        """Return a key that sorts the best value first and None last."""
+        if value is None or value != value:
+            return True, 0.0
+        return False, value if self.goal == "min" else -value
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRules:
+    """When a batch ends by itself before its last point."""
+
+    same_cause: Annotated[int, Ge(1)] = 3
+    """So many points that failed with one cause."""
+    failed: Annotated[float, Gt(0), Le(1)] | None = None
+    """More than this share of all points failed, with any cause."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchLimits:
+    """What a batch may cost, and how much of it goes on at once."""
+
+    usd: Positive | None = None
+    """For all of its runs together. Needed where machines cost money."""
+    hours: Positive | None = None
+    """From its submit or resume on; then nothing new is started."""
+    parallel: Annotated[int, Ge(1), Le(MOST_PARALLEL)] = 4
+    """How many runs at once."""
+    stop: StopRules = field(default_factory=StopRules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSpec:
+    """A batch file without its points."""
+
+    name: Annotated[str, MinLen(1)]
+    job: Annotated[str, MinLen(1)]
+    """The job file, relative to the batch file."""
+    objective: Objective = field(default_factory=Objective)
+    limits: BatchLimits = field(default_factory=BatchLimits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A sum that the runs it counts may not pass together, reservations included."""
+
+    name: str
+    """In words, as in "batch lr-width"."""
+    usd: float
+    batch: str = ""
+    """It counts this batch's runs; empty: all runs of the ledger."""
+    since: float | None = None
+    """It counts runs that were begun then or later, epoch seconds, and those that are open; None: all."""
+    hint: str = ""
+    """How to raise it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One set of values, and the job that it makes of the batch's."""
+
+    id: str
+    """A hash of its values and of the job: the same wherever it stands in the file."""
+    values: Mapping[str, Any]
+    """By key, in the order of the file."""
+    spec_json: str
+    """The whole JobSpec as validated."""
+    number: int = 0
+    """Counted in the ledger, from 1; never given twice within a batch."""
+    wanted: bool = True
+    """The newest file of the batch has it; one that is not wanted is not started any more."""
+    starts: int = 1
+    """How often it is to be started; more than once where its user asked for it again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A batch in the ledger. A file of the same name adds its points to it."""
+
+    name: str
+    spec: BatchSpec
+    provider: str
+    folder: str
+    """Where the folders of its runs' outputs lie."""
+    created_at: float
+    opened_at: float
+    """When it was last submitted or resumed: what ended it before no longer counts."""
+    request: UserRequest = UserRequest.NONE
+    """What its user asked for; STOP: nothing new is started, and what runs is stopped."""
+    reason: str = ""
+    """Why it ended before its last point; empty while it goes on, or when all have ended."""
+    revision: int = 0
+    """Counts what was changed about its points: whoever drives it reads them again."""

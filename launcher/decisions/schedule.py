@@ -1,0 +1,137 @@
+"""Schedule: which points of a batch run next, how it stands, and when it ends early. Pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from launcher.core import Phase, Run, Verdict
+from launcher.core.batch import BatchLimits, Point
+from launcher.core.bills import cost_usd
+
+_NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED})
+"""Of a point: not ended yet, as it should be, or as its user wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointState:
+    """A point and its runs: attempts at the same job, oldest first."""
+
+    point: Point
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def last(self) -> Run | None:
+        """Its newest run; None before the first."""
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one of its runs has not ended."""
+        return any(run.phase is not Phase.ENDED for run in self.runs)
+
+    @property
+    def starts(self) -> int:
+        """How often it was started: an attempt that follows another one is no start."""
+        ids = {run.id for run in self.runs}
+        return sum(run.parent not in ids for run in self.runs)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is still to be started."""
+        return self.point.wanted and not self.is_open and self.starts < self.point.starts
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How its last attempt ended; None before that, and when it is to be started again."""
+        return None if self.last is None or self.is_open or self.is_waiting else self.last.verdict
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended as neither the job nor its user wanted."""
+        return self.verdict not in _NO_FAILURES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a batch stands."""
+
+    points: int
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+    spent_usd: float
+    reserved_usd: float
+    """Beyond what is spent: what the open runs may still cost."""
+    usd_per_hour: float
+    """What all rented machines cost now."""
+    forecast_usd: float | None
+    """At its end, if the points to come cost what those that ended did; None: none has ended yet."""
+
+    @property
+    def ended(self) -> int:
+        """Points that have ended, however."""
+        return self.points - self.waiting - self.running
+
+    def budget_ends_in_s(self, budget_usd: float | None) -> float | None:
+        """Return the seconds until the budget is spent at this rate; None where the points end before."""
+        if budget_usd is None or self.usd_per_hour <= 0:
+            return None
+        if self.forecast_usd is not None and self.forecast_usd <= budget_usd:
+            return None
+        return max(0.0, budget_usd - self.spent_usd) / self.usd_per_hour * 3600
+
+
+def states_of(points: Iterable[Point], runs: Iterable[Run]) -> list[PointState]:
+    """Return each point with its runs, in the order of the points. `runs` are the batch's, in any order."""
+    by_point: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.created_at):
+        by_point.setdefault(run.point, []).append(run)
+    return [PointState(point=point, runs=tuple(by_point.get(point.id, ()))) for point in points]
+
+
+def standing_of(states: Sequence[PointState], held_usd: float, now: float) -> Standing:
+    """Return how the batch stands. `held_usd`: what its runs hold of its budget."""
+    ended = [state for state in states if state.runs and not state.is_open and not state.is_waiting]
+    open_runs = [run for state in states for run in state.runs if run.phase is not Phase.ENDED]
+    ended_usd = sum(cost_usd(run, now) for state in ended for run in state.runs)
+    spent = sum(cost_usd(run, now) for state in states for run in state.runs)
+    waiting = sum(state.is_waiting for state in states)
+    running = sum(state.is_open for state in states)
+    to_come = waiting + running
+    return Standing(
+        points=waiting + running + len(ended),
+        waiting=waiting,
+        running=running,
+        succeeded=sum(state.verdict is Verdict.SUCCEEDED for state in ended),
+        failed=sum(state.has_failed for state in ended),
+        spent_usd=spent,
+        reserved_usd=max(0.0, held_usd - spent),
+        usd_per_hour=sum(run.usd_per_hour for run in open_runs if run.rented_at and not run.released_at),
+        forecast_usd=ended_usd * (1 + to_come / len(ended)) if ended else None,
+    )
+
+
+def reason_to_end(states: Sequence[PointState], limits: BatchLimits, opened_at: float, now: float) -> str:
+    """Return why nothing new is started any more, in words; empty while the batch goes on.
+
+    `opened_at`: when it was submitted or resumed. What failed before is known to its user, who goes on.
+    """
+    if limits.hours is not None and now - opened_at > limits.hours * 3600:
+        return f"limits.hours: {limits.hours:g} h are over"
+    failed = [state for state in states if state.has_failed and _ended_at(state) >= opened_at]
+    causes = Counter(str(state.last.cause) for state in failed if state.last is not None)
+    if causes:
+        cause, count = causes.most_common(1)[0]
+        if count >= limits.stop.same_cause:
+            return f"limits.stop.same_cause: {count} points failed with the same cause, {cause}"
+    share = limits.stop.failed
+    if share is not None and len(failed) > share * len(states):
+        return f"limits.stop.failed: {len(failed)} of {len(states)} points failed"
+    return ""
+
+
+def _ended_at(state: PointState) -> float:
+    return max((run.ended_at or 0.0 for run in state.runs), default=0.0)

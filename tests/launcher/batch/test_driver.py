@@ -1,0 +1,281 @@
+"""The driver of a batch: each point once, within its limits, whoever dies."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Cause, Phase, UserRequest, Verdict
+from launcher.core.batch import Budget, StopRules
+from launcher.core.errors import HeldError
+from launcher.ledger.sqlite import SqliteLedger
+from tests.fakebox import Training
+from tests.fakes import train_job
+from tests.launcher.batch.virtual_time import Killed
+from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
+from tests.launcher.terminal import CRASH, HANG
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BatchWorld:
+    return BatchWorld(tmp_path)
+
+
+def test_every_point_runs_once_and_no_more_at_once_than_the_file_says(world: BatchWorld) -> None:
+    world.submit(12, usd=20.0, parallel=3)
+    states = world.drive()
+    assert [state.verdict for state in states] == [Verdict.SUCCEEDED] * 12
+    assert [len(state.runs) for state in states] == [1] * 12
+    assert (world.market.most_at_once, world.market.rented) == (3, 0)
+    assert world.screen.standings[-1].ended == 12
+
+
+def test_the_runs_of_a_batch_lie_in_folders_of_their_own_by_number(world: BatchWorld) -> None:
+    world.submit(2, usd=20.0)
+    world.drive()
+    folders = [state.runs[0].out_dir for state in world.states()]
+    assert folders == [str(world.folder / NAME / name) for name in ("0001-point00001", "0002-point00002")]
+
+
+def test_a_free_slot_waits_two_seconds_at_most(world: BatchWorld) -> None:
+    world.submit(6, usd=20.0, parallel=1)
+    world.drive()
+    runs = [state.runs[0] for state in world.states()]
+    waits = [later.created_at - (former.ended_at or 0.0) for former, later in pairwise(runs)]
+    assert max(waits) <= 2.0
+
+
+def test_a_batch_never_holds_a_cent_more_than_its_budget(world: BatchWorld) -> None:
+    most_held = 0.0
+
+    def look() -> None:
+        nonlocal most_held
+        most_held = max(most_held, world.ledger.batches.held_usd(NAME))
+        world.at(0.25, look)
+
+    world.submit(20, usd=2.5 * SHARE_USD, parallel=8)
+    world.at(0.0, look)
+    world.drive()
+    world.time.happens.clear()
+    assert world.market.most_at_once == 2  # two shares fit, then what they did not spend
+    assert 0 < most_held <= 2.5 * SHARE_USD
+    assert world.market.bill_usd <= 2.5 * SHARE_USD
+
+
+def test_a_batch_ends_when_its_budget_has_no_room_for_another_run(world: BatchWorld) -> None:
+    world.market.usual = Training(seconds=60.0)  # 0.06 dollars and more
+    world.submit(20, usd=3 * SHARE_USD, parallel=8)
+    world.drive()
+    reason = world.ledger.batches.get(NAME).reason
+    assert "batch widths" in reason and "a further run may cost $0.10" in reason
+    assert world.verdicts()["None"] > 0 and world.market.rented == 0
+
+
+def test_what_a_run_did_not_spend_is_free_for_the_next_one(world: BatchWorld) -> None:
+    world.submit(6, usd=SHARE_USD * 2.8, parallel=8)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 6}
+    assert world.ledger.batches.held_usd(NAME) == pytest.approx(world.market.bill_usd, rel=0.2)
+
+
+def test_the_share_of_a_run_travels_in_its_lease(world: BatchWorld) -> None:
+    world.market.usual = Training(seconds=1e6)
+    world.submit(1, usd=20.0)
+    world.drive()
+    (state,) = world.states()
+    assert (state.verdict, state.runs[0].cause) == (Verdict.LIMIT, Cause.MONEY_LIMIT)
+    assert world.market.bill_usd <= SHARE_USD
+
+
+def test_a_failure_hurts_no_other_run(world: BatchWorld) -> None:
+    world.market.trainings = [Training(), CRASH, HANG]
+    world.submit(6, usd=20.0, parallel=2)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 4, "FAILED": 1, "HUNG": 1}
+    assert world.ledger.batches.get(NAME).reason == ""
+
+
+def test_failures_of_one_cause_end_the_batch_and_give_its_budget_back(world: BatchWorld) -> None:
+    world.market.usual = CRASH
+    world.submit(20, usd=20.0, parallel=2, stop=StopRules(same_cause=4))
+    world.drive()
+    assert world.verdicts()["FAILED"] in (4, 5)
+    assert "4 points failed with the same cause, signal" in world.ledger.batches.get(NAME).reason
+    assert world.ledger.batches.held_usd(NAME) < 1.0
+
+
+def test_a_share_of_failures_ends_the_batch(world: BatchWorld) -> None:
+    world.market.trainings = [CRASH, HANG, Training(), CRASH]
+    world.submit(10, usd=20.0, parallel=1, stop=StopRules(failed=0.2))
+    world.drive()
+    assert world.ledger.batches.get(NAME).reason == "limits.stop.failed: 3 of 10 points failed"
+
+
+def test_after_its_hours_nothing_new_is_started(world: BatchWorld) -> None:
+    world.submit(20, usd=20.0, parallel=1, hours=0.02)
+    world.drive()
+    assert world.ledger.batches.get(NAME).reason == "limits.hours: 0.02 h are over"
+    assert 0 < world.verdicts()["SUCCEEDED"] < 20
+
+
+def test_a_batch_that_is_resumed_has_new_hours_and_forgets_the_failures_before(world: BatchWorld) -> None:
+    world.market.trainings = [CRASH, CRASH]
+    world.submit(6, usd=20.0, parallel=1, hours=0.02, stop=StopRules(same_cause=2))
+    world.drive()
+    assert "2 points failed" in world.ledger.batches.get(NAME).reason
+    world.ledger.batches.reopen(NAME)
+    world.drive()
+    assert world.verdicts()["SUCCEEDED"] > 0
+
+
+def test_an_edited_file_adds_only_new_points_and_gives_no_number_twice(world: BatchWorld) -> None:
+    assert world.submit(3, usd=20.0) == 3
+    world.drive()
+    assert world.submit(4, first=2, usd=20.0) == 2
+    world.drive()
+    assert [(state.point.number, len(state.runs)) for state in world.states()] == [
+        (n, 1) for n in range(1, 6)
+    ]
+    assert [state.point.wanted for state in world.states()] == [False, True, True, True, True]
+    assert world.market.rentals == 5
+
+
+def test_points_that_are_added_while_it_runs_are_run_too(world: BatchWorld) -> None:
+    world.submit(2, usd=20.0, parallel=1)
+    world.at(5.0, lambda: world.submit(3, usd=20.0, parallel=1) and None)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 3}
+
+
+def test_a_budget_that_is_raised_while_it_runs_holds_at_once(world: BatchWorld) -> None:
+    world.submit(4, usd=SHARE_USD, parallel=4)
+    world.at(10.0, lambda: world.submit(4, usd=20.0, parallel=4) and None)
+    world.drive()
+    assert world.market.most_at_once == 4
+
+
+def test_retries_follow_within_the_share_of_their_point(world: BatchWorld) -> None:
+    world.market.trainings = [CRASH]
+    world.submit(3, usd=20.0, job=train_job(retry={"signal": 1}))
+    world.drive()
+    runs = [state.runs for state in world.states()]
+    assert [len(attempts) for attempts in runs] == [2, 1, 1]
+    first, second = runs[0]
+    assert first.reserved_usd == SHARE_USD and second.parent == first.id
+    assert second.reserved_usd < SHARE_USD and (second.batch, second.point) == (NAME, first.point)
+
+
+def test_points_that_failed_are_run_again_in_new_folders(world: BatchWorld) -> None:
+    world.market.trainings = [CRASH, Training(), CRASH]
+    world.submit(3, usd=20.0, parallel=1)
+    world.drive()
+    failed = [state.point.id for state in world.states() if state.has_failed]
+    world.ledger.batches.again(NAME, failed)
+    assert world.states()[0].is_waiting
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 3}
+    assert Path(world.states()[0].runs[-1].out_dir).name == "0001-point00001-2"
+
+
+def test_a_stop_ends_what_runs_and_starts_nothing_more(world: BatchWorld) -> None:
+    world.submit(8, usd=20.0, parallel=2)
+    world.at(10.0, lambda: world.ledger.batches.ask(NAME, UserRequest.STOP))
+    world.drive()
+    assert world.verdicts() == {"STOPPED": 2, "None": 6}
+    assert world.market.rented == 0
+    world.ledger.batches.reopen(NAME)
+    world.drive()
+    assert world.verdicts() == {"STOPPED": 2, "SUCCEEDED": 6}
+
+
+def test_a_batch_that_is_detached_goes_on_where_it_was(world: BatchWorld) -> None:
+    world.submit(3, usd=20.0, parallel=2)
+
+    def detach() -> None:
+        world.request = UserRequest.DETACH
+
+    world.at(8.0, detach)
+    world.drive()
+    assert [state.is_open for state in world.states()] == [True, True, False]
+    world.request = UserRequest.NONE
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 3} and world.market.rentals == 3
+
+
+def test_two_launchers_never_drive_one_batch(world: BatchWorld) -> None:
+    world.submit(3, usd=20.0)
+    refusals: list[str] = []
+
+    def second() -> None:
+        with pytest.raises(HeldError) as caught:
+            world.drive()
+        refusals.append(f"{caught.value} {caught.value.hint}")
+
+    world.at(5.0, second)
+    world.drive()
+    assert "batch widths is driven by another launcher: process 1 on desk" in refusals[0]
+    assert "vastrun batch watch widths" in refusals[0]
+
+
+def test_batches_that_share_a_budget_never_hold_more_than_it_has(world: BatchWorld) -> None:
+    world.budgets = (Budget(name="this month", usd=2 * SHARE_USD),)
+    world.submit(4, usd=20.0, parallel=4)
+    world.submit(4, first=11, name="depths", usd=20.0, parallel=4)
+    other = world.time.submit(lambda: world.drive("depths"))
+    world.drive()
+    while not other.done():
+        world.time.sleep(1.0)
+    assert world.market.most_at_once == 2
+    ends = {name: world.ledger.batches.get(name).reason for name in (NAME, "depths")}
+    left = {name: world.verdicts(name)["None"] for name in ends}
+    assert all(("this month" in ends[name]) == (left[name] > 0) for name in ends)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_launcher_that_is_killed_again_and_again_leaves_each_point_one_verdict(
+    world: BatchWorld, seed: int
+) -> None:
+    chance = random.Random(seed)
+    world.market.trainings = [CRASH if chance.random() < 0.2 else Training() for _ in range(60)]
+    world.submit(24, usd=20.0, parallel=6, stop=StopRules(same_cause=24))
+    for _ in range(6):
+        world.time.kill_at = world.time.now() + chance.uniform(1.0, 60.0)
+        try:
+            world.drive()
+        except Killed:
+            world.time.kill_at = float("inf")
+        else:
+            break
+    world.time.kill_at = float("inf")
+    states = world.drive()
+    assert all(state.verdict is not None for state in states)
+    assert all(run.phase is Phase.ENDED for state in states for run in state.runs)
+    assert max(world.market.labels.values()) == 1
+    assert world.market.rented == 0
+    assert world.market.most_at_once <= 6
+
+
+def test_a_run_of_before_batches_has_none(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db", now=lambda: 0.0, alive=lambda _: True)
+    assert ledger.runs(batch="") == [] and ledger.batches.all() == []
+
+
+def test_a_removed_batch_leaves_its_runs_under_another_name(world: BatchWorld) -> None:
+    world.submit(2, usd=20.0)
+    world.drive()
+    held = world.ledger.batches.held_usd(NAME)
+    assert world.ledger.batches.remove(NAME) == f"{NAME}~1"
+    assert world.submit(2, usd=20.0) == 2
+    assert world.ledger.batches.held_usd(NAME) == 0.0
+    assert world.ledger.batches.held_usd(f"{NAME}~1") == pytest.approx(held)
+
+
+def test_a_limit_that_is_lower_in_the_job_is_the_share(world: BatchWorld) -> None:
+    job = train_job()
+    world.submit(1, usd=20.0, job=replace(job, limits=replace(job.limits, hours=0.5)))
+    world.drive()
+    assert world.states()[0].runs[0].reserved_usd == SHARE_USD

@@ -1,0 +1,178 @@
+"""A batch's world: a market, a ledger and a disk that outlive the launchers which drive batches in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.batch.driver import BatchDriver, BatchServices, Workers
+from launcher.batch.sharing import RunScreen, SharedRequests
+from launcher.commands.attempts import Attempts
+from launcher.config import dump_job
+from launcher.core import Instance, Origin, RentalOrder, UserRequest
+from launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget, Point
+from launcher.core.job import JobSpec
+from launcher.decisions.schedule import PointState, Standing, states_of
+from launcher.flow.context import Services
+from launcher.ledger.sqlite import SqliteLedger
+from tests.fakebox import Training
+from tests.fakes import FakeOutputStore, FakePacker, FakeProvider, FakeScreen, train_job
+from tests.launcher.batch.virtual_time import VirtualTime
+
+NAME = "widths"
+SHARE_USD = 0.1
+
+
+class BatchMarket(FakeProvider):
+    """Each of its machines trains as `trainings` says for the run's number, else as all do."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        super().__init__(clock)
+        self.trainings: list[Training] = []
+        self.usual = Training()
+        self.by_point: dict[str, Training] = {}
+        self.labels: Counter[str] = Counter()
+        """How many machines were rented for each."""
+
+    def rent(self, order: RentalOrder) -> Instance:
+        self.training = self.trainings.pop(0) if self.trainings else self.usual
+        self.labels[order.label] += 1
+        return super().rent(order)
+
+
+class Mortal:
+    """What a process reaches the world through: of no effect once it was killed."""
+
+    def __init__(self, part: Any, time: VirtualTime) -> None:
+        self._part, self._time = part, time
+
+    def __getattr__(self, name: str) -> Any:
+        self._time.must_live()
+        return getattr(self._part, name)
+
+
+@dataclass
+class FakeBatchScreen:
+    """Remembers what was shown."""
+
+    states: list[PointState] = field(default_factory=list)
+    standings: list[Standing] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def ended(self, state: PointState, batch: Batch) -> None:
+        self.states.append(state)
+
+    def standing(self, standing: Standing, batch: Batch) -> None:
+        self.standings.append(standing)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class BatchWorld:
+    """Submit points, drive them with as many launchers as you like, look at what they left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.time = VirtualTime()
+        self.market = BatchMarket(self.time)
+        self.screen = FakeBatchScreen()
+        self.dead: set[str] = set()
+        self.request = UserRequest.NONE
+        """Of the user at the launcher's terminal."""
+        self.budgets: tuple[Budget, ...] = ()
+        self.ledger = SqliteLedger(
+            Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
+        )
+        self._ids = itertools.count(1)
+        self._launchers = itertools.count(1)
+
+    def submit(
+        self,
+        count: int,
+        *,
+        first: int = 1,
+        name: str = NAME,
+        job: JobSpec | None = None,
+        **limits: Any,
+    ) -> int:
+        """Points `first` and so on, each with a share of `SHARE_USD`; how many of them are new."""
+        spec = BatchSpec(name=name, job="job.yaml", limits=BatchLimits(**limits))
+        now = self.time.now()
+        batch = Batch(
+            name=name,
+            spec=spec,
+            provider="fake",
+            folder=str(self.folder / name),
+            created_at=now,
+            opened_at=now,
+        )
+        return self.ledger.batches.submit(batch, [point(n, job) for n in range(first, first + count)])
+
+    def drive(self, name: str = NAME) -> Sequence[PointState]:
+        """A launcher drives the batch as far as it goes."""
+        who = f"desk:{next(self._launchers)}:0"
+        try:
+            with self.time.workers() as workers:
+                return BatchDriver(name, self._services(who, workers)).drive()
+        except BaseException:
+            self.dead.add(who)
+            raise
+
+    def at(self, after_s: float, happen: Callable[[], None]) -> None:
+        """It comes to pass then."""
+        self.time.happens.append((self.time.now() + after_s, happen))
+
+    def states(self, name: str = NAME) -> list[PointState]:
+        """The points with their runs, as the ledger has them."""
+        return states_of(self.ledger.batches.points(name), self.ledger.runs(batch=name))
+
+    def verdicts(self, name: str = NAME) -> Counter[str]:
+        """How many points ended how."""
+        return Counter(str(state.verdict) for state in self.states(name))
+
+    def _services(self, who: str, workers: Workers) -> BatchServices:
+        ledger = Mortal(self.ledger, self.time)
+
+        def attempts(shared: SharedRequests, screen: RunScreen) -> Attempts:
+            def services_for(_: str, origin: Origin) -> Services:
+                return Services(
+                    provider=Mortal(self.market, self.time),
+                    ledger=ledger,
+                    clock=shared,
+                    packer=FakePacker(self.folder),
+                    output_store=FakeOutputStore(),
+                    screen=FakeScreen(),
+                    user_requests=shared,
+                    who=who,
+                    budgets=lambda _: self.budgets,
+                )
+
+            return Attempts(services_for=services_for, new_id=self._new_id)
+
+        return BatchServices(
+            ledger=ledger,
+            attempts=attempts,
+            requests=lambda: self.request,
+            workers=workers,
+            bell=self.time,
+            sleep=self.time.sleep,
+            now=self.time.now,
+            new_id=self._new_id,
+            who=who,
+            screen=self.screen,
+        )
+
+    def _new_id(self) -> str:
+        return f"run-{next(self._ids):04d}"
+
+
+def point(number: int, job: JobSpec | None = None) -> Point:
+    """The point of that seed."""
+    job = job or train_job()
+    job = replace(job, limits=replace(job.limits, usd=job.limits.usd and SHARE_USD))
+    return Point(id=f"point{number:05d}", values={"train.seed": number}, spec_json=dump_job(job))

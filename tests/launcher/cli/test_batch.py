@@ -1,0 +1,190 @@
+"""`batch` and `sweep` as a user types them, on a fake market."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from launcher.wiring import Wiring
+from tests.fakebox import Training
+from tests.launcher.batch.virtual_time import VirtualTime
+from tests.launcher.terminal import CRASH, Terminal
+
+FILE = """\
+name: widths
+job: job.yaml
+grid: {train.seed: [1, 2, 3], train.batch: [8, 16]}
+limits: {usd: 20, parallel: 3}
+"""
+
+
+class Desk(Terminal):
+    """A terminal at which many runs take their time together."""
+
+    def __init__(self, folder: Path, *trainings: Training, usd_per_hour: float = 3.6) -> None:
+        self.time = VirtualTime()
+        super().__init__(folder, *trainings, usd_per_hour=usd_per_hour, clock=self.time)
+        self.file = folder / "batch.yaml"
+        self.file.write_text(FILE)
+
+    def wiring(self) -> Wiring:
+        wiring = super().wiring()
+        object.__setattr__(wiring, "workers", self.time.workers)
+        object.__setattr__(wiring, "bell", lambda: self.time)
+        return wiring
+
+    def submit(self, *options: str) -> tuple[int, str, str]:
+        result = self.type(
+            "batch", "submit", str(self.file), "-y", "--out", str(self.folder / "out"), *options
+        )
+        return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_a_batch_runs_every_point_and_ends_with_its_table(desk: Desk) -> None:
+    code, out, err = desk.submit()
+    assert code == 0, err
+    assert "6 of 6 points are new" in err and "6 SUCCEEDED: seed=3 batch=16" in err
+    lines = out.splitlines()
+    assert lines[0].split() == ["#", "VALUES", "VERDICT", "LOSS", "STEPS", "TIME", "COST", "RUN"]
+    assert len([line for line in lines if "SUCCEEDED" in line]) == 6
+    assert desk.machines() == 0
+
+
+def test_a_dry_run_says_what_it_may_cost_and_rents_nothing(desk: Desk) -> None:
+    code, out, _ = desk.submit("--dry-run")
+    assert code == 0
+    assert "6 points, 3 at once" in out
+    assert "seed=1 batch=8" in out and "… and 1 more" in out
+    assert "$18.00 for all, $3.00 for one point" in out
+    assert not desk.ledger.runs() and not desk.ledger.batches.all()
+    plan = desk.document("batch", "submit", str(desk.file), "--dry-run")
+    assert (plan["at_most_usd"], plan["least_budget_usd"], len(plan["points"])) == (18.0, 3.0, 6)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ("{parallel: 3}", "limits.usd: missing; machines cost money here"),
+        ("{usd: 2}", "limits.usd: $2 is less than one run may cost, $3.00"),
+    ],
+)
+def test_a_budget_that_is_missing_or_too_small_is_refused_with_its_number(
+    desk: Desk, limits: str, told: str
+) -> None:
+    desk.file.write_text(FILE.replace("{usd: 20, parallel: 3}", limits))
+    code, _, err = desk.submit()
+    assert code == 2
+    assert told in err and "batch.yaml" in err and "try:" in err
+    assert not desk.ledger.batches.all()
+
+
+def test_all_faults_of_a_batch_file_are_told_before_anything_is_rented(desk: Desk) -> None:
+    desk.file.write_text(FILE.replace("train.seed", "train.sed").replace("usd: 20", "usd: -1"))
+    code, _, err = desk.submit()
+    assert code == 2
+    assert "batch.yaml:4: limits.usd: expected a number above 0, got -1" in err
+    desk.file.write_text(FILE.replace("train.seed", "train.sed"))
+    assert "train.sed: unknown key; did you mean seed?" in desk.submit()[2]
+    assert desk.market.rentals == 0
+
+
+def test_without_a_terminal_a_batch_that_costs_money_wants_a_yes(desk: Desk) -> None:
+    result = desk.type("batch", "submit", str(desk.file))
+    assert result.exit_code == 2
+    assert "run 6 points on fake for at most $20.00: needs confirmation" in result.stderr
+
+
+def test_the_same_file_again_runs_nothing_twice(desk: Desk) -> None:
+    desk.submit()
+    code, _, err = desk.submit()
+    assert (code, desk.market.rentals) == (0, 6)
+    assert "0 of 6 points are new" in err
+
+
+def test_a_point_that_failed_makes_the_exit_code_5_and_is_run_again_by_retry(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Training(), CRASH, Training())
+    assert desk.submit()[0] == 5
+    status = desk.type("batch", "status", "widths").stdout
+    assert "FAILED (signal)" in status and "6/6 ended, 1 failed" in status
+    again = desk.type("batch", "retry", "widths", "--cause", "signal")
+    assert again.exit_code == 0 and "1 points of widths are run again" in again.stderr
+    assert desk.type("batch", "retry", "widths").exit_code == 2
+
+
+def test_a_limit_that_ends_a_batch_is_told_with_what_goes_on(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, CRASH)
+    code, _, err = desk.submit()
+    assert code == 9
+    assert "points failed with the same cause, signal" in err
+    assert "try:   vastrun batch resume widths" in err
+
+
+def test_results_are_a_table_a_document_and_lines_of_csv(desk: Desk) -> None:
+    desk.submit()
+    document = desk.document("batch", "results", "widths")
+    assert [point["verdict"] for point in document["points"]] == ["SUCCEEDED"] * 6
+    text = desk.type("batch", "results", "widths", "--csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {(row["train.seed"], row["train.batch"]) for row in rows} == {
+        (s, b) for s in "123" for b in ("8", "16")
+    }
+    assert desk.type("batch", "results", "widths", "--csv", "--json").exit_code == 2
+
+
+def test_batches_are_listed_and_a_name_that_there_is_not_is_told(desk: Desk) -> None:
+    assert desk.type("batch", "status").stdout == "no batches yet\n"
+    desk.submit()
+    line = desk.type("batch", "status").stdout.splitlines()[1].split()
+    assert line[:5] == ["widths", "fake", "6/6", "0", "0"] and line[-1] == "ended"
+    (batch,) = desk.document("batch", "status")["batches"]
+    assert (batch["succeeded"], batch["budget_usd"]) == (6, 20.0)
+    unknown = desk.type("batch", "results", "depths")
+    assert unknown.exit_code == 2 and "no batch is called 'depths'" in unknown.stderr
+
+
+def test_a_folder_with_other_files_is_refused(desk: Desk) -> None:
+    (desk.folder / "out").mkdir()
+    (desk.folder / "out" / "thesis.tex").write_text("x")
+    code, _, err = desk.submit()
+    assert code == 2 and "holds other files" in err
+
+
+def test_a_batch_is_forgotten_only_when_it_has_ended(desk: Desk) -> None:
+    desk.submit()
+    gone = desk.type("batch", "rm", "widths", "-y")
+    assert gone.exit_code == 0 and "its runs are of widths~1 now" in gone.stderr
+    assert desk.type("batch", "status").stdout == "no batches yet\n"
+
+
+def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
+    words = (
+        "sweep",
+        str(desk.job),
+        "train.seed=1,2",
+        "train.noise=0.1..0.2",
+        "--samples",
+        "2",
+        "--usd",
+        "9",
+        "-y",
+    )
+    result = desk.type(*words, "--out", str(desk.folder / "out"))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("SUCCEEDED") == 4
+    wrong = desk.type("sweep", str(desk.job), "train.sed=1,2", "--usd", "9", "-y")
+    assert wrong.exit_code == 2 and "--set train.sed: unknown key; did you mean seed?" in wrong.stderr
+
+
+def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, usd_per_hour=0.0)
+    desk.file.write_text(FILE.replace("usd: 20, ", ""))
+    result = desk.type("batch", "submit", str(desk.file), "--out", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.stderr

@@ -1,0 +1,176 @@
+"""The batch file: points from a grid, a list, a CSV file or a search; every fault with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from launcher.config import load_batch, load_sweep, read_job
+from launcher.core.batch import BatchSpec, Point
+from launcher.core.errors import JobFileError, UsageError
+
+JOB = "name: demo\nresources: {gpus: 0}\ntrain: {steps: 10, batch: 8, unroll: 1}\n"
+HEAD = "name: widths\njob: job.yaml\n"
+
+
+def loaded(text: str, **files: str) -> tuple[BatchSpec, list[Point]]:
+    """The batch and its points; `files` by name, without their endings."""
+    beside = {"job.yaml": JOB, **{f"{name}.csv": content for name, content in files.items()}}
+
+    def read(name: str) -> str:
+        if name not in beside:
+            raise UsageError(f"cannot read {name}")
+        return beside[name]
+
+    batch = load_batch(text, "batch.yaml", read, "/here")
+    return batch.spec, list(batch.points)
+
+
+def values(points: list[Point]) -> list[Mapping[str, Any]]:
+    return [dict(point.values) for point in points]
+
+
+def faults(text: str, **files: str) -> tuple[str, ...]:
+    with pytest.raises(JobFileError) as caught:
+        loaded(text, **files)
+    return caught.value.faults
+
+
+def test_a_grid_is_every_combination_and_each_point_is_a_whole_job() -> None:
+    spec, points = loaded(HEAD + "grid: {train.optim.lr: [1e-3, 3e-3], train.model.dim: [32, 64]}\n")
+    assert spec.name == "widths"
+    assert values(points) == [
+        {"train.optim.lr": lr, "train.model.dim": dim} for lr in (1e-3, 3e-3) for dim in (32, 64)
+    ]
+    job = read_job(points[3].spec_json)
+    assert job.train is not None
+    assert (job.name, job.train.optim.lr, job.train.model.dim) == ("demo", 3e-3, 64)
+
+
+def test_a_list_is_taken_as_written_and_two_points_alike_are_one() -> None:
+    _, points = loaded(
+        HEAD + "list:\n- {train.seed: 1}\n- {train.seed: 2, train.batch: 16}\n- {train.seed: 1}\n"
+    )
+    assert values(points) == [{"train.seed": 1}, {"train.seed": 2, "train.batch": 16}]
+
+
+def test_a_csv_file_has_a_point_a_line_and_an_empty_cell_leaves_the_jobs_own_value() -> None:
+    _, points = loaded(HEAD + "csv: p.csv\n", p="train.seed,train.optim.lr\n1,1e-3\n\n2,\n")
+    assert values(points) == [{"train.seed": 1, "train.optim.lr": 1e-3}, {"train.seed": 2}]
+
+
+def test_a_search_draws_within_its_ranges_and_the_same_again() -> None:
+    text = HEAD + (
+        "search:\n  samples: 32\n  seed: 3\n  space:\n    train.optim.lr: {log: [1e-4, 1e-1]}\n"
+        "    train.seed: {int: [5, 8]}\n    train.model.dim: {choice: [32, 64]}\n"
+        "    train.noise: {range: [0, 1]}\n"
+    )
+    drawn = values(loaded(text)[1])
+    assert len(drawn) == 32
+    assert all(1e-4 <= point["train.optim.lr"] <= 1e-1 for point in drawn)
+    assert {point["train.seed"] for point in drawn} == {5, 6, 7, 8}
+    assert {point["train.model.dim"] for point in drawn} == {32, 64}
+    decades = [
+        sum(10.0**-n <= point["train.optim.lr"] < 10.0 ** (1 - n) for point in drawn) for n in (4, 3, 2)
+    ]
+    assert min(decades) >= 8
+    assert values(loaded(text)[1]) == drawn
+    assert values(loaded(text.replace("seed: 3", "seed: 3\n  method: random"))[1]) != drawn
+
+
+def test_the_id_of_a_point_hangs_on_its_content_alone() -> None:
+    (a, b) = loaded(HEAD + "grid: {train.seed: [1, 2]}\n")[1]
+    (again,) = loaded("job: job.yaml\nname: other\nlist:\n\n- {train.seed: 2}\n")[1]
+    assert again.id == b.id != a.id
+    (turned,) = loaded(HEAD + "list: [{train.batch: 16, train.seed: 1}]\n")[1]
+    assert turned.id == loaded(HEAD + "list: [{train.seed: 1, train.batch: 16}]\n")[1][0].id
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("grid: {train.optim.lrr: [1]}\n", "batch.yaml:3: train.optim.lrr: unknown key; did you mean lr?"),
+        (
+            "grid: {train.optim.lr: [1e-3, -1]}\n",
+            "batch.yaml:3: train.optim.lr: expected a number above 0, got -1",
+        ),
+        ("grid:\n  train.seed: []\n", "batch.yaml:4: grid.train.seed: expected at least one value"),
+        ("grid:\n  train.seed: 3\n", "batch.yaml:4: grid.train.seed: expected a list of values"),
+        ("grid: {}\n", "batch.yaml:3: grid: has no points"),
+        ("grid: {train.seed: [1]}\nlimits: {stop: {failed: 2}}\n", "limits.stop.failed: expected a number"),
+        ("grid: {train.seed: [1]}\nlist: []\n", "batch.yaml:4: list: clashes with grid: give one of them"),
+        ("objective: {}\n", "grid: missing; give grid, list, csv or search"),
+        (
+            "grid: {train.seed: [1]}\nlimit: {usd: 3}\n",
+            "batch.yaml:4: limit: unknown key; did you mean limits?",
+        ),
+        ("grid: {train.seed: [1]}\nlimits: {usd: -3}\n", "limits.usd: expected a number above 0, got -3"),
+        ("list: [3]\n", "list[0]: expected a section"),
+        ("search: {samples: 4}\n", "search.space: missing"),
+        ("search: {space: {train.seed: {int: [0, 9]}}}\n", "search.samples: missing"),
+        (
+            "search: {samples: 4, space: {train.noise: {log: [0, 1]}}}\n",
+            "log: expected numbers above 0, got 0",
+        ),
+        ("search: {samples: 4, space: {train.noise: {range: [1, 0]}}}\n", "the lower one first"),
+        (
+            "search: {samples: 0, space: {train.noise: {range: [0, 1]}}}\n",
+            "search.samples: expected a whole number",
+        ),
+        ("search: {samples: 4, spice: {}}\n", "search.spice: unknown key"),
+        ("csv: p.csv\n", "p.csv:3: expected 2 values, one for each key of line 1, got 1"),
+        (
+            "grid: {train.batch: [7]}\nlimits: {parallel: 0}\n",
+            "limits.parallel: expected a whole number from 1 to 200",
+        ),
+    ],
+)
+def test_a_fault_is_told_with_its_line_its_key_and_what_was_expected(text: str, told: str) -> None:
+    found = faults(HEAD + text, p="train.seed,train.batch\n1,8\n2\n")
+    assert any(told in fault for fault in found), found
+
+
+def test_a_wrong_value_of_a_csv_file_is_told_with_the_line_of_that_file() -> None:
+    assert faults(HEAD + "csv: p.csv\n", p="train.seed\n1\nabc\n") == (
+        "p.csv:3: train.seed: expected a whole number of at least 0 and below 9223372036854775808, got 'abc'",
+    )
+
+
+def test_all_faults_are_told_at_once_and_each_once() -> None:
+    found = faults(HEAD + "grid: {train.optim.lr: [-1, 1e-3], train.seed: [-5, 0, 1]}\n")
+    assert len(found) == 2
+
+
+def test_more_points_than_can_be_run_are_refused_by_their_number() -> None:
+    many = ", ".join(map(str, range(1, 321)))
+    with pytest.raises(UsageError, match="102,400 points; at most 10,000"):
+        loaded(HEAD + f"grid: {{train.seed: [{many}], train.steps: [{many}]}}\n")
+
+
+def test_a_program_gets_its_values_in_its_command_and_its_environment() -> None:
+    command = "python fit.py --lr {lr} ${lr} {none}"
+    own = f"name: own\nresources: {{gpus: 0}}\ncommand: '{command}'\nsuccess: {{exit_code: 0}}\n"
+    batch = load_batch(HEAD + "grid: {lr: [0.5], note: [a b]}\n", "batch.yaml", lambda _: own, "/here")
+    job = read_job(batch.points[0].spec_json)
+    assert job.command is not None
+    assert "python fit.py --lr 0.5 ${lr} {none}" in job.command[-1]
+    assert (job.env["VASTRUN_PARAM_LR"], job.env["VASTRUN_PARAM_NOTE"]) == ("0.5", "a b")
+
+
+def test_a_value_can_not_end_the_word_that_it_stands_in() -> None:
+    own = "name: own\nresources: {gpus: 0}\ncommand: 'echo {word} | cat'\nsuccess: {exit_code: 0}\n"
+    batch = load_batch(HEAD + "grid: {word: ['x; rm -rf /']}\n", "batch.yaml", lambda _: own, "/here")
+    command = read_job(batch.points[0].spec_json).command
+    assert command is not None
+    assert "echo 'x; rm -rf /' | cat" in command[-1]
+
+
+def test_a_sweep_takes_lists_and_ranges() -> None:
+    spec = BatchSpec(name="s", job="job.yaml")
+    points = load_sweep(spec, JOB, ["train.seed=1,2", "train.optim.lr=1e-4..1e-2"], "/here", 4).points
+    assert len(points) == 8
+    assert all(1e-4 <= point.values["train.optim.lr"] <= 1e-2 for point in points)
+    with pytest.raises(JobFileError, match=r"expected key=a,b or key=low\.\.high"):
+        load_sweep(spec, JOB, ["train.seed"], "/here", 4)
