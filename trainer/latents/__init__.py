@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from trainer.contract import layout
+from trainer.data import Source, Task
+from trainer.data.trajectories import Trajectories, Windows, on
 from trainer.engine.session import Session
 from trainer.heartbeat import Heartbeat
+from trainer.latents.files import LatentFiles
 from trainer.latents.making import Making, check_room
-from trainer.latents.task import CachedTask
 from trainer.loading import make_loader
+from trainer.sampling.windows import BatchIndices
 
 _MB = 1e6
 
@@ -41,3 +46,28 @@ def with_latents(session: Session, heart: Heartbeat) -> Session:
     session.loader.close()
     loader = make_loader(tasks, session.task_schedule, session.config, ranks.device)
     return replace(session, tasks=tasks, loader=loader)
+
+
+class CachedTask:
+    """A task whose windows bring the tokens of their first frames."""
+
+    def __init__(self, task: Task, files: LatentFiles) -> None:
+        self._task = task
+        self._files = files
+
+    @property
+    def train(self) -> Source:
+        return self._task.train
+
+    @property
+    def test(self) -> Trajectories:
+        return self._task.test
+
+    def place(self, device: torch.device) -> None:
+        """Move the trajectories; the tokens stay in their files."""
+        self._task.place(device)
+
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
+        """Read the windows, where the task has them. Raises DataError."""
+        windows = self._task.batch(step, indices)
+        return replace(windows, latents=on(windows.fields.device, self._files.read(indices)))
