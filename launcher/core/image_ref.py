@@ -1,4 +1,4 @@
-"""References: the names of container images, as Docker reads them."""
+"""Image references: the names of container images, as Docker reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Egress: whether a machine reaches the internet, and how fast, by a short download that it makes itself."""
+"""Download check: whether a machine reaches the internet, and how fast, by a short download of its own."""
 
 from __future__ import annotations
 

@@ -1,24 +1,16 @@
-"""Inspection: whether a machine is what was offered, by what its provider says and what it shows itself."""
+"""Offer check: whether a machine is what was offered, by what its provider says and what it shows itself."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from launcher.core import Instance, Offer
 from launcher.core.job import Resources
 
-COMMAND = r"""
-df -Pk . | awk 'NR == 2 { print "disk_kb", $2 }'
-awk '/^MemTotal/ { print "memory_kb", $2 }' /proc/meminfo
-for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
-  [ ! -r "$limit" ] || echo "memory_bytes $(cat "$limit")"
-done
-timeout 60 nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits 2>/dev/null |
-  sed "s/^/gpu /"
-timeout 60 nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Z ]* Version: *\([0-9.]*\).*/cuda \1/p'
-"""
+COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
 """Runs in any POSIX shell; `read_box` understands what it prints."""
 
 _SLACK = 0.9

@@ -19,7 +19,7 @@ _PAUSE_S = 0.5
 _TELL_S = 30.0
 """Progress within one state is told this often at most."""
 _TELL_UNSEEN_S = 15.0
-_INSPECTION_S = 150.0
+_OFFER_CHECK_S = 150.0
 
 
 @dataclass
@@ -180,7 +180,7 @@ def _unlike_by_itself(context: RunContext) -> PhaseEnd | None:
     if context.services.provider.free or context.run.offer is None:
         return None
     wanted, remote = context.spec.resources, context.remote()
-    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_INSPECTION_S).stdout)
+    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_OFFER_CHECK_S).stdout)
     difference = offer_check.shows_otherwise(box, context.run.offer, wanted)
     if not difference and download_check.is_needed(context.spec):
         printed = remote.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S).stdout

@@ -99,7 +99,7 @@ class StreamScreen:
         On a terminal it is overwritten; elsewhere it is a line now and then, when it moved.
         """
         moved = progress.step not in (None, 0, self._shown_step)
-        if (self._look.live or moved) and self._overwrite(self._standing(run, progress, usd)):
+        if (self._look.live or moved) and self._overwrite(self._status_line(run, progress, usd)):
             self._shown_step = progress.step
 
     def note(self, text: str) -> None:
@@ -111,7 +111,7 @@ class StreamScreen:
         self._write(_CLEAR if self._progress else "")
         self._progress = ""
 
-    def _standing(self, run: Run, progress: Progress, spent_usd: float) -> str:
+    def _status_line(self, run: Run, progress: Progress, spent_usd: float) -> str:
         text = one_line(progress_text(progress))
         return f"{self._elapsed():>8} {usd(spent_usd):>8}  {run.phase.value:<8} {text}"
 

@@ -1,4 +1,4 @@
-"""The courses of an instance's life: it boots, runs, stops, starts again, and what befalls it on the way."""
+"""The life of an instance: it boots, runs, stops, starts again, and what befalls it on the way."""
 
 from __future__ import annotations
 

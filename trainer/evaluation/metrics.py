@@ -1,4 +1,4 @@
-"""Errors: what is measured of a field that should be zero everywhere."""
+"""Metrics: what is measured of a field that should be zero everywhere."""
 
 from __future__ import annotations
 

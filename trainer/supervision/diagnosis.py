@@ -1,4 +1,4 @@
-"""Account: how one group of ranks ended, and why, from what was watched and what lies on the disk.
+"""Diagnosis: how one group of ranks ended, and why, from what was watched and what lies on the disk.
 
 Standard library only.
 """

@@ -23,11 +23,11 @@ def test_a_gpu_that_is_not_there_is_an_error_and_never_the_cpu(tmp_path: Path) -
     assert not torch.distributed.is_initialized()
 
 
-def test_a_wish_to_stop_passes_in_the_first_vote(alone: Ranks) -> None:
+def test_a_request_to_stop_passes_in_the_first_vote(alone: Ranks) -> None:
     assert StopVote(alone, 500, CLOCK).passes(501, asked=True)
 
 
-def test_nobody_stops_when_nobody_wishes_to(alone: Ranks) -> None:
+def test_nobody_stops_when_nobody_was_asked_to(alone: Ranks) -> None:
     vote = StopVote(alone, 0, CLOCK)
     assert not any(vote.passes(step, asked=False) for step in range(1, 2000))
 
