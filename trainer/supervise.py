@@ -63,7 +63,7 @@ def main(begin: Begin | None = None) -> int:
 
 
 def _reserve(box: Path) -> Path:
-    """A file that gives its room back before the outcome is written: a full disk cannot keep it away."""
+    """Keep a file that gives its room back before the outcome is written: a full disk cannot keep it away."""
     path = box / layout.RUN / ".reserve"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(RESERVE))
@@ -71,7 +71,7 @@ def _reserve(box: Path) -> Path:
 
 
 def _shown(command: str) -> str:
-    """Of a script, the first line."""
+    """Return the first line of a script."""
     first, _, rest = command.partition("\n")
     return f"{first} …" if rest else first
 
@@ -108,7 +108,7 @@ def _healthy(job: Job, ended: StartRecord) -> tuple[str, ...] | None:
 
 
 def _pause(following: Restart, stop: StopRequest) -> bool:
-    """True when the pause is over and nobody has asked to stop."""
+    """Wait; return True when the pause is over and nobody has asked to stop."""
     until = time.monotonic() + following.after_s
     while stop.cause is None and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
@@ -122,7 +122,7 @@ def _how(start: Start, job: Job) -> str:
 
 
 def _outcome(last: Outcome, following: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
-    """What became of the training when nothing follows its last start."""
+    """Say what became of the training when nothing follows its last start."""
     if isinstance(following, Restart):
         stopped = stopped_between(last, stop.cause or "stopped")
         log.say(f"stopped: {stopped.detail}")

@@ -81,7 +81,10 @@ def tensors_of(
 
 @contextmanager
 def _without_gradients(optimizers: Sequence[Optimizer]) -> Iterator[None]:
-    """torch gives an optimiser its state only while no parameter has a gradient; CUDA graphs keep theirs."""
+    """Take the gradients away meanwhile.
+
+    torch gives an optimiser its state only while no parameter has a gradient; CUDA graphs keep theirs.
+    """
     new = [optimizer for optimizer in optimizers if not optimizer.state]
     parameters = [p for optimizer in new for group in optimizer.param_groups for p in group["params"]]
     kept = [p.grad for p in parameters]

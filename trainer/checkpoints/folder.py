@@ -112,7 +112,7 @@ class Folder:
         return best if (self.path / best.path / MANIFEST).is_file() else None
 
     def _is_best(self, merit: Merit) -> bool:
-        """What was measured otherwise cannot be compared, and is replaced."""
+        """Compare with the best. What was measured otherwise cannot be compared, and is replaced."""
         best = self.best()
         return best is None or merit.by != best.by or merit.value < best.value
 
@@ -177,7 +177,7 @@ def _manifest_of(checkpoint: Path) -> Manifest:
 
 
 def _seems_whole(checkpoint: Path) -> bool:
-    """True when its files have their sizes: to read them all takes as long as to write them."""
+    """Tell whether its files have their sizes: to read them all takes as long as to write them."""
     try:
         manifest = _manifest_of(checkpoint)
         return all((checkpoint / file.path).stat().st_size == file.size for file in manifest.files)

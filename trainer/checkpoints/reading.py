@@ -121,7 +121,7 @@ def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str
 
 
 def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
-    """What is wrong with this rank's share of the files, or with what all ranks need of them."""
+    """Say what is wrong with this rank's share of the files, or with what all ranks need of them."""
     if disk.share is None:
         return None
     place, readers = disk.share

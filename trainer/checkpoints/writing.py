@@ -152,7 +152,7 @@ class _SummedFile(io.BufferedWriter):
 
 
 def _root_of(error: BaseException) -> BaseException:
-    """What torch's writer met, such as a full disk: only this can be told to another rank."""
+    """Return what torch's writer met, such as a full disk: only this can be told to another rank."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -36,7 +36,7 @@ def check_start(session: Session) -> None:
 
 
 def _check_turn(session: Session, turn: int) -> None:
-    """Of the next step."""
+    """Check a turn of the next step."""
     place = session.task_schedule.place(session.start, turn * session.task_schedule.accumulation)
     order, task = session.task_schedule.sample_plans[place.task], session.tasks[place.task]
     # Not by the loader: what that reads ahead begins with this micro-batch.

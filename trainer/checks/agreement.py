@@ -67,7 +67,7 @@ def digest(value: Any) -> str:
 
 
 def _replicated(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Of which every rank holds the whole, by name."""
+    """Return, by name, what every rank holds whole."""
     for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in tensors:
             if not isinstance(tensor, DTensor):
@@ -77,7 +77,7 @@ def _replicated(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _checksums(tensors: list[Tensor]) -> NDArray[np.int64]:
-    """The sum of each one's bits, as whole numbers: the same on any device; NaN counts like any value."""
+    """Sum each one's bits, as whole numbers: the same on any device; NaN counts like any value."""
     sums = [_bits(tensor).sum(dtype=torch.int32) for tensor in tensors]
     return torch.stack(sums).cpu().numpy().astype(np.int64) if sums else np.empty(0, np.int64)
 
@@ -88,7 +88,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _alone(values: list) -> list[int]:
-    """The ranks whose value is not that of most; all of them when no value is. Empty when all are equal."""
+    """Return the ranks whose value is not that of most; all when no value is. Empty when all are equal."""
     (value, times), *others = Counter(values).most_common(2)
     if not others:
         return []

@@ -84,7 +84,7 @@ _VERBS = {"generate": _generate, "check": _check, "info": _info}
 
 
 def _request(options: argparse.Namespace) -> _DataRequest | None:
-    """None: the box's job has no data of ours."""
+    """Return what is asked for; None: the box's job has no data of ours."""
     if options.folder is not None:
         given = {key: getattr(options, key) for key in _SETTABLE if getattr(options, key) is not None}
         lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}

@@ -38,7 +38,7 @@ def cells_of(points: int, nu: float) -> int:
 
 
 def _advance(u: Array, viscosity: float, duration: float) -> Array:
-    """`u` after `duration`. Each row has steps of its own, so that none depends on its neighbours."""
+    """Return `u` after `duration`. Each row has steps of its own, so that none depends on its neighbours."""
     cells = u.shape[1]
     # No maximum grows: what bounds the speed now bounds it until the next frame.
     steps = np.maximum(1, np.ceil(np.abs(u).max(axis=1) * duration * cells / _CFL)).astype(int)
@@ -70,7 +70,7 @@ def _advect(u: Array, dt_per_dx: Array) -> Array:
 
 
 def _tendency(u: Array) -> Array:
-    """Minus the difference of the fluxes over the faces of each cell."""
+    """Return minus the difference of the fluxes over the faces of each cell."""
     forward = np.roll(u, -1, axis=1) - u
     backward = np.roll(forward, 1, axis=1)
     steepest = 2 * np.minimum(np.abs(forward), np.abs(backward))

@@ -28,7 +28,7 @@ class Bumps:
     """(n, 5): of exp(-r^2 / width)"""
 
     def __call__(self, points: int) -> Array:
-        """The coefficient at cell centres, 0.1 or 1: (n, points, points)."""
+        """Return the coefficient at cell centres, 0.1 or 1: (n, points, points)."""
         x = (np.arange(points) + 0.5) / points
         away = np.square(x - self.centre[..., None]) / self.width[..., None, None]
         total = np.einsum("nbx,nby->nxy", *np.moveaxis(np.exp(-away), 2, 0))

@@ -50,7 +50,7 @@ def solve(begin: Array, frames: int, dt: float) -> Array:
 
 
 def _modes(points: int, step: float) -> tuple[Array, Array]:
-    """The cosine modes, orthonormal, (mode, point); what `step` leaves of each: (2, mode, mode)."""
+    """Return the cosine modes, orthonormal, (mode, point); what `step` leaves of each: (2, mode, mode)."""
     number = np.arange(points)
     modes = np.sqrt(2 / points) * np.cos(np.pi / points * number[:, None] * (number + 0.5))
     modes[0] /= math.sqrt(2)

@@ -89,7 +89,7 @@ def _info_of(path: Path, read: str | None) -> list[str]:
 
 
 def _arrays(file: h5py.File) -> list[str]:
-    """A line for each array; of groups that are alike, for those of the first."""
+    """Describe each array in a line; of groups that are alike, those of the first."""
     groups = [name for name, item in file.items() if isinstance(item, h5py.Group)]
     lines = [f"  {name} {item.shape} {item.dtype}" for name, item in file.items() if name not in groups]
     if groups:

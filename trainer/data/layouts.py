@@ -190,7 +190,7 @@ def _expect_samples(path: Path, found: int, at_least: int) -> None:
 
 
 def _expect_axes(path: Path, array: h5py.Dataset, axes: str) -> tuple[int, ...]:
-    """The shape; `axes` names each axis, or says how long it is."""
+    """Return the shape; `axes` names each axis, or says how long it is."""
     names, shape = axes.split(", "), array.shape
     fits = len(names) == len(shape) and all(
         not name.isdecimal() or int(name) == size for name, size in zip(names, shape, strict=True)

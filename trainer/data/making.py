@@ -63,7 +63,10 @@ def make(
 
 @contextmanager
 def _workshop(path: Path, attrs: Mapping[str, Attribute]) -> Iterator[Path]:
-    """The folder for the pieces of this very file; one process at a time has it. Those of others are gone."""
+    """Give the folder for the pieces of this very file to one process at a time.
+
+    Those of others are removed.
+    """
     digest = hashlib.sha256(json.dumps(attrs, sort_keys=True).encode()).hexdigest()[:12]
     workshop = path.with_name(f".{path.name}.{digest}.pieces")
     with locked(path.parent):
@@ -87,7 +90,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _solved(workshop: Path, pieces: Iterable[Piece], n: int, jobs: int | None) -> Iterator[Path]:
-    """Where each piece lies, in order, as soon as it is solved. The first one tells what the others take."""
+    """Yield where each piece lies, in order, as soon as it is solved.
+
+    The first tells how long the others take.
+    """
     places = ((workshop / f"{number:06d}.npy", piece) for number, piece in enumerate(pieces))
     began = time.monotonic()
     first = _keep(*next(places))
@@ -110,12 +116,12 @@ def _solved(workshop: Path, pieces: Iterable[Piece], n: int, jobs: int | None) -
 
 
 def _worthwhile(work_s: float) -> int:
-    """How many processes have enough to do to be started, which takes half a second."""
+    """Return how many processes have enough to do to be started, which takes half a second."""
     return max(1, min(len(os.sched_getaffinity(0)), _MOST_PROCESSES, int(work_s / _WORTH_A_PROCESS_S)))
 
 
 def _keep(place: Path, piece: Piece) -> Path:
-    """The piece lies at `place`; one that does already is not solved again."""
+    """Solve the piece into `place`, unless it is there already."""
     if not place.exists():
         part = place.with_suffix(".part")
         with part.open("wb") as file:
@@ -174,7 +180,7 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing of the bar is left on the terminal."""
+        """Leave nothing of the bar on the terminal."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

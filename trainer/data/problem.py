@@ -130,7 +130,7 @@ class Problem:
         return folder / self.file.format(parameter)
 
     def _split(self, config: DataConfig, folder: Path, rows: slice) -> Samples:
-        """These samples of every file."""
+        """Return these samples of every file."""
         layout, parts = self.layout(_grid(config)), []
         for parameter in self._parameters(config):
             path = self._checked(folder, parameter)
@@ -161,7 +161,7 @@ class Problem:
                 yield partial(self.solve, drawn, parameter, grid)
 
     def _checked(self, folder: Path, parameter: float | None) -> Path:
-        """The file of one parameter, which says of no other."""
+        """Return the file of one parameter, which must not say that it is of another."""
         path = self.path_of(folder, parameter)
         found = (pdebench.attributes(path) or {}).get(self.attribute or "", parameter)
         if found != parameter:

@@ -101,7 +101,7 @@ class Samples:
             yield reader(row, chosen)
 
     def _places(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """The part of each, and its row in the file."""
+        """Return the part of each, and its row in the file."""
         chosen = np.asarray(numbers)
         parts: NDArray[np.intp] = np.searchsorted(self._ends, chosen, side="right")
         rows: NDArray[np.int64] = chosen - self._offsets[parts]

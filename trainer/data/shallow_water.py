@@ -61,7 +61,7 @@ def solve(height: Array, frames: int, dt: float) -> Array:
 
 
 def _tendency(q: Array) -> Array:
-    """Minus the differences of the fluxes over the faces of each cell, both directions together."""
+    """Return minus the differences of the fluxes over the faces of each cell, both directions together."""
     turned = q[:, _FLIPPED].swapaxes(2, 3)
     return _along_x(q) + _along_x(turned)[:, _FLIPPED].swapaxes(2, 3)
 

@@ -108,7 +108,7 @@ class StoredTask:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker, which reads to train only."""
+        """Return what a worker needs, which reads to train only."""
         return {name: value for name, value in vars(self).items() if name != "test"}
 
 
@@ -142,7 +142,7 @@ class Recycled:
             self._free.append(memory)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process: it has none of this one's memory."""
+        """Return the state for another process: it has none of this one's memory."""
         return {"_free": []}
 
 

@@ -89,7 +89,7 @@ def fitting(share: int, most: int) -> int:
 
 
 def _strategy(config: TrainConfig, facts: Facts) -> tuple[str, str]:
-    """The strategy, and why."""
+    """Choose the strategy, and say why."""
     if config.strategy != "auto":
         return config.strategy, "as the job says"
     if facts.world_size == 1:
@@ -103,7 +103,7 @@ def _strategy(config: TrainConfig, facts: Facts) -> tuple[str, str]:
 
 
 def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
-    """What only shows where the training starts; all else is in `contract.config_checks`."""
+    """Return what only shows where the training starts; all else is in `contract.config_checks`."""
     checks = [
         (
             config.batch > facts.windows,

@@ -209,7 +209,7 @@ def domain_of(source: Source, patch: int | None = None) -> Domain:
 
 
 def _objective(config: TrainConfig, tasks: Sequence[Task]) -> Objective:
-    """Without memory: whoever spreads it over the ranks decides what lies where."""
+    """Build it without memory: whoever spreads it over the ranks decides what lies where."""
     domains = [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
         return stages.make(config, domains)
@@ -236,7 +236,7 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
 
 
 def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: Operator) -> Plan:
-    """The plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
+    """Make the plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
     device = ranks.device
     facts = Facts(
         world_size=ranks.rank.world_size,
@@ -261,14 +261,17 @@ def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: 
 
 
 def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
-    """What may be done again is done by the bare model: nothing is sent before all ranks are through."""
+    """Return the strategy.
+
+    What may be done again is done by the bare model: nothing is sent before all ranks are through.
+    """
     return STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
 
 
 def _spread(
     objective: Objective, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
 ) -> nn.Module:
-    """With weights, on its device, spread over the ranks."""
+    """Give it weights, put it on its device and spread it over the ranks."""
     prepare(objective, config)
     model = strategy.wrap(objective, config, device)
     for number, task in enumerate(tasks):

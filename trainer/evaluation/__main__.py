@@ -88,7 +88,7 @@ def _evaluate(request: _EvaluationRequest) -> None:
 
 
 def _nobody_watches() -> None:
-    """There is no supervisor to take a pause for a hang."""
+    """Do nothing: there is no supervisor to take a pause for a hang."""
 
 
 def _request(arguments: Sequence[str]) -> _EvaluationRequest:
@@ -111,7 +111,7 @@ def _request(arguments: Sequence[str]) -> _EvaluationRequest:
 
 
 def _tasks_of_the_job() -> tuple[str, ...]:
-    """Those that the user's job names, in the box that runs it. Any other folder may be from a stranger."""
+    """Return the tasks that the user's job names, in its box. Any other folder may be from a stranger."""
     if "VASTRUN_BOX" not in os.environ:
         return ()
     train = read_job(Path(os.environ["VASTRUN_BOX"])).train

@@ -136,7 +136,7 @@ def _wait_for(answer: Tensor) -> None:
 
 
 def _spread(model: Sampled, number: int, test: Trajectories) -> float | None:
-    """Of the answers to the first frame of a few samples."""
+    """Measure the spread of the answers to the first frame of a few samples."""
     draws = model.draws(test.fields[:_AT_ONCE, 0], test.conditions[:_AT_ONCE], number)
     if len(draws) == 1:
         return None

@@ -137,7 +137,7 @@ def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:
 
 
 def _shown(parts: Mapping[str, Tensor]) -> dict[int, str]:
-    """Samples by number, with their labels: the first at each parameter, or the first ones."""
+    """Return samples by number, with their labels: the first at each parameter, or the first ones."""
     by_parameter = {int(rows[0]): label for label, rows in parts.items() if label != WHOLE}
     if not by_parameter:
         return {number: f"sample {number}" for number in parts[WHOLE][:_MOST_EXAMPLES].tolist()}
@@ -145,7 +145,7 @@ def _shown(parts: Mapping[str, Tensor]) -> dict[int, str]:
 
 
 def _label_of(conditions: Tensor, data: DataConfig) -> str:
-    """`beta 0.4`; of a task that is not ours, the conditions as they are."""
+    """Write `beta 0.4`; of a task that is not ours, the conditions as they are."""
     values = conditions.tolist()
     key = PARAMETERS.get(data.task)
     if key is None:

@@ -33,7 +33,7 @@ class Gauge:
 
 
 def _edge_of(grid: tuple[int, ...]) -> Tensor:
-    """(P,) bool: the points at the first or last place of an axis."""
+    """Mark the points at the first or last place of an axis: (P,) bool."""
     edge = torch.zeros(grid, dtype=torch.bool)
     for axis in range(len(grid)):
         for place in (0, -1):

@@ -52,7 +52,7 @@ def prior_of(task: Task, scale: Scale, ranks: Ranks) -> Prior:
 
 
 def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
-    """(G, K, *X): of what is asked for; every rank reads its share."""
+    """Return the means of what is asked for: (G, K, *X); every rank reads its share."""
     train, rank = task.train, ranks.rank
     sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
     counts = torch.zeros(len(parameters), dtype=torch.float64)
@@ -67,7 +67,7 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
 
 
 def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:
-    """The first two frames of training samples, by number."""
+    """Read the first two frames of training samples, by number."""
     train = task.train
     space = Space(
         trajectories=len(train),

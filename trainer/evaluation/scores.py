@@ -58,7 +58,7 @@ _SMALLEST = 1e-14
 
 
 def _scores(sizes: Tensor, errors: Tensor) -> Scores:
-    """Sizes (N, T, K) and errors (M, N, T, K)."""
+    """Score sizes (N, T, K) and errors (M, N, T, K)."""
     # What is no number was too large for one on the way.
     of = dict(zip(MEASURES, errors.nan_to_num(nan=math.inf, posinf=math.inf, neginf=math.inf), strict=True))
     ratios = (of["square"] / sizes).sqrt()
@@ -79,5 +79,5 @@ def _scores(sizes: Tensor, errors: Tensor) -> Scores:
 
 
 def _root_mean(squares: Tensor) -> float:
-    """Mean of the roots of all."""
+    """Return the mean of the roots of all."""
     return squares.sqrt().mean().item()

@@ -37,14 +37,17 @@ class Rings:
 
 
 def _wavenumbers(grid: tuple[int, ...]) -> Tensor:
-    """(N, *F) by axis, as `rfftn` orders those of a real field: of the last axis, none below 0."""
+    """Return wavenumbers (N, *F) by axis, as `rfftn` orders those of a real field.
+
+    Of the last none is below 0.
+    """
     axes = [torch.fft.fftfreq(points, 1 / points, dtype=torch.float64) for points in grid[:-1]]
     axes.append(torch.fft.rfftfreq(grid[-1], 1 / grid[-1], dtype=torch.float64))
     return torch.stack(torch.meshgrid(*axes, indexing="ij"))
 
 
 def _shares(wavenumbers: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """(*F): half, where the same wave, told the other way round, is there too."""
+    """Return shares (*F): half, where the same wave, told the other way round, is there too."""
     points = torch.tensor(grid).reshape(-1, *(1,) * len(grid))
     its_own_opposite = (2 * wavenumbers) % points == 0
     twice = its_own_opposite[-1] & ~its_own_opposite.all(dim=0)

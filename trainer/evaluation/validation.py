@@ -65,7 +65,7 @@ class Validation:
         )
 
     def _of(self, session: Session, number: int, beat: Callable[[], None]) -> dict[str, float]:
-        """Of one task."""
+        """Measure one task."""
         kept_back, prior = self._kept_back[number], self._priors[number]
         known = predictors_of(prior, steady=kept_back.steady)
         predictors = [name for name in known if name in ("rollout", *FLOORS)]

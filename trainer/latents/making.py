@@ -89,7 +89,7 @@ class Making:
             raise DataError(f"{self.files.folder}: {len(left)} files that were written are not there")
 
     def _tokens(self, trajectories: Sequence[int]) -> Tokens:
-        """(N, T - 1, S, D)"""
+        """Return the tokens (N, T - 1, S, D)."""
         fields = _fields(self.task, trajectories, self.space)[:, :-1].to(self.encoder.scale.mean.device)
         tokens: Tensor = self.encoder(fields.flatten(0, 1)).unflatten(0, fields.shape[:2])
         made: Tokens = tokens.cpu().numpy()
@@ -111,19 +111,19 @@ def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
 
 
 def _origin(data: DataConfig) -> dict[str, Any]:
-    """All of the section but what changes no value to train on."""
+    """Return all of the section but what changes no value to train on."""
     return {key: value for key, value in asdict(data).items() if key not in ("keep", "test")}
 
 
 def _sample(task: Task, space: Space) -> str:
-    """A digest of the values of a few trajectories: a file may have been replaced by another."""
+    """Digest the values of a few trajectories: a file may have been replaced by another."""
     chosen = np.unique(np.linspace(0, space.trajectories - 1, _SAMPLED).astype(int))
     values = _fields(task, chosen.tolist(), space).cpu().contiguous().numpy()
     return hashlib.sha256(values).hexdigest()
 
 
 def _fields(task: Task, trajectories: Sequence[int], space: Space) -> Tensor:
-    """(N, T, K, *X)"""
+    """Return the fields (N, T, K, *X)."""
     return task.batch(0, whole_trajectories(trajectories, space)).fields
 
 

@@ -65,7 +65,7 @@ class Workers:
             self._ask()
 
     def _ask(self) -> None:
-        """The worker that comes next has one more to read; its oldest answer is given back."""
+        """Give the worker that comes next one more to read; its oldest answer is given back."""
         position = self._next
         if position >= self._end:
             return
@@ -165,7 +165,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, task: Task, sample_plan: SamplePlan, buffers: SharedBuffers) -> None:
-    """All that the process does."""
+    """Do all that the process does."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -188,7 +188,7 @@ def _question(pipe: Connection) -> Position | None:
 def _read(
     task: Task, sample_plan: SamplePlan, position: Position, buffers: SharedBuffers, buffer: int
 ) -> str | None:
-    """Puts the micro-batch into the slot; says what was wrong. Any other error ends the process, loudly."""
+    """Put the micro-batch into the slot; say what was wrong. Any other error ends the process, loudly."""
     try:
         buffers.write(
             buffer, task.batch(position.step, sample_plan.micro_batch_of(position.step, position.number))

@@ -108,7 +108,7 @@ DECODERS: dict[str, type[PatchDecoder | PointDecoder]] = {"patch": PatchDecoder,
 
 
 def _patch(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
-    """Points of a patch, by axis."""
+    """Return the points of a patch, by axis."""
     return (domain.patch or config.patch,) * len(domain.grid)
 
 

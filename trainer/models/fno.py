@@ -100,14 +100,14 @@ class SpectralConv(nn.Module):
         return cast(Tensor, torch.fft.irfftn(self._padded(mixed), s=self.grid, dim=axes))
 
     def _low(self, spectrum: Tensor) -> Tensor:
-        """All axes but the last have negative frequencies, at their end."""
+        """Choose the low modes: all axes but the last have negative frequencies, at their end."""
         for axis in range(1, len(self.grid)):
             ends = spectrum.narrow(axis, 0, self.modes), spectrum.narrow(axis, -self.modes, self.modes)
             spectrum = torch.cat(ends, dim=axis)
         return spectrum.narrow(len(self.grid), 0, self.modes)
 
     def _padded(self, low: Tensor) -> Tensor:
-        """Zero in between; the last axis gets its zeros from the transform."""
+        """Put zero in between; the last axis gets its zeros from the transform."""
         for axis, points in enumerate(self.grid[:-1], start=1):
             first, last = low.chunk(2, dim=axis)
             shape = [*first.shape]

@@ -32,7 +32,7 @@ def sources(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.int64
 
 @lru_cache(maxsize=4)
 def _square(points: int) -> NDArray[np.int64]:
-    """(8, P): four turns, and four of the mirror image."""
+    """Return four turns, and four of the mirror image: (8, P)."""
     square = np.arange(points**2).reshape(points, points)
     images = [np.rot90(side, turns) for side in (square, square.T) for turns in range(4)]
     return np.stack([image.ravel() for image in images])

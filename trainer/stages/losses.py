@@ -112,7 +112,7 @@ class RefiningLoss(DenoisingLoss):
             own.std[1] *= deviation.to(own.std).reshape(own.std[1].shape)
 
     def _deviation(self, batches: Iterable[Windows], ranks: Ranks, *, channels: int) -> Tensor:
-        """(K,): of clean fields in their present units, over all ranks; float64."""
+        """Return the deviation (K,) of clean fields in their present units, over all ranks; float64."""
         sums = torch.zeros(2, channels, dtype=torch.float64)
         for windows in batches:
             squares = examples(self.operator, windows).clean.double().square().transpose(0, 1).flatten(1)
@@ -162,12 +162,12 @@ def neighbours(normal: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _wide(values: Tensor, like: Tensor) -> Tensor:
-    """(B,) to (B, 1, *1)"""
+    """Reshape (B,) to (B, 1, *1)."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def _again(tensor: Tensor, times: int) -> Tensor:
-    """(times * B, ...)"""
+    """Repeat to (times * B, ...)."""
     return tensor.repeat(times, *(1,) * (tensor.ndim - 1))
 
 
@@ -199,7 +199,7 @@ def initialise_from(network: Latent, of: Latent, *, answers: bool) -> None:
 
 
 def _held(network: Network) -> dict[str, Tensor]:
-    """This rank's part of all parameters and buffers, by name."""
+    """Return this rank's part of all parameters and buffers, by name."""
     # Under FSDP2 this lets go of what lay gathered: the next forward pass gathers the new weights.
     held = network.state_dict()
     return dict(zip(held, local(held.values()), strict=True))

@@ -87,7 +87,7 @@ class UnrollLoss(Objective):
         return torch.stack([loss, *means.detach()])
 
     def _terms(self, prediction: Tensor, target: Tensor, unit: Tensor, *, steady: bool) -> Tensor:
-        """(terms,): means over the windows."""
+        """Return the terms, means over the windows: (terms,)."""
         errors = [
             target.new_zeros(1) if steady and name in WITH_TIME else TERMS[name](prediction, target, unit)
             for name in self.weights
@@ -152,8 +152,11 @@ WITH_TIME = frozenset({"conservation"})
 
 @lru_cache(maxsize=16)
 def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
-    """(modes, 1 + octaves): how often each mode of a real transform, row by row, counts in the mean and in
-    each octave. Those of the last axis but its first and its middle stand for their mirror images, too."""
+    """Return how often each mode of a real transform counts in the mean and in each octave.
+
+    (modes, 1 + octaves), modes row by row. Those of the last axis but its first and its middle stand for their
+    mirror images, too.
+    """
     *full, last = grid
     axes = [*(torch.fft.fftfreq(points) * points for points in full), torch.arange(last // 2 + 1.0)]
     numbers = torch.stack(torch.meshgrid(*axes, indexing="ij")).norm(dim=0)
@@ -163,6 +166,6 @@ def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def _root(squares: Tensor) -> Tensor:
-    """The square root; where that is zero, it has no gradient."""
+    """Return the square root; where that is zero, it has no gradient."""
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)

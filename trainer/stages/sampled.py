@@ -83,7 +83,7 @@ class Sampled(Operator):
         return frame.centre + frame.unit * drawn.unflatten(0, (count, -1))
 
     def _drawn(self, denoise: Denoise, noise: Tensor) -> Tensor:
-        """From noise (N, S * B, K, *X) to (S * B, K, *X)."""
+        """Draw answers (S * B, K, *X) from noise (N, S * B, K, *X)."""
         return euler(denoise, noise[0], self.steps)
 
     def _denoise(self, x: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
@@ -169,10 +169,10 @@ class DrawNoise(nn.Module):
 
 
 def _size(fields: Tensor) -> Tensor:
-    """Root mean square of each of (B, K, *X): (B, 1, *1)."""
+    """Return the root mean square of each of (B, K, *X): (B, 1, *1)."""
     return fields.square().mean(dim=tuple(range(1, fields.ndim)), keepdim=True).sqrt()
 
 
 def _times(count: int, tensor: Tensor) -> Tensor:
-    """(count * B, ...)"""
+    """Repeat to (count * B, ...)."""
     return tensor.expand(count, *tensor.shape).flatten(0, 1)

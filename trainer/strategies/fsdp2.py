@@ -53,7 +53,7 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
 
 
 def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
-    """Weights are sent and used in the small type, gradients added up in fp32; autocast casts the inputs."""
+    """Send and use weights in the small type, add gradients up in fp32. Autocast casts the inputs."""
     if config.precision == "fp32":
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
@@ -106,7 +106,7 @@ def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
 
 
 def _forget_gradients(units: list[FSDPModule]) -> None:
-    """Those of whole parameters, which a backward pass that failed leaves behind.
+    """Drop those of whole parameters, which a backward pass that failed leaves behind.
 
     `reset_iter_state` of torch 2.13 forgets them, and they would be added to the next ones.
     """

@@ -106,7 +106,7 @@ def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
 
 
 def _number(path: Path, key: str) -> int | None:
-    """A whole number in a JSON file, if it is there."""
+    """Read a whole number from a JSON file, if it is there."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         value = json.loads(path.read_text(encoding="utf-8"))[key]
         return value if isinstance(value, int) else None

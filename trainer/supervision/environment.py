@@ -48,14 +48,14 @@ def defaults(job: Job, start: Start) -> dict[str, str]:
 
 
 def _allocator(job: Job) -> dict[str, str]:
-    """On GPUs, memory that is free in pieces can be used as a whole: larger micro-batches fit."""
+    """Let memory that is free in pieces be used as a whole, on GPUs: larger micro-batches fit."""
     if job.train is None or not job.gpus or "PYTORCH_CUDA_ALLOC_CONF" in job.env:  # its older name
         return {}
     return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
 def _found_to_work(box: Path) -> dict[str, str]:
-    """How the GPUs of this machine can talk, as the preflight found out."""
+    """Return how the GPUs of this machine can talk, as the preflight found out."""
     try:
         found = json.loads((box / layout.PREFLIGHT).read_text(encoding="utf-8"))["env"]
         return {str(name): str(value) for name, value in found.items()}
@@ -87,7 +87,7 @@ def ours(box: Path) -> dict[str, str]:
 
 
 def _start(start: Start) -> dict[str, str]:
-    """What is different from one start of the ranks to the next."""
+    """Return what is different from one start of the ranks to the next."""
     # The first of the two is what programs of before know.
     env = {"VASTRUN_ATTEMPT": str(start.number), "VASTRUN_RESTART": str(start.number)}
     if start.micro_batch is not None:
@@ -98,7 +98,7 @@ def _start(start: Start) -> dict[str, str]:
 
 
 def _paths(job: Job, box: Path, asked: Mapping[str, str]) -> dict[str, str]:
-    """`python` is the Python that trains; it finds the trainer, and the trainer finds the user's code."""
+    """Let `python` be the Python that trains: it finds the trainer, and the trainer the user's code."""
     code = [str(box / layout.CODE)] if job.train else []
     modules = [str(_PACKAGES), str(box / layout.LIBRARY), *code, *_folders(asked.get("PYTHONPATH", ""))]
     programs = [str(Path(sys.executable).parent), asked.get("PATH", os.defpath)]

@@ -48,7 +48,7 @@ def read_final(box: Path) -> FinalRecord | None:
 
 
 def _scores(found: Any) -> dict[str, float] | None:
-    """The finite ones: JSON has no other numbers."""
+    """Return the finite ones: JSON has no other numbers."""
     if not isinstance(found, dict):
         return None
     return {k: float(v) for k, v in found.items() if isinstance(v, int | float) and math.isfinite(v)}
@@ -149,7 +149,7 @@ def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
 
 
 def _found(pattern: str, box: Path) -> list[Path]:
-    """Files of the code folder, or of the outputs, that match; a link does not lead out of these."""
+    """Find files of the code folder, or of the outputs, that match; a link does not lead out of these."""
     outputs = box / layout.OUTPUTS
     named = next((pattern.removeprefix(name) for name in _OUTPUTS if pattern.startswith(name)), None)
     places = [(working_folder(box), pattern), (outputs, pattern)] if named is None else [(outputs, named)]

@@ -29,7 +29,7 @@ def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
 
 
 def _ask(box: Path, rank: int) -> bool:
-    """True when somebody reads this rank's pipe."""
+    """Ask this rank; return True when somebody reads its pipe."""
     with contextlib.suppress(OSError):
         pipe = os.open(box / layout.RECORDER_PIPES / f"rank-{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
         try:

@@ -81,7 +81,7 @@ def main() -> NoReturn:
 
 
 def _load(*, for_ranks: bool) -> None:
-    """Imports now what this agent, its copies and the ranks need."""
+    """Import now what this agent, its copies and the ranks need."""
     if for_ranks:
         from trainer.supervision.preload import load
 
@@ -97,7 +97,7 @@ def _serve_ranks() -> None:
 
 
 def _next_order() -> LaunchOrder:
-    """Waits for it; when the supervisor is gone there is none, and nothing to wait for."""
+    """Wait for it; when the supervisor is gone there is none, and nothing to wait for."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, _CHUNK)
@@ -108,7 +108,7 @@ def _next_order() -> LaunchOrder:
 
 
 def _begin(order: LaunchOrder, copy: int) -> None:
-    """This process is the agent of a new start; `copy` is that of the one after it."""
+    """Make this process the agent of a new start; `copy` is that of the one after it."""
     os.environ.clear()
     os.environ.update(order.env)
     os.setpgid(0, 0)

@@ -228,7 +228,7 @@ class Peers:
         self.lost.update(node for node in state.lost if node != self.place.node)
 
     def _drop(self, line: _Line) -> None:
-        """Whoever was behind it is lost, unless its ranks have ended; before all are here it may return."""
+        """Note who is lost, unless its ranks have ended; before all are here it may return."""
         line.socket.close()
         self._lines.remove(line)
         if line.node is None:

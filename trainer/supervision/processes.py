@@ -122,7 +122,7 @@ def memory_kills() -> int:
 
 
 def _table() -> dict[int, tuple[int, bytes]]:
-    """pid -> (parent's pid, state letter) of every process."""
+    """Map the pid of every process to its parent's pid and its state's letter."""
     table = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

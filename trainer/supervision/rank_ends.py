@@ -127,7 +127,10 @@ def first_failure(ends: Sequence[DatedEnd], killed: Collection[int]) -> DatedEnd
 
 
 def _comes_late(dated: DatedEnd) -> tuple[bool, bool, float]:
-    """The lowest is the first: connections break after what broke them, the one asked to stop asks others."""
+    """Order failures, the first one lowest.
+
+    Connections break after what broke them, and the one asked to stop asks others.
+    """
     return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
 
 

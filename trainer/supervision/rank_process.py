@@ -109,7 +109,7 @@ def _let_another_speak(box: Path, rank: int) -> None:
 
 
 def _copy_or(own: Callable[[], Program], server: str, box: Path) -> Program:
-    """A copy of the server's; without an answer from it the rank starts as any other program does."""
+    """Fork a copy of the server's; without an answer from it the rank starts as any other program does."""
     try:
         return Copy.ask_for(server, os.environ, working_folder(box))
     except OSError as error:
@@ -149,7 +149,7 @@ def _watch(box: Path, rank: int, program: Program) -> int:
 
 
 def _line(process: RankProcess) -> str:
-    """Always as long, so that the end overwrites the beginning."""
+    """Write it always as long, so that the end overwrites the beginning."""
     return f"{json.dumps(asdict(process)):<{_WIDTH}}\n"
 
 
@@ -172,7 +172,7 @@ def _log_into(path: Path) -> None:
 
 
 def _leave_it_to(program: Program, number: int, _frame: object) -> None:
-    """The program decides. A child has had the signal, as one of this group; a copy has not."""
+    """Let the program decide. A child has had the signal, as one of this group; a copy has not."""
     if isinstance(program, Copy):
         send(program.pid, number)
 

@@ -94,7 +94,7 @@ def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
 
 
 def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:
-    """What is known to fit a rank, once something did not, or each rank has more to do."""
+    """Return what is known to fit a rank, once something did not, or each rank has more to do."""
     if ended.reason == "oom" and job.train is not None:
         return (ended.micro_batch or 0) // 2
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
@@ -110,7 +110,7 @@ def _used_up(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str 
 
 
 def _does_not_fit(job: Job, record: StartRecord) -> str | None:
-    """Why a training that ran out of memory would do so again."""
+    """Say why a training that ran out of memory would do so again."""
     if record.reason != "oom" or job.train is None:
         return None
     if job.train.out_of_memory == "fail":

@@ -74,7 +74,7 @@ def top_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
 
 
 def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
-    """Where the rank's answer appears, and from which byte on."""
+    """Return where the rank's answer appears, and from which byte on."""
     own = box / layout.STACKS / f"rank-{rank}.txt"
     if own.exists():
         size = _size(own)
@@ -87,7 +87,7 @@ def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
 
 
 def _python_of(pid: int) -> int:
-    """The Python at or below a process: a shell that started it has no stack to show."""
+    """Return the Python at or below a process: a shell that started it has no stack to show."""
     for candidate in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{candidate}/exe").readlink().name.startswith("python"):
@@ -96,7 +96,7 @@ def _python_of(pid: int) -> int:
 
 
 def _until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
-    """Waits until every file has grown beyond its offset and stopped growing."""
+    """Wait until every file has grown beyond its offset and stopped growing."""
     changed_at = time.monotonic()
     deadline, sizes = changed_at + within_s, dict(offsets)
     while time.monotonic() < deadline:

@@ -116,7 +116,7 @@ def collective_of(rank_progress: RankProgress) -> str | None:
 
 
 def _by_hand(rank_progress: RankProgress) -> bool:
-    """True when the user's own code called the collective; those of the trainer are alike on all ranks."""
+    """Tell whether the user's own code called the collective; the trainer's are alike on all ranks."""
     library = list(itertools.takewhile(StackFrame.is_library, rank_progress.frames))
     caller = rank_progress.frames[len(library) : len(library) + 1]
     strategy = any(place in frame.file for frame in library for place in _STRATEGY)

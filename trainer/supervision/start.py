@@ -93,7 +93,7 @@ def put_aside(box: Path, number: int) -> None:
 
 
 def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
-    """Whose output becomes the log of the run."""
+    """Return whose output becomes the log of the run."""
     ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
     agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
     push = Tail(path=box / PUSH_LOG, source="push")

@@ -83,7 +83,7 @@ def most_samples_per_s(session: Session, gpu: str) -> float | None:
 
 
 def _flops_of(session: Session, task: int) -> float:
-    """Of one sample of a task, forward and backward."""
+    """Count one sample of a task, forward and backward."""
     size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
     with torch.device("meta"):
         objective = stages.make(session.config, session.operator.domains)
@@ -98,7 +98,7 @@ def _flops_of(session: Session, task: int) -> float:
 
 
 def _uuids() -> list[str]:
-    """Of the GPUs that the ranks of this machine train on, as NVML knows them."""
+    """Return the GPUs that the ranks of this machine train on, as NVML knows them."""
     devices = range(torch.cuda.device_count())
     return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
 

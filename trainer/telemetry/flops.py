@@ -80,13 +80,13 @@ def training_flops(objective: nn.Module, windows: Windows) -> float:
 
 # The counter knows products of matrices, convolutions and attention.
 def _of_complex(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -> int:
-    """5 n log2(n) of a transform of n points (Cooley and Tukey)."""
+    """Count 5 n log2(n) for a transform of n points (Cooley and Tukey)."""
     points = math.prod(shape[dim] for dim in dims)
     return int(5 * math.prod(shape) * math.log2(max(2, points)))
 
 
 def _from_real(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -> int:
-    """Half of what complex numbers take."""
+    """Count half of what complex numbers take."""
     return _of_complex(shape, dims) // 2
 
 

@@ -160,7 +160,7 @@ def mode_of(config: WandbConfig) -> Mode:
 
 
 def _as_shown(wandb: Any, value: Any) -> Any:
-    """A picture, where a path is meant."""
+    """Return a picture, where a path is meant."""
     return wandb.Image(str(value)) if isinstance(value, Path) else value
 
 
@@ -178,7 +178,7 @@ def known_run(box: Path) -> WandbRun | None:
 
 
 def _environment(box: Path) -> dict[str, str]:
-    """Keeps W&B quiet, its files in the box, and its service apart from that of who started all this."""
+    """Keep W&B quiet, its files in the box, and its service apart from that of who started all this."""
     folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
     return {
         "WANDB_SILENT": "true",

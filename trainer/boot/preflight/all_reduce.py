@@ -23,7 +23,7 @@ def all_reduce(backend: str, limit_s: float) -> Work:
 
 
 def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
-    """Raises RuntimeError when the ranks cannot talk, or the sum is wrong."""
+    """Sum over the ranks. Raises RuntimeError when they cannot talk, or the sum is wrong."""
     device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
     torch_dist.init_process_group(
         backend,

@@ -69,7 +69,7 @@ def _become_rank(work: Work, rank: int, ranks: int, env: Mapping[str, str], fold
 
 
 def _wait(running: dict[int, int], deadline: float) -> dict[int, str]:
-    """How ranks failed until then; `running` keeps those that have not ended."""
+    """Return how ranks failed until then; `running` keeps those that have not ended."""
     faults: dict[int, str] = {}
     while running and time.monotonic() < deadline:
         for rank, pid in list(running.items()):
@@ -84,7 +84,7 @@ def _wait(running: dict[int, int], deadline: float) -> dict[int, str]:
 
 
 def _kill(running: dict[int, int], limit_s: float) -> dict[int, str]:
-    """Kills what is left. A rank that a driver holds cannot be killed, and is not waited for."""
+    """Kill what is left. A rank that a driver holds cannot be killed, and is not waited for."""
     faults = dict.fromkeys(running, f"did not end within {limit_s:.0f} s")
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)

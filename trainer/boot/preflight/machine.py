@@ -130,7 +130,10 @@ def _gpu_faults(machine: Machine, needs: Needs) -> list[str]:
 
 
 def _cuda_faults(machine: Machine, needs: Needs) -> list[str]:
-    """Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility")."""
+    """Compare CUDA versions.
+
+    Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
+    """
     driver, built_for = machine.driver_cuda, machine.torch_cuda
     if needs.onboard and driver and built_for and driver[0] < built_for[0]:
         return [f"the driver supports CUDA {_dotted(driver)}, but torch needs {_dotted(built_for)}"]
@@ -138,7 +141,7 @@ def _cuda_faults(machine: Machine, needs: Needs) -> list[str]:
 
 
 def _xid_lines(machine: Machine) -> list[tuple[Xid, str]]:
-    """Of the job's GPUs: a shared machine has others."""
+    """Return the errors of the job's GPUs: a shared machine has others."""
     by_bus = {gpu.bus_id: gpu.index for gpu in machine.gpus}
     return [
         (xid, f"GPU {by_bus[xid.bus_id]}: {HARDWARE[xid.number]} (XID {xid.number} in the kernel's log)")
@@ -166,7 +169,7 @@ def _cpu() -> str:
 
 
 def _write_speed(box: Path) -> float:
-    """Of one file, in MB/s, until it is on the disk."""
+    """Measure the writing of one file, in MB/s, until it is on the disk."""
     block = os.urandom(1 << 20) * 8  # zeros are not written at all on some disks
     with tempfile.TemporaryFile(dir=box, buffering=0) as file:
         began = time.monotonic()

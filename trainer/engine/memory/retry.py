@@ -60,7 +60,7 @@ def average(session: Session) -> None:
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """As many at once as make a message large, and its copy not too large."""
+    """Yield as many at once as make a message large, and its copy not too large."""
     bucket: list[Tensor] = []
     for gradient in gradients:
         if bucket and sum(tensor.nbytes for tensor in [*bucket, gradient]) > _BUCKET_BYTES:
