@@ -154,7 +154,7 @@ WITH_TIME = frozenset({"conservation"})
 def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
     """Return how often each mode of a real transform counts in the mean and in each octave.
 
-    (modes, 1 + octaves), modes row by row. Those of the last axis but its first and its middle stand for their
+    (modes, 1 + octaves), row by row. Those of the last axis but its first and its middle stand for their
     mirror images, too.
     """
     *full, last = grid

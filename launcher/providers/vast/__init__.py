@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -85,8 +86,8 @@ class VastProvider:
         self._crowd = crowd
         self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
         self._markets: dict[str, Latest[Sequence[Offer]]] = {}
-        self._taken: set[str] = set()
-        """Offers that a run of this process asked for: no other one needs to try them."""
+        self._taken: dict[str, float] = {}
+        """When a run of this process asked for an offer: no other one needs to try it."""
 
     @property
     def abilities(self) -> Abilities:
@@ -119,11 +120,16 @@ class VastProvider:
         latest = self._markets.setdefault(
             wants, Latest(lambda: self._fitting(spec), self._clock.now, _MARKET_S)
         )
-        left = [offer for offer in latest.get() if offer.id not in self._taken]
+        left = self._untaken(latest)
         if left:
             return left
         latest.forget()
-        return [offer for offer in latest.get() if offer.id not in self._taken]
+        return self._untaken(latest)
+
+    def _untaken(self, market: Latest[Sequence[Offer]]) -> Sequence[Offer]:
+        """Offers that were not asked for since the market was: one that is there afterwards is free again."""
+        offers, asked_at = market.get(), market.asked_at
+        return [offer for offer in offers if self._taken.get(offer.id, -math.inf) < asked_at]
 
     def _fitting(self, spec: JobSpec) -> Sequence[Offer]:
         return market.fitting(
@@ -136,12 +142,13 @@ class VastProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent a machine, to be checked against its offer. Asks once."""
-        if order.offer.id in self._taken:
+        now = self._clock.now()
+        if now - self._taken.get(order.offer.id, -math.inf) < _MARKET_S:
             raise NoOfferError("another run of this launcher took it")
         if self._crowd:
-            self._taken.add(order.offer.id)
+            self._taken[order.offer.id] = now
         try:
-            return renting.rent(self._api, order, self._env, self._clock.now())
+            return renting.rent(self._api, order, self._env, now)
         finally:
             self._rows.forget()
 

@@ -16,13 +16,14 @@ class Latest(Generic[_T]):
         self._ask, self._now, self._age_s = ask, now, age_s
         self._lock = threading.Lock()
         self._answer: _T | None = None
-        self._asked_at = 0.0
+        self.asked_at = 0.0
+        """When the newest answer was asked for."""
 
     def get(self) -> _T:
         """Return the answer. Whoever comes while it is asked waits for it. Raises as the question does."""
         with self._lock:
-            if self._answer is None or not 0 <= self._now() - self._asked_at < self._age_s:
-                self._asked_at = self._now()
+            if self._answer is None or not 0 <= self._now() - self.asked_at < self._age_s:
+                self.asked_at = self._now()
                 self._answer = None
                 self._answer = self._ask()
             return self._answer
