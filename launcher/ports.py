@@ -385,6 +385,13 @@ class OutputStore(Protocol):
         """
         ...
 
+    def save_metrics(self, run: Run, remote: Remote) -> int:
+        """Whole lines that are new of the box's metrics are here; return how many bytes of them.
+
+        A limited part at once: call again soon when many came. Raises BoxError when they are none.
+        """
+        ...
+
     def collect(self, run: Run, remote: Remote) -> Collected:
         """Everything the box's manifest names, pulled and checked."""
         ...

@@ -65,6 +65,13 @@ class FakeOutputStore:
         self.home[latest] = named
         return CheckpointCopy(name=name, size=len(self.home[state]), held=len(self.home[state]))
 
+    def save_metrics(self, run: Run, remote: Remote) -> int:
+        held = len(self.home.get(layout.METRICS, b""))
+        new = remote.read(layout.METRICS, offset=held)
+        if new:
+            self.home[layout.METRICS] = self.home.get(layout.METRICS, b"") + new
+        return len(new)
+
     def collect(self, run: Run, remote: Remote) -> Collected:
         self.pump(run, remote)
         damaged: list[str] = []

@@ -40,7 +40,7 @@ EXIT_CODES: Mapping[int, str] = {
     0: "done: the run succeeded and its machine is destroyed, or it continues detached",
     1: "error: this computer, the ledger or the provider",
     2: "usage: the command line or the job file is wrong; nothing was done",
-    3: "stopped or declined by the user",
+    3: "stopped or declined by the user, or pruned by its batch",
     4: "the provider does not accept the key",
     5: "the run failed",
     6: "the run hung",

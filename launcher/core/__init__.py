@@ -15,6 +15,7 @@ from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, 
 from launcher.core.phases import Phase
 from launcher.core.runs import (
     NOTHING,
+    PRUNING,
     Cost,
     Driver,
     Event,
@@ -32,6 +33,7 @@ from launcher.core.verdict import Cause, Verdict
 __all__ = [
     "LABEL_PREFIX",
     "NOTHING",
+    "PRUNING",
     "AccountStatus",
     "BoxStatus",
     "Bundle",
