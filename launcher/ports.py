@@ -10,6 +10,7 @@ from launcher.core import (
     AccountStatus,
     Bundle,
     Cause,
+    Charge,
     CheckpointCopy,
     Collected,
     Completed,
@@ -135,8 +136,11 @@ class KeepsKeys(Protocol):
 class HasBills(Protocol):
     """A provider that says afterwards what it charged."""
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        """Dollars charged in that time, by label: what is settled so far. Raises AuthError, ProviderError."""
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        """What was charged on the days of that time, as far as it is settled; a machine may stand in several.
+
+        Raises AuthError, ProviderError.
+        """
         ...
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launcher.core import (
+    Charge,
     Completed,
     Event,
     ExtraRates,
@@ -89,6 +90,8 @@ class FakeProvider:
         """What each machine has fetched, as it is listed."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
+        self.bills = True
+        """It says what it charged."""
         self.image: str | None = None
         """What runs there when the job names none."""
         self.most_at_once = self.rentals = 0
@@ -101,7 +104,7 @@ class FakeProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(bills=self, keys=self, market=self)
+        return Abilities(bills=self if self.bills else None, keys=self, market=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return [
@@ -173,8 +176,8 @@ class FakeProvider:
     def forget(self, run_id: str) -> None:
         self.forgotten.add(run_id)
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        return self.charges
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        return [Charge(instance_id="", label=label, usd=usd) for label, usd in self.charges.items()]
 
     def box(self, instance_id: str) -> FakeBox:
         """The living box, up to date. Raises as a Remote does."""

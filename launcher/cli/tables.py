@@ -18,7 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "stop": "Stop a run: save a checkpoint, download the outputs, destroy the machine.",
     "resume": "Continue driving a run whose launcher was killed.",
     "why": "Explain why a run ended, with all proofs, and what to try next.",
-    "cost": "Show what runs cost.",
+    "cost": "Show what runs cost, together or each, and compare that with the bill.",
     "hosts": "List the machines that were rented, and those avoided because they failed.",
     "pull": "Download a run's outputs from its machine.",
     "export": "Write the weights of a run's checkpoint to one file.",

@@ -11,7 +11,16 @@ from launcher.core.boxes import (
     StepEnd,
 )
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, Lease, Offer, RentalOrder
+from launcher.core.market import (
+    AccountStatus,
+    Charge,
+    ExtraRates,
+    Identity,
+    Instance,
+    Lease,
+    Offer,
+    RentalOrder,
+)
 from launcher.core.phases import Phase
 from launcher.core.runs import (
     NOTHING,
@@ -38,6 +47,7 @@ __all__ = [
     "BoxStatus",
     "Bundle",
     "Cause",
+    "Charge",
     "CheckpointCopy",
     "Collected",
     "Completed",

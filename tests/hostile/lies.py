@@ -189,7 +189,7 @@ LIES: Mapping[str, Lie] = {
     "outcome that is nothing": Lie(files={layout.OUTCOME: b"null"}),
     "metrics of nothing that can be drawn": Lie(files={layout.METRICS: _METRICS}, harmless=True),
     "metrics of many lines": Lie(files={layout.METRICS: b"1\n" * 900_000}, harmless=True),
-    "metrics without an end": Lie(files={layout.METRICS: _endless(b'{"step": 1, "loss": 0.5}\n')}),
+    "metrics without an end": Lie(files={layout.METRICS: _endless(b'{"step": 1, "loss": 7.5}\n')}),
     "metrics in one line without an end": Lie(files={layout.METRICS: _endless(b"x")}),
     "metrics that are others at each look": Lie(
         files={layout.METRICS: lambda offset, limit: (b'{"step": %d}\n' % offset * 9)[:limit]}
