@@ -438,7 +438,7 @@ class Notifier(Protocol):
         ...
 
     def send(self, notification: Notification, spec: JobSpec) -> None:
-        """The notice is on its way."""
+        """The notification is on its way."""
         ...
 
 

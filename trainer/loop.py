@@ -34,7 +34,7 @@ from trainer.telemetry.reports import Reports
 
 
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
-    """This rank's part of the training, from its set-up to its end. Only rank 0 writes."""
+    """Train this rank's part, from its set-up to its end. Only rank 0 writes."""
     if not rank.is_first:
         return _train(_begin(rank, job, config, heart), heart, stop, None)
     with Metrics(rank.box, job, config) as metrics:
@@ -42,7 +42,7 @@ def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop
 
 
 def _begin(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat) -> Session:
-    """All that the steps need is there, and the ranks agree on it."""
+    """Make all that the steps need, and check that the ranks agree on it."""
     session = with_latents(resumed(set_up(join(rank, job), job, config)), heart)
     check_start(session)
     session = fitted(session, heart)
@@ -97,7 +97,7 @@ def _validate(
     stop: StopSignal,
     metrics: Metrics | None,
 ) -> float | None:
-    """The error on what is kept back. None: a rollout ran away, or somebody wants to stop."""
+    """Return the error on what is kept back. None: a rollout ran away, or somebody wants to stop."""
     try:
         found = validation.look(session, partial(heart.beat, step, "eval"), lambda: stop.asked)
     except Abandoned:
@@ -117,7 +117,8 @@ def _save(
     *,
     durable: bool,
 ) -> None:
-    """A checkpoint is written beside the training; when `durable`, it is on the disk."""
+    """Save a checkpoint beside the training; when `durable`, it is on the disk."""
+    # A loss that is not finite must be known before its weights replace good ones.
     reports.settle()
     heart.beat(step, "checkpoint")
     with stop.saving():
@@ -132,8 +133,9 @@ def _evaluate(
     stop: StopSignal,
     metrics: Metrics | None,
 ) -> bool:
-    """The scores, and the report and the final record when all ranks are done. False: one is to stop."""
+    """Write scores, report and final record when all ranks are done. Returns False when one is to stop."""
     session.loader.close()
+    # A rollout is no step: a stop may take longer from here on than two steps of the training.
     stop.step_s = None
     beat = partial(heart.beat, step, "eval")
     if metrics and session.config.plots:

@@ -38,7 +38,7 @@ _LOOK_EVERY_S = 0.1
 
 
 def main(begin: Begin | None = None) -> int:
-    """Supervises the job of this box; the outcome is written on every path. `begin` starts the ranks."""
+    """Supervise the job of this box; the outcome is written on every path. `begin` starts the ranks."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)
@@ -63,7 +63,7 @@ def main(begin: Begin | None = None) -> int:
 
 
 def _reserve(box: Path) -> Path:
-    """A file that gives its room back before the outcome is written: a full disk cannot keep it away."""
+    """Keep a file that gives its room back before the outcome is written: a full disk cannot keep it away."""
     path = box / layout.RUN / ".reserve"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(RESERVE))
@@ -71,7 +71,7 @@ def _reserve(box: Path) -> Path:
 
 
 def _shown(command: str) -> str:
-    """Of a script, the first line."""
+    """Return the first line of a script."""
     first, _, rest = command.partition("\n")
     return f"{first} …" if rest else first
 
@@ -81,6 +81,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
     log.say(f"as {_shown(torchrun_line(job, peers.place))}")
+    # What lies there already proves nothing of this training.
     before = stamps(job.success, box)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = Start(world_size=job.ranks), list[StartRecord]()
@@ -95,6 +96,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
         put_aside(box, start.number)
         start = following.start
         log.say(_how(start, job))
+    # Before the outcome: once that is there, the box may be collected and destroyed.
     push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, diagnosis, history, before), following, stop, log)
@@ -106,7 +108,7 @@ def _healthy(job: Job, ended: StartRecord) -> tuple[str, ...] | None:
 
 
 def _pause(following: Restart, stop: StopRequest) -> bool:
-    """True when the pause is over and nobody has asked to stop."""
+    """Wait; return True when the pause is over and nobody has asked to stop."""
     until = time.monotonic() + following.after_s
     while stop.cause is None and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
@@ -120,7 +122,7 @@ def _how(start: Start, job: Job) -> str:
 
 
 def _outcome(last: Outcome, following: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
-    """What became of the training when nothing follows its last start."""
+    """Say what became of the training when nothing follows its last start."""
     if isinstance(following, Restart):
         stopped = stopped_between(last, stop.cause or "stopped")
         log.say(f"stopped: {stopped.detail}")

@@ -18,7 +18,7 @@ from trainer.heartbeat import Heartbeat
 
 
 def main() -> None:
-    """Never returns: the ending leaves the process."""
+    """Run a rank. Never returns: the ending leaves the process."""
     rank = Rank.of_environment()
     heart = Heartbeat.of_this_rank()
     heart.beat(0, "start")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def dump_stacks_on_request(path: Path) -> None:
-    """SIGUSR1 writes the stacks of all threads to `path`, also while the main thread waits in C++."""
+    """Have SIGUSR1 write the stacks of all threads to `path`, also while the main thread waits in C++."""
     path.parent.mkdir(parents=True, exist_ok=True)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, file=path.open("w"), all_threads=True)

@@ -56,6 +56,7 @@ class Mix:
         """
         power = {"balanced": 0, "proportional": 1, "temperature": 1 / temperature}[mixing]
         cycle = _round_robin(counts([size**power for size in sizes], period))
+        # Else every short training, whatever its seed, would begin with the same task.
         first = int(np.random.default_rng([seed, _MIX_STREAM]).integers(len(cycle)))
         return cls(cycle=cycle[first:] + cycle[:first])
 

@@ -104,7 +104,7 @@ class Trouble:
     kind: str
     name: str
     at_s: float = 0.0
-    """Counted from the first machine; on the box, from the first sight of the victim."""
+    """Counted from the first machine; on the box, from when the victim was first seen."""
     early: bool = False
     """Counted from the launch instead."""
     seconds: float = 0.0

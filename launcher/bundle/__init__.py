@@ -45,7 +45,7 @@ class Bundler:
         self.close()
 
     def close(self) -> None:
-        """The packed archives are gone."""
+        """Remove the packed archives."""
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
@@ -95,6 +95,8 @@ class Bundler:
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "requirements.txt", 0o644)
             _add_folder(archive, f"{layout.LIBRARY}/vastrun", library_dir(), "*.py", 0o644)
             if tree is not None:
+                # An archive within the archive: the code is unpacked by a step of its own, whose failure is
+                # the user's.
                 code = path.with_suffix(".code")
                 _pack_code(code, tree)
                 archive.add_file(layout.CODE_ARCHIVE, code)

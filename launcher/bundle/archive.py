@@ -42,20 +42,20 @@ class Archive:
                     file.close()
 
     def add_bytes(self, name: str, content: bytes, *, mode: int = 0o644) -> None:
-        """A file from memory."""
+        """Add a file from memory."""
         info = _entry(name, mode)
         info.size = len(content)
         self._tar.addfile(info, io.BytesIO(content))
 
     def add_file(self, name: str, path: Path, *, mode: int | None = None) -> None:
-        """A file from disk; without a mode, executable when its owner may execute it."""
+        """Add a file from disk; without a mode, it is executable when its owner may execute it."""
         with _Source(path) as source:
             info = _entry(name, mode or (0o755 if source.mode & stat.S_IXUSR else 0o644))
             info.size = source.size
             self._tar.addfile(info, cast("IO[bytes]", source))
 
     def add_link(self, name: str, target: str) -> None:
-        """A symbolic link."""
+        """Add a symbolic link."""
         info = _entry(name, 0o777)
         info.type, info.linkname = tarfile.SYMTYPE, target
         self._tar.addfile(info)

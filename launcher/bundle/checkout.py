@@ -54,7 +54,7 @@ class Worktree:
 
 
 def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
-    """The files to ship: in a git checkout what git tracks or would track. Raises UsageError."""
+    """Return the files to ship: in a git checkout what git tracks or would track. Raises UsageError."""
     home_known = os.path.expanduser(folder)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
     root = Path(home_known).resolve()
     if not root.is_dir():
@@ -65,13 +65,14 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
     if not paths:
         hint = "git ignores everything in it" if in_git else ""
         raise JobValueError(f"code.path: {root} holds no file to ship", hint=hint)
+    # A data set that lies in the checkout is told here, not after an hour of upload.
     _check_size(root, paths)
     commit, dirty = commit_of(root)
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
 
 
 def commit_of(root: Path) -> tuple[str | None, bool]:
-    """The commit, and whether something below `root` is not committed; no commit outside of git."""
+    """Return the commit, and whether something below `root` is not committed; no commit outside of git."""
     if not _in_git(root):
         return None, False
     commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None
@@ -79,7 +80,7 @@ def commit_of(root: Path) -> tuple[str | None, bool]:
 
 
 def inner_target(root: Path, path: str) -> str | None:
-    """Where a symbolic link points, relative to itself; None for a file. Raises UsageError outside `root`."""
+    """Return where a link points, relative to itself; None for a file. Raises UsageError outside `root`."""
     link = root / path
     if not link.is_symlink():
         return None
@@ -129,6 +130,7 @@ def _ask_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name in _GIT_SEES}
     try:
         return subprocess.run(
+            # Without optional locks `git status` leaves the index alone: the user may commit meanwhile.
             ["git", "--no-optional-locks", *_GIT_RUNS_NOTHING, "-C", str(root), *words],
             env=environment,
             capture_output=True,

@@ -41,7 +41,7 @@ def drive_to_end(
 
 
 def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:
-    """The summary block, or the run's standing when it goes on without us."""
+    """The summary block, or where the run stands when it goes on without us."""
     now, ledger = wiring.now(), wiring.ledger()
     ending = ending_of(ledger, run, chain_of(ledger, run), now)
     show(ending_document(ending), summary(ending, now), as_json=as_json)

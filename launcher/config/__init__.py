@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".") -> JobSpec:
-    """The job in a file's text. `overrides` are `key=value`, as given to --set.
+    """Return the job in a file's text. `overrides` are `key=value`, as given to --set.
 
     Paths in the job are anchored at `base_dir`, the folder of the file. Raises JobFileError with every fault.
     """
@@ -27,12 +27,12 @@ def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str 
 
 
 def dump_job(spec: JobSpec) -> str:
-    """The job as JSON, for the ledger."""
+    """Return the job as JSON, for the ledger."""
     return json.dumps(asdict(spec))
 
 
 def read_job(text: str) -> JobSpec:
-    """The job that `dump_job` wrote."""
+    """Return the job that `dump_job` wrote."""
     spec = read_json(JobSpec, text)
     assert isinstance(spec, JobSpec)
     return spec

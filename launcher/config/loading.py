@@ -31,7 +31,7 @@ class JobFaults(Exception):
 
 
 def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSpec:
-    """As `launcher.config.load_job`."""
+    """Return the job in a file's text, as `launcher.config.load_job`."""
     faults: list[Fault] = []
     try:
         root, faults = _with_overrides(parse(text, name), overrides)
@@ -50,6 +50,7 @@ def load_node(root: Node, base_dir: str) -> JobSpec:
     reading = YamlReader(root)
     spec = checked(reading, JobSpec)
     if spec is not None:
+        # A clash with a value that is wrong by itself would be told twice, once misleadingly.
         meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
         for clash in meant:
             reading.fault(clash.path, clash.text)

@@ -47,7 +47,7 @@ class YamlReader:
         self.data: dict[str, Any] = data if isinstance(data, dict) else {}
 
     def fault(self, path: KeyPath, text: str) -> None:
-        """Notes a fault, once a path, at the line of the key nearest to it."""
+        """Note a fault, once a path, at the line of the key nearest to it."""
         if self.is_faulty(path):
             return
         self._faulty.add(path)
@@ -55,11 +55,11 @@ class YamlReader:
         self.faults.append(fault_at(place, self._dotted(path), text))
 
     def is_faulty(self, path: KeyPath) -> bool:
-        """True when the path, or a section that it lies in, has a fault already."""
+        """Tell whether the path, or a section that it lies in, has a fault already."""
         return any(p in self._faulty for p in _upwards(path))
 
     def is_sound(self, *paths: KeyPath) -> bool:
-        """True when nothing at, above or below these paths has a fault."""
+        """Tell whether nothing at, above or below these paths has a fault."""
         return not any(
             faulty[: len(path)] == path or path[: len(faulty)] == faulty
             for faulty in self._faulty
@@ -67,7 +67,7 @@ class YamlReader:
         )
 
     def unexpected(self, path: KeyPath) -> None:
-        """Notes that the value at `path` is not what its type expects."""
+        """Note that the value at `path` is not what its type expects."""
         path = next(p for p in _upwards(path) if p in self._nodes)
         kind, node = self._kinds[path], self._nodes[path]
         self.fault(path, f"expected {expected(kind)}, got {_shown(node)}{_hint(kind, node)}")
@@ -119,6 +119,7 @@ class YamlReader:
             kind = kind_of(key)
             if kind is None:
                 self._unknown(at, known, node)
+            # YAML lets the last one win, silently: a user would train with a value that stands further up.
             elif key in lines:
                 self.faults.append(
                     fault_at(key_node, self._dotted(at), f"given twice, first in line {lines[key]}")

@@ -36,7 +36,7 @@ class Clash:
 
 
 def clashes(spec: JobSpec) -> Iterator[Clash]:
-    """Every clash in the job."""
+    """Yield every clash in the job."""
     for rule in (
         _name,
         _tags,
@@ -88,6 +88,7 @@ def _success(spec: JobSpec) -> Iterator[Clash]:
         return
     if spec.command is None:
         yield Clash(success, "goes with command only: the onboard trainer brings its own proofs", (command,))
+    # An empty section proves nothing, and would make every program a success.
     if spec.success == type(spec.success)():
         yield Clash(success, "expected at least one of files, log, steps, exit_code")
     try:

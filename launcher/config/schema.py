@@ -34,7 +34,7 @@ class Option:
 
 
 def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
-    """Every key below `kind`, in the order of the types."""
+    """Yield every key below `kind`, in the order of the types."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         hint, key = hints[field.name], prefix + field.name
@@ -52,7 +52,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def bare(kind: Any) -> Any:
-    """The type without its limits and without `| None`."""
+    """Return the type without its limits and without `| None`."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return bare(args[0])
@@ -62,12 +62,12 @@ def bare(kind: Any) -> Any:
 
 
 def optional(kind: Any) -> bool:
-    """True when None is a value of `kind`."""
+    """Tell whether None is a value of `kind`."""
     return type(None) in typing.get_args(kind)
 
 
 def expected(kind: Any) -> str:
-    """What `kind` expects, as in "a number above 0"."""
+    """Say what `kind` expects, as in "a number above 0"."""
     inner = bare(kind)
     origin, args = typing.get_origin(inner), typing.get_args(inner)
     if is_dataclass(inner):
@@ -84,7 +84,7 @@ def expected(kind: Any) -> str:
 
 
 def is_mapping(kind: Any) -> bool:
-    """True for a type such as `Mapping[str, str]`."""
+    """Tell whether `kind` is a type such as `Mapping[str, str]`."""
     origin = typing.get_origin(kind)
     return isinstance(origin, type) and issubclass(origin, Mapping)
 

@@ -24,7 +24,7 @@ def program_of(script: str) -> tuple[str, ...]:
 
 
 def script_of(program: tuple[str, ...]) -> str | None:
-    """The script that bash was given; None for a program without one."""
+    """Return the script that bash was given; None for a program without one."""
     if program[:-1] == BASH and program[-1].startswith(_ON_STOP):
         return program[-1].removeprefix(_ON_STOP)
     return None

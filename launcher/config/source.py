@@ -46,7 +46,7 @@ class Fault:
 
 
 def fault_at(node: Node, key: str, text: str) -> Fault:
-    """A fault in the line where `node` begins."""
+    """Make a fault in the line where `node` begins."""
     mark = node.start_mark
     return _fault(mark.name, mark.line + 1, key, text)
 
@@ -80,12 +80,13 @@ for _tag, _pattern in {
 
 
 def parse(text: str, source: str, key: str = "") -> Node:
-    """The text's one node; an empty text is an empty scalar. Raises SyntaxFault."""
+    """Return the text's one node; an empty text is an empty scalar. Raises SyntaxFault."""
     try:
         loader = _Loader(text)
         loader.name = source
         start = loader.get_mark()
         node = loader.get_single_node()
+    # A few kilobytes of `[` suffice for this: a job file must not end in a traceback.
     except RecursionError as error:
         explained = "not valid YAML: lists or sections are nested too deeply"
         raise SyntaxFault(_fault(source, 1, key, explained)) from error
@@ -108,7 +109,7 @@ def _explain(error: yaml.YAMLError, text: str) -> tuple[int, str]:
 
 
 def grafted(root: Node, dotted: str, value: Node) -> Node:
-    """A copy of `root` in which the key `dotted` holds `value`. Raises SyntaxFault where that is no key."""
+    """Copy `root` with `value` at the key `dotted`. Raises SyntaxFault where that is no key."""
     return _grafted(root, dotted.split("."), value, dotted)
 
 

@@ -49,16 +49,18 @@ def _is_near(host: str) -> bool:
 
 
 def address_of(url: str) -> Address:
-    """The address that a URL means. Raises ValueError, whose text does not repeat it."""
+    """Return the address that a URL means. Raises ValueError, whose text does not repeat the URL."""
     kind, plus, rest = url.partition("+")
     known = plus and kind in (Service.NTFY, Service.SLACK)
     plain = rest if known else url
     try:
         parts = urlsplit(plain)
+        # `port` is read for its ValueError alone: urlsplit takes `https://host:x` as it is.
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host = ""
     if not host or parts.scheme not in ("https", "http") or not plain.isascii() or not plain.isprintable():
+        # `from None`: the cause would show the URL, which may hold a token.
         raise ValueError(f"expected {EXPECTED}") from None
     if " " in plain or parts.username is not None:
         raise ValueError(f"expected {EXPECTED}, without spaces, user or password")

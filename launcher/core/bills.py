@@ -21,7 +21,7 @@ CLOCK_S = 5.0
 
 
 def cost_usd(run: Run, now: float) -> float:
-    """Dollars spent on the run's machine so far."""
+    """Return the dollars that the run's machines cost so far."""
     return cost_of(run, now).usd
 
 
@@ -35,7 +35,7 @@ def held_usd(run: Run, now: float) -> float:
 
 
 def cost_of(run: Run, now: float) -> Cost:
-    """What the run's machines cost so far: never less than is billed, as far as it was seen."""
+    """Return what the run's machines cost so far: never less than is billed, as far as it was seen."""
     costs = [_cost_of_one(part, now) for part in (run, *(with_machine(run, one) for one in run.rentals))]
     return Cost(
         gpu_usd=sum(cost.gpu_usd for cost in costs),
@@ -58,17 +58,17 @@ def _cost_of_one(run: Run, now: float) -> Cost:
 
 
 def traffic_usd(meter: Meter) -> float:
-    """What the bytes into the machine and out of it cost."""
+    """Return what the bytes into the machine and out of it cost."""
     return meter.down_gb * meter.extras.down_usd_per_gb + meter.up_gb * meter.extras.up_usd_per_gb
 
 
 def rented_seconds(run: Run, now: float) -> float:
-    """From rent until the machine was given back."""
+    """Return the seconds from the rent until the machine was given back, or until now."""
     return 0.0 if run.rented_at is None else max(0.0, (run.released_at or now) - run.rented_at)
 
 
 def gpu_seconds(run: Run, now: float) -> float:
-    """Of the time rented, what was not seen to be free of charge."""
+    """Return the seconds for which the GPUs are billed: those rented, less those seen to be free."""
     meter = run.meter
     free_s = meter.idle_s
     if meter.idle_at is not None:
@@ -77,14 +77,14 @@ def gpu_seconds(run: Run, now: float) -> float:
 
 
 def metered(run: Run, machine: Instance, now: float) -> Meter:
-    """The run's meter after this look at its machine."""
+    """Return the run's meter after this look at its machine."""
     meter = _metered_idle(run, machine, now) if machine.idle else _metered_running(run, machine, now)
     down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
     return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None, absent_at=None)
 
 
 def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
-    """The run after this look at its machine, which tells of a moment between the two."""
+    """Return the run after this look at its machine, which tells of a moment between the two."""
     first = run.meter.began_at is None and run.meter.idle_at is None
     # Nobody knows when a price changed: a higher one counts from the last look at the machine, or from the
     # rent where there was none; a lower one from when it was heard.
@@ -94,13 +94,16 @@ def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
 
 
 def repriced(run: Run, machine: Instance, higher_since: float, lower_since: float) -> Run:
-    """The run at the price that its machine has now, from the one moment or the other. What it cost until
-    then stays."""
+    """Return the run at the price that its machine has now; what it cost until then stays.
+
+    A higher price counts from `higher_since`, a lower one from `lower_since`.
+    """
     former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
     price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
     if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
         return run
     since = max(run.rented_at, higher_since) if price > former else lower_since
+    # What it cost so far is fixed in the meter; only the seconds from here on count at the new price.
     cost = _cost_of_one(run, since)
     meter = replace(
         run.meter,
@@ -114,12 +117,12 @@ def repriced(run: Run, machine: Instance, higher_since: float, lower_since: floa
 
 
 def rented_at(run: Run, machine: Instance, now: float) -> float:
-    """When the machine began to cost: as the provider says, between our asking for it and now."""
+    """Return when the machine began to cost: as the provider says, between our asking for it and now."""
     return min(max(run.rented_at or now, _here(run, machine.rented_at)), now)
 
 
 def with_machine(run: Run, rental: Rental) -> Run:
-    """The run as if that further machine were its own, and the only one."""
+    """Return the run as if that further machine were its own, and the only one."""
     return replace(
         run,
         instance_id=rental.instance_id,
@@ -132,7 +135,7 @@ def with_machine(run: Run, rental: Rental) -> Run:
 
 
 def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Rental:
-    """The further machine after this look at it, with what was known of it before."""
+    """Return the further machine after this look at it, with what was known of it before."""
     known = next((one for one in run.rentals if one.instance_id == machine.id), None)
     if known is None:
         rented_at = min(max(run.created_at, _here(run, machine.rented_at)), asked_at)
@@ -145,12 +148,12 @@ def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> 
 
 
 def with_rental(run: Run, rental: Rental) -> tuple[Rental, ...]:
-    """The run's further machines, with what is known of that one now."""
+    """Return the run's further machines, with what is known of that one now."""
     return (*(one for one in run.rentals if one.instance_id != rental.instance_id), rental)
 
 
 def by_clock(run: Run, ahead_s: float | None) -> Run:
-    """The run with its machine's times as this computer's clock counts now; it may have been set meanwhile.
+    """Return the run with its times as this computer's clock counts now: it may have been set meanwhile.
 
     `ahead_s`: how far it is ahead of the provider's clock, which counts. None: nobody knows.
     """
@@ -164,6 +167,7 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
         run,
         clock_ahead_s=ahead_s,
         phase_at=run.phase_at + by_s,
+        # The provider cuts fractions of a second off: a second earlier, so that no bill is above the ledger.
         rented_at=_moved(run.rented_at, by_s - _WHOLE_S),
         released_at=_moved(run.released_at, by_s),
         meter=meter,

@@ -1,4 +1,4 @@
-"""References: the names of container images, as Docker reads them."""
+"""Image references: the names of container images, as Docker reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reference:
 
     @classmethod
     def of(cls, text: str) -> Reference:
-        """Raises ValueError, which says what was expected."""
+        """Parse an image's name. Raises ValueError, which says what was expected."""
         first, slash, rest = text.partition("/")
         registry, image = (first, rest) if slash and _is_registry(first) else (HUB, text)
         match = _IMAGE.fullmatch(image)

@@ -1,4 +1,4 @@
-"""The job file as a noun: every option, its default and its limits. `config.py` reads files into it."""
+"""The job file as a noun: every option, its default and its limits. `launcher/config` reads files into it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ ADVICE: Mapping[Cause, str] = {
 
 
 def advice_for(run: Run, *, checkpoint: bool) -> str:
-    """One thing to do next. `checkpoint`: one came home."""
+    """Name one thing to do next. `checkpoint`: one was downloaded."""
     if run.phase is Phase.DESTROY:
         return f"destroy its machine: vastrun resume {run.id}"
     if run.phase is not Phase.ENDED:

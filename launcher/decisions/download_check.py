@@ -1,4 +1,4 @@
-"""Egress: whether a machine reaches the internet, and how fast, by a short download that it makes itself."""
+"""Download check: whether a machine reaches the internet, and how fast, by a short download of its own."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _SHARE = 0.5
 
 
 def is_needed(spec: JobSpec) -> bool:
-    """True when the job asks for a speed, or does something that usually needs the internet."""
+    """Tell whether the job asks for a speed, or does something that usually needs the internet."""
     urls = (spec.checkpoints.push, spec.checkpoints.start_from)
     return spec.resources.down_mbps > 0 or bool(spec.setup) or any(url and _is_remote(url) for url in urls)
 
 
 def command(wanted: Resources) -> str:
-    """Runs in any POSIX shell; `fault` understands what it prints."""
+    """Return what measures the download on the box, in any POSIX shell; `fault` reads what it prints."""
     script = _SCRIPT.read_text(encoding="utf-8")
     return f"set -- {shlex.quote(wanted.down_url or PYPI_FILE)} {_size(wanted)}\n{script}"
 
 
 def fault(printed: str, wanted: Resources) -> str:
-    """How the machine's line is worse than the job needs; empty when it is not, or that cannot be told."""
+    """Say how the machine's download is slower than the job needs; empty when it is not, or nobody knows."""
     words = next((line.split() for line in printed.splitlines() if line.startswith("down ")), [])
     try:
         size, began, ended = (float(word) for word in words[1:])

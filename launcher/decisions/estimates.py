@@ -16,7 +16,7 @@ from launcher.decisions import policy
 
 
 def usd(amount: float) -> str:
-    """Cents; below a dollar, tenths of a cent."""
+    """Write the amount in cents; below a dollar, in tenths of a cent."""
     return f"${amount:.3f}" if 0 < amount < 0.9995 else f"${amount:.2f}"
 
 
@@ -47,6 +47,7 @@ def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
         if limit_usd is None or offer.usd_per_hour == 0 or policy.least_usd(offer) <= limit_usd
     ]
     if offers and not kept and limit_usd is not None:
+        # The cheapest of those that are too dear: the least that the user has to add.
         raise _too_little(limit_usd, min(paid, key=policy.least_usd))
     return kept
 

@@ -42,13 +42,13 @@ class HostRecord:
 
 
 def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
-    """The provider's hosts that nothing should be rented on now."""
+    """Return the provider's hosts that nothing should be rented on now."""
     records = host_records((run for run in runs if run.provider == provider), now)
     return frozenset(record.host for record in records if record.avoided)
 
 
 def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
-    """One record for each host that was rented for money, the worst first.
+    """Return a record for each host that was rented for money, the worst first.
 
     A machine that costs nothing is the user's own: there is no other to take instead.
     """
@@ -61,7 +61,7 @@ def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
 
 
 def blames_host(run: Run) -> bool:
-    """True when the run failed through its host, and not through the job, the user or the network here."""
+    """Tell whether the run failed through its host, and not through the job, the user or the network here."""
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
     return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))
@@ -71,6 +71,7 @@ def _record(runs: Sequence[Run], now: float) -> HostRecord:
     runs = sorted(runs, key=lambda run: run.created_at)
     failures = [(_failed_at(run), run.cause) for run in runs if blames_host(run)]
     last_failure_at, last_cause = max(failures, default=(None, None), key=lambda failure: failure[0] or 0.0)
+    # Failures fade instead of adding up for ever: a host that was repaired is rented again.
     score = sum(0.5 ** (max(0.0, now - at) / HALF_LIFE_S) for at, _ in failures)
     fresh = last_failure_at is not None and now - last_failure_at < FRESH_S
     last = runs[-1]

@@ -36,7 +36,7 @@ _DIED = 137
 
 
 def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
-    """The cause and the proofs. No cause means that every proof that can be had by now holds."""
+    """Return the cause and the proofs. No cause means that every proof that can be had by now holds."""
     outcome = evidence.outcome
     if outcome is None:
         return _without_outcome(evidence)
@@ -87,6 +87,7 @@ def _of_step(end: StepEnd) -> Judgement:
 def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
     """Of a training that says it finished."""
     broken = [p for p in proofs if p.holds is False]
+    # The job's own conditions come first: one that is not met says nothing of the box's honesty.
     if any(p.name.startswith("success") for p in broken):
         text = "; ".join(p.text for p in broken if p.name.startswith("success"))
         return Judgement(
@@ -95,6 +96,7 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
     if broken:
         text = "; ".join(p.text for p in broken)
         return Judgement(cause=Cause.CONTRADICTION, detail=f"it reports success, but {text}", proofs=proofs)
+    # What nobody could look at is not held against the run, but it proves nothing either.
     missing = [p.name for p in proofs if p.holds is None]
     if missing:
         return Judgement(cause=Cause.UNPROVEN, detail=f"missing proof: {', '.join(missing)}", proofs=proofs)

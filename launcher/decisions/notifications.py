@@ -73,7 +73,7 @@ def notifications_due(
 
 
 def memo_of(notification: Notification) -> Event:
-    """The line of the diary that says that it was told."""
+    """Return the line of the diary that says that the notification was sent."""
     run, kind = notification.run, notification.kind
     text = f"notified: {kind}"
     return Event(

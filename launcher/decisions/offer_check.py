@@ -1,24 +1,16 @@
-"""Inspection: whether a machine is what was offered, by what its provider says and what it shows itself."""
+"""Offer check: whether a machine is what was offered, by what its provider says and what it shows itself."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from launcher.core import Instance, Offer
 from launcher.core.job import Resources
 
-COMMAND = r"""
-df -Pk . | awk 'NR == 2 { print "disk_kb", $2 }'
-awk '/^MemTotal/ { print "memory_kb", $2 }' /proc/meminfo
-for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
-  [ ! -r "$limit" ] || echo "memory_bytes $(cat "$limit")"
-done
-timeout 60 nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits 2>/dev/null |
-  sed "s/^/gpu /"
-timeout 60 nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Z ]* Version: *\([0-9.]*\).*/cuda \1/p'
-"""
+COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
 """Runs in any POSIX shell; `read_box` understands what it prints."""
 
 _SLACK = 0.9
@@ -42,7 +34,7 @@ class BoxHardware:
 
 
 def read_box(text: str) -> BoxHardware:
-    """What `COMMAND` printed."""
+    """Read what `COMMAND` printed."""
     facts = [line.split(None, 1) for line in text.splitlines() if " " in line.strip()]
     memory = [_number(value) * 1024 / 1e9 for name, value in facts if name == "memory_kb"]
     memory += [_number(value) / 1e9 for name, value in facts if name == "memory_bytes"]
@@ -56,7 +48,7 @@ def read_box(text: str) -> BoxHardware:
 
 
 def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
-    """How the machine that the provider lists is worse than its offer; empty when it is not."""
+    """Say how the machine that the provider lists is worse than its offer; empty when it is not."""
     name, gpus, price = machine.gpu_name, machine.gpus, machine.usd_per_hour
     checks = (
         (not name or not offer.gpu_name or name == offer.gpu_name, f"{name} instead of {offer.gpu_name}"),
@@ -72,7 +64,7 @@ def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
 
 
 def shows_otherwise(box: BoxHardware, offer: Offer, wanted: Resources) -> str:
-    """How the box is worse than its offer, by its own tools; empty when it is not."""
+    """Say how the box is worse than its offer, by its own tools; empty when it is not."""
     checks = _room_checks(box.disk_gb, box.memory_gb, wanted)
     if wanted.gpus > 0:
         checks += _gpu_checks(box, offer, wanted)
@@ -99,6 +91,7 @@ def _gpu_checks(box: BoxHardware, offer: Offer, wanted: Resources) -> list[tuple
             _holds(least_gb, offer.gpu_memory_gb),
             f"{least_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}",
         ),
+        # 0: its nvidia-smi does not say; that is no reason to give the machine back.
         (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
     ]
 

@@ -74,12 +74,12 @@ def look_s(runs: int) -> float:
 
 
 def down_gb(image_gb: float | None) -> float:
-    """What a machine fetches before it trains; `image_gb` is None where it is not known."""
+    """Return what a machine fetches before it trains; `image_gb` is None where it is not known."""
     return DOWN_GB if image_gb is None else image_gb + _SETUP_GB
 
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
-    """The most this job can cost on this offer, unless its program moves more than is usual."""
+    """Return the most this job can cost on this offer, unless its program moves more than is usual."""
     life_s = lease_of(spec, offer).life_s
     return life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, spec.limits.usd)
 
@@ -95,7 +95,7 @@ def reservation_usd(spec: JobSpec) -> float:
 
 
 def least_usd(offer: Offer) -> float:
-    """The least limit on money with which a machine loads there, and is then kept for `LEAST_S`."""
+    """Return the least limit on money with which a machine loads there, and is then kept for `LEAST_S`."""
     kept_usd = LEAST_S / 3600 * offer.usd_per_hour
     # What `lease_of` keeps back of such a limit is no longer there for its time.
     leased_usd = min(kept_usd + _reserve_usd(offer, None), kept_usd / (1 - _MOST_RESERVED))
@@ -103,7 +103,7 @@ def least_usd(offer: Offer) -> float:
 
 
 def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
-    """Whether a box whose lease ends it in `left_s` has to stop now, so that the job's money is enough.
+    """Tell whether a box whose lease ends it in `left_s` must stop now for the job's money to be enough.
 
     Counts by the box's clock: this computer's may have been set.
     """
@@ -115,9 +115,10 @@ def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
 
 
 def lease_of(spec: JobSpec, offer: Offer) -> Lease:
-    """The lease that holds the job's limits at this offer's price."""
+    """Return the lease that holds the job's limits at this offer's price."""
     life_s, life_cause = spec.limits.hours * 3600, Cause.TIME_LIMIT
     if spec.limits.usd is not None and offer.usd_per_hour > 0:
+        # Loading and traffic cost, too: set aside first, so that the lease ends before the money does.
         money_s = (spec.limits.usd - _reserve_usd(offer, spec.limits.usd)) / offer.usd_per_hour * 3600
         if money_s < life_s:
             life_s, life_cause = money_s, Cause.MONEY_LIMIT
@@ -128,18 +129,19 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
         ship_s=min(SHIP_S, life_s),
         life_s=life_s,
         life_cause=life_cause,
+        # A lease of minutes must not be all grace: most of it is for the training.
         grace_s=min(stop_budget.LEASE_S, life_s / 5),
         collect_s=collect_s,
     )
 
 
 def lease_age_s(run: Run, now: float) -> float:
-    """Since when the lease of the run's box has counted, by our own count."""
+    """Return the seconds that the lease of the run's box has counted, by our own clock."""
     return max(0.0, now - (run.meter.began_at or run.rented_at or now))
 
 
 def lease_env(lease: Lease) -> dict[str, str]:
-    """The lease as the variables that docs/box.md names."""
+    """Return the lease as the variables that docs/box.md names."""
     return {
         "LEASE_SHIP_S": f"{lease.ship_s:.0f}",
         "LEASE_LIFE_S": f"{lease.life_s:.0f}",
@@ -150,7 +152,7 @@ def lease_env(lease: Lease) -> dict[str, str]:
 
 
 def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
-    """Which limit of the job the run has passed, with the slack, by our own clock and the provider's price.
+    """Name the limit that the run has passed, with the slack, by our own clock and the provider's price.
 
     None: neither. Nothing that the box says counts here.
     """
@@ -166,24 +168,24 @@ def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
 
 
 def affordable(spec: JobSpec, offers: Iterable[Offer]) -> list[Offer]:
-    """The offers within the job's hourly price, in the order given."""
+    """Return the offers within the job's hourly price, in the order given."""
     cap = spec.limits.usd_per_hour
     return [offer for offer in offers if cap is None or offer.usd_per_hour <= cap]
 
 
 def unlimited(spec: JobSpec, offer: Offer) -> bool:
-    """True when money would be spent and the job sets no limit on it."""
+    """Tell whether money would be spent and the job sets no limit on it."""
     return offer.usd_per_hour > 0 and spec.limits.usd is None and spec.limits.usd_per_hour is None
 
 
 def ours(run: Run, instances: Sequence[Instance]) -> list[Instance]:
-    """The machines of this run, by label or id; the one whose id was noted comes first."""
+    """Return the machines of this run, by label or id; the one whose id was noted comes first."""
     found = [i for i in instances if i.label == run.label or i.id == run.instance_id]
     return sorted(found, key=lambda i: i.id != run.instance_id)
 
 
 def released_at(run: Run, lease_life_s: float, looked_at: float) -> float:
-    """When a machine that is gone stopped costing: as its end was agreed to, else by its lease."""
+    """Return when a machine that is gone stopped costing: as its end was agreed to, else by its lease."""
     meter = run.meter
     if meter.given_back_at is not None or run.rented_at is None:
         return meter.given_back_at or looked_at
@@ -192,13 +194,16 @@ def released_at(run: Run, lease_life_s: float, looked_at: float) -> float:
 
 
 def lease_ends_at(run: Run, lease: Lease) -> float | None:
-    """When the box ends itself at the latest: it arms its lease as it begins to run. None: it has no box."""
+    """Return when the box ends itself at the latest; None: there is no box.
+
+    It arms its lease as it begins to run.
+    """
     armed_at = run.meter.began_at or run.rented_at
     return None if armed_at is None or run.released_at is not None else armed_at + lease.life_s
 
 
 def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
-    """The job with what is left of its money: a retry and the runs before it share one limit."""
+    """Return the job with what is left of its money: a retry and the runs before it share one limit."""
     if spec.limits.usd is None:
         return spec
     return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))

@@ -34,7 +34,7 @@ class SpeedHistory:
 
 
 def speed_history_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> SpeedHistory:
-    """What is worth knowing of the provider's machines when this job is to be trained on one."""
+    """Return what is known of the provider's machines that helps to choose one for this job."""
     speeds: dict[Kind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
     for run in runs:
@@ -42,6 +42,7 @@ def speed_history_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> Speed
             continue
         if run.boot_s is not None:
             boots[run.host].append(run.boot_s)
+        # Steps per second compare only where a step is the same work.
         if run.steps_per_s and run.job == spec.name and _work(read_job(run.spec_json)) == _work(spec):
             speeds[run.offer.gpu_name or "", run.offer.gpus].append(run.steps_per_s)
     return SpeedHistory(

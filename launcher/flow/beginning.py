@@ -22,7 +22,7 @@ class Beginning:
     _started_at: float | None = None
 
     def saw(self, box_status: BoxStatus, spec: JobSpec, now: float) -> None:
-        """The onboard trainer has begun with its first step done, a program with its first heartbeat.
+        """Note a look at the box; it may show that the training has begun.
 
         One that needs no heartbeats for its success has begun, too, when its ranks have lived for a while.
         """

@@ -19,7 +19,7 @@ _PAUSE_S = 0.5
 _TELL_S = 30.0
 """Progress within one state is told this often at most."""
 _TELL_UNSEEN_S = 15.0
-_INSPECTION_S = 150.0
+_OFFER_CHECK_S = 150.0
 
 
 @dataclass
@@ -46,11 +46,15 @@ class BootTimeouts:
     told_at: float = -math.inf
 
     def silent(self, machine: Instance, now: float) -> str:
-        """What to tell of a machine that does not answer; empty when it is nothing new, or too soon after."""
+        """Note that the machine does not answer.
+
+        Returns what is new of it to tell; empty when too soon after.
+        """
         began_this = machine.state != self.state
         progress = machine.state
         if machine.note and machine.state != "running":
             progress += f": {machine.note}"
+        # A start that moves on is not stuck: the limit on standing still begins anew.
         if progress != self.progress:
             self.moved_at, self.progress, self.state = now, progress, machine.state
         if machine.state != "running":
@@ -64,22 +68,25 @@ class BootTimeouts:
         return progress
 
     def answers(self, lease: str, now: float) -> None:
-        """The box answered; its lease is in that state."""
+        """Note that the box answered, with its lease in that state."""
         self.lease, self.running_since, self.blind = lease, None, False
         self.mistrusted_since = self.boxless_since = None
         self.answers_since = self.answers_since or now
 
     def boxless(self, now: float) -> None:
-        """The machine answers, and has no box yet."""
+        """Note that the machine answers, and has no box yet."""
         self.boxless_since, self.blind = self.boxless_since or now, False
 
     def mistrusts(self, error: HostKeyError, now: float) -> None:
-        """Something answers that is not the machine, or not yet."""
+        """Note that something answers that is not the machine, or not yet."""
         self.mistrust, self.blind = str(error), False
         self.mistrusted_since = self.mistrusted_since or now
 
     def unseen(self, why: str, now: float) -> str:
-        """Nobody could look: only the longest time goes on. What to tell; empty soon after it was told."""
+        """Note that nobody could look: only the longest limit goes on.
+
+        Returns what to tell; mostly nothing.
+        """
         self.running_since = self.answers_since = self.boxless_since = None
         self.moved_at, self.blind = now, True
         if why == self.told and now - self.told_at < _TELL_UNSEEN_S:
@@ -89,7 +96,8 @@ class BootTimeouts:
         return f"cannot check the machine: {why}; waits {left_s / 60:.0f} min more at most"
 
     def late(self, now: float) -> str:
-        """Which limit was passed; empty while it may still come up."""
+        """Name the limit that was passed; empty while the machine may still come up."""
+        # The most telling first: the longer limits are often over as well, and say less.
         limits = (
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
             (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
@@ -107,7 +115,7 @@ class BootTimeouts:
 
 
 def boot(context: RunContext) -> PhaseEnd:
-    """Nothing is shipped to a box that cannot end itself, or that is not what was offered."""
+    """Wait for the machine, and accept it only when it can end itself and is what was offered."""
     timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
     while not (late := timeouts.late(context.now())):
         if context.is_stopping():
@@ -122,6 +130,7 @@ def boot(context: RunContext) -> PhaseEnd:
             context.hang_up()
             if isinstance(error, GoneError) and context.is_gone():
                 return lost("while it booted")
+            # Why it does not answer decides how long that may go on: see `late`.
             if isinstance(error, HostKeyError):
                 timeouts.mistrusts(error, context.now())
             elif isinstance(error, NoBoxError):
@@ -133,6 +142,7 @@ def boot(context: RunContext) -> PhaseEnd:
                 _tell_progress(context, timeouts)
         timeouts.watched = True
         context.wait(_PAUSE_S)
+    # A host is not blamed for a provider that could not be asked about it.
     cause = Cause.PROVIDER if timeouts.blind else Cause.HOST
     return PhaseEnd(result=Result.FAILED, cause=cause, detail=late)
 
@@ -144,7 +154,7 @@ def _note_time(context: RunContext, timeouts: BootTimeouts) -> None:
 
 
 def unlike_its_offer(context: RunContext, machine: Instance) -> PhaseEnd | None:
-    """The end of a run whose machine is worse than was offered, by what the provider lists."""
+    """Return the end of a run whose machine is worse than was offered, by what the provider lists."""
     if context.services.provider.free or context.run.offer is None:
         return None
     return _refused(offer_check.rented_otherwise(machine, context.run.offer, context.spec.resources))
@@ -170,7 +180,7 @@ def _unlike_by_itself(context: RunContext) -> PhaseEnd | None:
     if context.services.provider.free or context.run.offer is None:
         return None
     wanted, remote = context.spec.resources, context.remote()
-    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_INSPECTION_S).stdout)
+    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_OFFER_CHECK_S).stdout)
     difference = offer_check.shows_otherwise(box, context.run.offer, wanted)
     if not difference and download_check.is_needed(context.spec):
         printed = remote.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S).stdout

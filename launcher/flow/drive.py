@@ -35,7 +35,7 @@ def begin(
     batch: str = "",
     point: str = "",
 ) -> Run:
-    """A new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
+    """Make a new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
 
     Raises UsageError when `out_dir` holds anything of others, BudgetError when a budget has no room for what
     the run may cost. No row is written then.
@@ -51,6 +51,7 @@ def begin(
         created_at=now,
         phase_at=now,
         parent=parent,
+        # Where other computers' launchers list the same machines, the label must say whose this one is.
         ledger=services.ledger.id if services.provider.shared else "",
         batch=batch,
         point=point,
@@ -62,7 +63,7 @@ def begin(
 
 
 def drive(run: Run, spec: JobSpec, services: Services) -> Run:
-    """The run, driven until it ended, was detached (in `train`) or could not be torn down (in `destroy`).
+    """Drive the run until it ended, was detached (in `train`) or could not be torn down (in `destroy`).
 
     Raises StorageError, HeldError, and AuthError where a machine is out of reach of this key. A run that has
     a machine then stands as it was, to be driven on, and the lease guards the machine.
@@ -93,6 +94,7 @@ def _take(context: RunContext) -> PhaseEnd | None:
     except (HeldError, OutOfReachError):
         raise
     except StorageError as error:
+        # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on.
         if phase is Phase.PLAN:
             _give_up(context, error)
         raise
@@ -153,6 +155,7 @@ def _advance(context: RunContext, end: PhaseEnd) -> None:
     run, now = context.run, context.now()
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}
     again = run.phase is Phase.DESTROY and end.result is not Result.OK
+    # How the clean-up goes says nothing of why the run ended.
     if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
         end = _as_noted(context, end)
         changes |= {"cause": end.cause, "detail": end.detail, "failed_in": run.phase}

@@ -11,7 +11,7 @@ from launcher.ports import Provider
 
 
 def machines_of(run: Run, provider: Provider) -> list[Instance]:
-    """The run's machines, the noted one first. Raises ProviderError when it cannot be told.
+    """Return the run's machines, the noted one first. Raises ProviderError when it cannot be told.
 
     What was noted is asked for by its id where the list does not have it, or cannot be had: the list may be
     late, and the user may have given the machine another label.

@@ -26,7 +26,7 @@ class Notifications:
         self._told: set[NotificationKind] | None = None
 
     def tell(self, run: Run) -> None:
-        """The user hears of what the run has reached since. Never raises, never waits."""
+        """Tell the user what the run has reached since. Never raises, never waits."""
         if self._notifier is None or not self._notifier.wanted(self._spec):
             return
         now, limit_usd = self._clock.now(), self._spec.limits.usd

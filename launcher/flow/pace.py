@@ -26,7 +26,7 @@ class Pace:
     """Moments, and the steps that were reached then."""
 
     def saw(self, step: float, now: float) -> None:
-        """Counts from the first step that somebody saw: what loads and compiles comes before it."""
+        """Count from the first step that somebody saw: what loads and compiles comes before it."""
         if self.first == 0 or step < self.last:
             self.began_at, self.first = now, step
             self._lately.clear()
@@ -43,7 +43,7 @@ class Pace:
         return (self.last - self.first) / seconds if self.first > 0 and seconds >= LEAST_S else None
 
     def left_s(self, steps: float, now: float) -> float | None:
-        """Seconds until `steps` are done, at the pace of the last minutes; None while that is not known.
+        """Estimate the seconds until `steps` are done, by the last minutes; None while that is not known.
 
         The next step is always still to come: where nothing moves, what is left does not run out.
         """

@@ -25,7 +25,7 @@ _BETWEEN: Mapping[str, str] = {
 
 
 def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) -> Progress:
-    """What the user is shown."""
+    """Return what the user is shown."""
     planned = planned_steps(spec)
     return Progress(
         activity=activity_of(box_status, spec),
@@ -37,20 +37,20 @@ def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) ->
 
 
 def planned_steps(spec: JobSpec) -> float:
-    """The last step of the training, as far as the job says: a box may boast of more."""
+    """Return the last step of the training, as far as the job says: a box may boast of more."""
     if spec.train is not None:
         return spec.train.steps
     return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 
 def last_step(spec: JobSpec, box_status: BoxStatus) -> int:
-    """As the job says, else the box; 0: nobody knows it."""
+    """Return the last step as the job says, else as the box does; 0: nobody knows it."""
     planned = planned_steps(spec)
     return int(planned) if planned < math.inf else box_status.steps
 
 
 def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
-    """What is being done besides steps, in words; empty: steps are done, or nothing runs."""
+    """Say what is being done besides steps; empty: steps are done, or nothing runs."""
     if box_status.box != "running":
         return ""
     if box_status.onstart_step != _TRAIN:
@@ -61,16 +61,17 @@ def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
     if activities == {""} and not awaits_beats(spec):
         return "running"
     for activity, words in PREPARING.items():
+        # Every step reads data; only before the first one does that take long enough to be told.
         if activity in activities and (activity != "data" or box_status.step == 0):
             return words
     return next((words for activity, words in _BETWEEN.items() if activity in activities), "")
 
 
 def knows_step(box_status: BoxStatus) -> bool:
-    """Whether any rank tells where it is."""
+    """Tell whether any rank tells where it is."""
     return box_status.step > 0 or any(rank.activity for rank in box_status.ranks)
 
 
 def awaits_beats(spec: JobSpec) -> bool:
-    """Whether a success needs the steps that ranks tell."""
+    """Tell whether a success needs the steps that ranks tell."""
     return spec.train is not None or (spec.success is not None and spec.success.steps is not None)

@@ -16,7 +16,7 @@ _WITH_A_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLEC
 
 
 def identify(context: RunContext) -> None:
-    """The run's account is this key's, and its times are by this computer's clock as it is now.
+    """Check that this key is of the run's account, and set its times by this computer's clock as it is now.
 
     Asks once a drive. Raises AuthError when the key is not accepted, OutOfReachError when a run may have a
     machine that this key does not reach. A provider that does not answer keeps nobody from driving.
@@ -52,10 +52,14 @@ class RefusalTimer:
         self._since = math.inf
 
     def wait(self, error: AuthError | BusyError) -> None:
-        """Returns when the step may be tried again. Raises `error` when it is of no use, OutOfReachError when
-        the machine of the run cannot be reached for too long."""
+        """Return when the step may be tried again.
+
+        Raises `error` when that is of no use, OutOfReachError when the run's machine cannot be reached for
+        too long.
+        """
         context = self._context
         has_machine = context.run.rented_at is not None and not context.was_refused
+        # Where nothing is rented, nothing is lost by giving up at once.
         if isinstance(error, AuthError) and not (has_machine and context.run.phase in _WITH_A_MACHINE):
             raise error
         if self._since == math.inf:
@@ -64,6 +68,7 @@ class RefusalTimer:
         refused_s = context.now() - self._since
         if isinstance(error, AuthError) and refused_s > policy.REFUSED_S:
             raise OutOfReachError(f"{context.run.id}: {error}", hint=_hint(context)) from error
+        # Too many calls pass by themselves, a key does not: hence the two limits.
         if refused_s > policy.BUSY_S:
             raise error
         context.hang_up()

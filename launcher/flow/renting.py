@@ -23,7 +23,7 @@ from launcher.ports import Provider
 
 
 def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:
-    """Offers that fit the job and its price, best first, on none of the hosts in `avoid`. Costs nothing.
+    """Return offers that fit the job and its price, best first, on no host in `avoid`. Costs nothing.
 
     Raises NoOfferError when there is none, UsageError when the job would spend money without a limit or on an
     image that may change, asks for more machines than a run can have there, or has limits that leave no time
@@ -40,6 +40,7 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
             f"image: {spec.image} has no digest: what it names may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
+    # What the job file alone shows to be wrong is refused before: Vast limits how often a key searches.
     found = provider.search(spec)
     fitting = policy.affordable(spec, found)
     if found and not fitting:
@@ -63,14 +64,14 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
 
 
 def choose_for(context: RunContext) -> list[Offer]:
-    """As `choose`, on hosts that did not fail us lately."""
+    """Choose offers for the run, on hosts that did not fail us lately."""
     provider = context.services.provider
     failures = context.services.ledger.runs(causes=HOSTS_CAUSES)
     return choose(context.spec, provider, avoided(failures, provider.name, context.now()))
 
 
 def rent_anew(context: RunContext) -> Instance:
-    """A new machine: the planned offer, or the next one when it was taken."""
+    """Rent a new machine: the planned offer, or the next one when that was taken."""
     tried: set[str] = set()
     offers = [context.run.offer] if context.run.offer else []
     for _ in range(policy.RENT_TRIES):
@@ -81,26 +82,19 @@ def rent_anew(context: RunContext) -> Instance:
         if offer is None:
             break
         tried.add(offer.id)
-        meter = Meter(extras=offer.extras)
-        context.save(
-            offer=offer,
-            usd_per_hour=offer.usd_per_hour,
-            host=offer.host,
-            image=offer.image or "",
-            rented_at=context.now(),
-            meter=meter,
-        )
-        context.was_refused = False
+        _note_order(context, offer)
         try:
             return context.services.provider.rent(_order(context, offer))
         except NoOfferError:
             context.was_refused = True
             context.tell(f"offer {offer.id} was taken")
         except UncertainError:
+            # Whether there is a machine is not known. If there is, it bears our label.
             found = look_for_it(context)
             if found is not None:
                 return found
         except UnreachableError as error:
+            # A provider that is busy has not read the order; one that fell silent may have.
             context.was_refused = isinstance(error, BusyError)
             raise
         except VastrunError:
@@ -112,11 +106,24 @@ def rent_anew(context: RunContext) -> Instance:
 
 
 def look_for_it(context: RunContext) -> Instance | None:
-    """The machine that was asked for before; None when none was, or when it was absent twice.
+    """Find the machine that was asked for before; None when none was, or when it was absent twice.
 
     Raises ProviderError when the provider cannot tell: whoever comes next looks for it again.
     """
     return None if context.run.rented_at is None else context.found_late()
+
+
+def _note_order(context: RunContext, offer: Offer) -> None:
+    # The row comes before the order: a launcher killed in between looks for what it may have rented.
+    context.save(
+        offer=offer,
+        usd_per_hour=offer.usd_per_hour,
+        host=offer.host,
+        image=offer.image or "",
+        rented_at=context.now(),
+        meter=Meter(extras=offer.extras),
+    )
+    context.was_refused = False
 
 
 def _order(context: RunContext, offer: Offer) -> RentalOrder:
@@ -125,6 +132,7 @@ def _order(context: RunContext, offer: Offer) -> RentalOrder:
         "VASTRUN_LABEL": context.run.label,
         "VASTRUN_PROVIDER": context.services.provider.name,
     }
+    # The lease travels with the order: a machine that is never reached ends itself all the same.
     return RentalOrder(
         offer=offer,
         label=context.run.label,

@@ -42,12 +42,12 @@ class Saving:
     metrics_due_at: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """A copy is under way, or it is time to look for a newer checkpoint."""
+        """Tell whether a copy is under way, or it is time to look for a newer checkpoint."""
         resting = self.began_at is None and 0 <= now - self.rests_since < self.rest_s
         return not (self.given_up or resting)
 
     def note(self, copy: CheckpointCopy | None, began: float, now: float) -> None:
-        """What a slice brought, and how long that took."""
+        """Note what a slice brought, and how long that took."""
         self.brought = copy is not None
         if copy is None or copy.is_whole or copy.damaged:
             self.rest_s = max(_REST_S, _RESTS * (now - (self.began_at or began)))
@@ -59,9 +59,10 @@ class Saving:
 
 
 def save_some(context: RunContext, saving: Saving, remote: Remote) -> None:
-    """A slice more of the newest checkpoint is here. Nothing that goes wrong with it hurts the run."""
+    """Download a slice more of the newest checkpoint. Nothing that goes wrong with it hurts the run."""
     began = context.now()
     saving.brought = False
+    # Once a stop is asked for, checkpoints come with the collection: the stop must not wait for a slice.
     if not saving.is_due(began) or context.user_request() is not UserRequest.NONE:
         return
     try:
@@ -98,6 +99,6 @@ def save_metrics(context: RunContext, saving: Saving, remote: Remote) -> None:
 
 
 def next_limit(limit: int, moved: int, seconds: float) -> int:
-    """How many bytes to ask for next, so that they take about SLICE_S, after so many took so long."""
+    """Return how many bytes to ask for next, so that they take about SLICE_S, after so many took so long."""
     fitting = int(moved * SLICE_S / max(seconds, 1e-3))
     return max(_LEAST_BYTES, min(fitting, 4 * limit, _MOST_BYTES))

@@ -56,9 +56,11 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
     for entry in entries:
         try:
             file = _file_of(entry)
+            # No disk holds `a` and `a/b` when `a` is a file: one of the two is a lie.
             above = {str(folder) for folder in PurePosixPath(file.path).parents}
             if file.path in found or file.path in folders or not above.isdisjoint(found):
                 raise RecordError(f"{file.path!r} is listed twice, or as a file and as a folder")
+            # More than the machine's disk holds is a lie, and would fill the one here.
             disk_bytes -= file.size
             if disk_bytes < 0:
                 raise RecordError(f"{file.path!r} is more than the machine's disk holds")

@@ -46,7 +46,7 @@ class Recipe:
 
 
 def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: BuildScreen) -> str:
-    """The reference of the image, which is there. `wheels`: a folder to keep them in. Raises ImageError."""
+    """Build the image and return its reference. `wheels`: a folder to keep them in. Raises ImageError."""
     base = _base(client, recipe.pins.base, screen)
     arguments = _arguments(recipe, base)
     paths = files_of(recipe.root)
@@ -116,6 +116,7 @@ def _run(
     with context.open("rb") as file, explained(doing):
         messages = client.api.build(
             fileobj=file,
+            # The context is packed by us: it holds the files of the fingerprint, and no others.
             custom_context=True,
             encoding="gzip",
             tag=reference,
@@ -135,7 +136,7 @@ _HASH_LETTERS = 12
 
 
 def files_of(root: Path) -> list[str]:
-    """The paths of the context, relative to `root`, sorted."""
+    """Return the paths of the context, relative to `root`, sorted."""
     from docker.utils.build import exclude_paths
 
     lines = (root / ".dockerignore").read_text(encoding="utf-8").splitlines()
@@ -144,7 +145,7 @@ def files_of(root: Path) -> list[str]:
 
 
 def fingerprint(root: Path, paths: Iterable[str], arguments: Mapping[str, str]) -> str:
-    """Of all that goes into an image: names, contents and whether it is a program; and the arguments."""
+    """Hash all that goes into an image: names, contents, whether it is a program; and the arguments."""
     total = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode())
     try:
         for path in paths:
@@ -157,7 +158,10 @@ def fingerprint(root: Path, paths: Iterable[str], arguments: Mapping[str, str]) 
 
 
 def write_context(archive_path: Path, root: Path, paths: Iterable[str], wheels: Path) -> None:
-    """One archive of the files, with the wheels beside them. Raises ImageError when there is no room."""
+    """Write one archive of the files, with the wheels beside them.
+
+    Raises ImageError when there is no room.
+    """
     try:
         # Wheels are compressed already.
         with Archive(archive_path, compression=0) as archive:

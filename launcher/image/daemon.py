@@ -56,7 +56,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
 
 
 def connect() -> DockerClient:
-    """The daemon of DOCKER_HOST, or this computer's. Raises ImageError."""
+    """Connect to the daemon of DOCKER_HOST, or this computer's. Raises ImageError."""
     _check_sdk()
     import docker
 
@@ -68,7 +68,7 @@ def connect() -> DockerClient:
 
 @contextmanager
 def explained(doing: str) -> Iterator[None]:
-    """Failures of Docker come out as one ImageError: `doing`, why, and what to do."""
+    """Turn failures of Docker within into one ImageError: `doing`, why, and what to do."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
@@ -80,7 +80,7 @@ def explained(doing: str) -> Iterator[None]:
 
 
 def image_error(doing: str, said: str, printed: Sequence[str] = (), *, reason: str = "") -> ImageError:
-    """What Docker said, as an error that can be acted on. `printed`: the last lines of a build.
+    """Return what Docker said as an error that can be acted on. `printed`: the last lines of a build.
 
     `reason`: the system's own words, told in place of what libraries made of them.
     """
@@ -103,7 +103,10 @@ def _reason(error: BaseException) -> str:
 
 
 def login_of(registry: str) -> tuple[str, str] | None:
-    """The user and the password that `docker login` keeps for a registry; None: none. Raises ImageError."""
+    """Return the user and the password that `docker login` keeps for a registry, or None.
+
+    Raises ImageError.
+    """
     _check_sdk()
     from docker import auth
 

@@ -34,7 +34,7 @@ class LocalImage:
 
 
 def images_here(client: DockerClient) -> list[LocalImage]:
-    """The newest first. Raises ImageError."""
+    """List our images that Docker has here, the newest first. Raises ImageError."""
     with explained("cannot list the images"):
         # One answer: an image that is removed meanwhile is in it or is not.
         rows = client.api.images(filters={"label": f"{LABEL}variant"})
@@ -43,7 +43,7 @@ def images_here(client: DockerClient) -> list[LocalImage]:
 
 
 def built_here(client: DockerClient, variant: str, lock: Lock) -> LocalImage | None:
-    """The newest of a variant; None: there is none.
+    """Return the newest image of a variant that was built here; None: there is none.
 
     Raises ImageError when it goes by the name of a locked image and is another.
     """
@@ -55,7 +55,7 @@ def built_here(client: DockerClient, variant: str, lock: Lock) -> LocalImage | N
 
 
 def check_local(image: LocalImage, locked: LockedImage) -> None:
-    """Raises ImageError, which shows both digests, when the image here is not the locked one."""
+    """Raise ImageError, which shows both digests, when the image here is not the locked one."""
     if locked.digest not in image.digests:
         check_digest(locked, image.id, hint=f"docker pull {locked.name}")
 

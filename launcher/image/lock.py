@@ -62,7 +62,7 @@ class LockedImage:
         return f"{self.name}@{self.digest}"
 
     def misfit(self, machine: Capability) -> str:
-        """Why it does not run on such a machine; empty when it does."""
+        """Say why it does not run on such a machine; empty when it does."""
         if machine.architecture != self.architecture:
             return f"it is for {self.architecture}, the machine is {machine.architecture}"
         if machine.cuda_max < self.driver_cuda:
@@ -81,7 +81,7 @@ class Lock:
     images: Mapping[str, LockedImage]
 
     def fitting(self, machine: Capability, *, gpus: int) -> LockedImage | None:
-        """The first that runs there; None where none does. Without GPUs, one for the CPU comes before."""
+        """Return the first that runs there, or None. Without GPUs, one for the CPU comes before."""
         on_gpus = [image for image in self.images.values() if image.cuda is not None]
         on_cpu = [image for image in self.images.values() if image.cuda is None]
         candidates = on_gpus if gpus else [*on_cpu, *on_gpus]
@@ -99,18 +99,18 @@ class Lock:
         return f"CUDA {least:.1f}{special}"
 
     def with_image(self, variant: str, image: LockedImage) -> Lock:
-        """The lock with that image as the variant's."""
+        """Return the lock with that image as the variant's."""
         return replace(self, images={**self.images, variant: image})
 
 
 def gpu_needs(cuda: str | None) -> Mapping[str, Any]:
-    """What a torch that was built with this CUDA needs of a machine, as LockedImage has it."""
+    """Return what a torch that was built with this CUDA needs of a machine, as LockedImage has it."""
     number = float(cuda) if cuda else 0.0
     return {"driver_cuda": number, "blackwell": number >= _BLACKWELL_CUDA}
 
 
 def shipped_lock() -> Lock:
-    """The one that comes with vastrun."""
+    """Return the lock that comes with vastrun."""
     return read_lock(shipped_path())
 
 
@@ -119,7 +119,7 @@ def shipped_path() -> Path:
 
 
 def read_lock(path: Path) -> Lock:
-    """Raises ImageError when the file cannot be read or is no lock."""
+    """Read the lock. Raises ImageError when the file cannot be read or is no lock."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         if content["version"] != _SCHEMA:
@@ -146,7 +146,7 @@ def _put_back(path: Path) -> str:
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """The file is as the lock, whole at any moment."""
+    """Write the lock to the file, which is whole at any moment."""
     document = {"version": _SCHEMA, "images": {name: asdict(image) for name, image in lock.images.items()}}
     part = path.with_name(f".{path.name}.part")
     try:

@@ -19,12 +19,15 @@ class Catalogue(Protocol):
     """Who knows what a tag names."""
 
     def look_up(self, reference: Reference) -> Published:
-        """Raises ImageError."""
+        """Ask the registry which image the reference names. Raises ImageError."""
         ...
 
 
 def relock(lock: Lock, registry: Catalogue) -> Lock:
-    """The lock, with what registries say besides. Raises ImageError where a tag names another image now."""
+    """Return the lock, with what registries say besides.
+
+    Raises ImageError where a tag names another image now.
+    """
     for variant, image in lock.images.items():
         found = registry.look_up(Reference.of(image.reference))
         check_digest(image, found.reference.digest)
@@ -33,7 +36,10 @@ def relock(lock: Lock, registry: Catalogue) -> Lock:
 
 
 def lock_anew(lock: Lock, wanted: Sequence[str], registry: Catalogue) -> Lock:
-    """The lock with these images: ours by name, others as `VARIANT=IMAGE`. Raises ImageError, UsageError."""
+    """Return the lock with these images: ours by name, others as `VARIANT=IMAGE`.
+
+    Raises ImageError, UsageError.
+    """
     for word in wanted:
         variant, _, name = word.rpartition("=")
         found = registry.look_up(reference_of(name))
@@ -43,7 +49,7 @@ def lock_anew(lock: Lock, wanted: Sequence[str], registry: Catalogue) -> Lock:
 
 
 def reference_of(text: str) -> Reference:
-    """Raises UsageError."""
+    """Parse an image's name that the user typed. Raises UsageError."""
     try:
         return Reference.of(text)
     except ValueError as error:
@@ -51,7 +57,7 @@ def reference_of(text: str) -> Reference:
 
 
 def check_digest(image: LockedImage, digest: str, *, hint: str = "") -> None:
-    """Raises ImageError, which shows both, when a tag names another image than the locked one."""
+    """Raise ImageError, which shows both, when a tag names another image than the locked one."""
     if digest != image.digest:
         raise ImageError(
             f"{image.name} is not the image that was locked\nlocked: {image.digest}\nfound:  {digest}",
@@ -65,6 +71,7 @@ def _locked(variant: str, found: Published, lock: Lock) -> LockedImage:
         hint = f"vastrun image lock cu130={tagged}   (one of {', '.join(VARIANTS)})"
         raise UsageError(f"{tagged} does not say which variant it is", hint=hint)
     common = {"name": tagged, "digest": found.reference.digest, "size_mb": found.size_mb}
+    # Ours say by their labels what they hold. Another image is taken to hold the versions of ours.
     if f"{LABEL}variant" in found.labels:
         cuda = found.labels.get(f"{LABEL}cuda") or None
         return LockedImage(

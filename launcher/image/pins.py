@@ -33,7 +33,10 @@ class Pins:
 
 
 def pins_of(variant: str, root: Path = CHECKOUT) -> Pins:
-    """Raises ImageError where there is no Dockerfile, UsageError for a variant that it does not know."""
+    """Read a variant's pins.
+
+    Raises ImageError where there is no Dockerfile, UsageError for another variant.
+    """
     try:
         text = (root / "Dockerfile").read_text(encoding="utf-8")
     except OSError as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def have(client: DockerClient, reference: Reference, screen: BuildScreen) -> None:
-    """The image is here. Raises ImageError."""
+    """Pull the image unless it is here. Raises ImageError."""
     if is_here(client, reference):
         return
     doing = f"cannot pull {reference}"
@@ -31,7 +31,7 @@ def have(client: DockerClient, reference: Reference, screen: BuildScreen) -> Non
 
 
 def is_here(client: DockerClient, reference: Reference) -> bool:
-    """Without asking a registry. Raises ImageError."""
+    """Tell whether Docker has the image, without asking a registry. Raises ImageError."""
     from docker.errors import ImageNotFound
 
     with explained(f"cannot look for {reference}"):

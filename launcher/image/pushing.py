@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def push(client: DockerClient, image: Reference, repository: str, screen: BuildScreen) -> Reference:
-    """The image as the registry has it now, by its digest. Raises ImageError."""
+    """Push the image; return it as the registry has it now, by its digest. Raises ImageError."""
     doing = f"cannot push {image} to {repository}"
     with explained(doing):
         client.images.get(str(image)).tag(repository, tag=image.tag)

@@ -57,10 +57,11 @@ class Registry:
         self._login = login
 
     def look_up(self, reference: Reference) -> Published:
-        """What the reference names now; its tag counts, not its digest. Raises ImageError."""
+        """Return what the reference names now; its tag counts, not its digest. Raises ImageError."""
         repository = _Repository(reference, self._login)
         wanted = reference.tag or reference.digest or "latest"
         kind, manifest, digest = repository.manifest(wanted)
+        # The index has the digest that a pull by tag shows; what the image holds stands one level below.
         if kind in _INDEXES or "manifests" in manifest:
             _, manifest, _ = repository.manifest(_for_our_machines(manifest, reference))
         config = json.loads(repository.blob(manifest["config"]["digest"]))
@@ -91,7 +92,7 @@ class _Repository:
         self._authorization = ""
 
     def manifest(self, name: str) -> tuple[str, dict[str, Any], str]:
-        """Its media type, itself, and the digest of its bytes."""
+        """Return its media type, itself, and the digest of its bytes."""
         kind, content = self._get(f"{self._url}/manifests/{name}", accept=(*_INDEXES, *_MANIFESTS))
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         if name.startswith("sha256:") and name != digest:
@@ -99,7 +100,7 @@ class _Repository:
         return kind, json.loads(content), digest
 
     def blob(self, digest: str) -> bytes:
-        """A blob, as its digest says."""
+        """Return a blob, as its digest says."""
         _, content = self._get(f"{self._url}/blobs/{digest}", accept=("*/*",))
         if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
             raise ImageError(f"{self._reference}: the registry's {digest} is damaged")
@@ -140,6 +141,7 @@ class _Repository:
             return
         facts = dict(_CHALLENGE.findall(challenge))
         realm = facts.get("realm", "")
+        # The registry names where the password goes: never in the open, and never to a file.
         if not self._may_ask(realm):
             raise ImageError(
                 f"the registry of {self._reference} sends us for a token to {realm[:80]!r}: refused"

@@ -21,11 +21,11 @@ class BuildScreen(Protocol):
     """Where it is shown."""
 
     def step(self, name: str, text: str) -> None:
-        """A line that stays."""
+        """Show a line that stays."""
         ...
 
     def gauge(self, text: str) -> None:
-        """How far it is: overwritten by the next."""
+        """Show how far it is: overwritten by the next."""
         ...
 
 
@@ -36,7 +36,7 @@ class Layers:
         self._layers: dict[str, tuple[str, int, int]] = {}
 
     def see(self, message: Mapping[str, Any]) -> bool:
-        """Notes a message; False when it tells of no layer's bytes."""
+        """Note a message; return False when it tells of no layer's bytes."""
         detail, layer = message.get("progressDetail") or {}, message.get("id")
         if not layer or "progressDetail" not in message:
             return False
@@ -57,12 +57,13 @@ class Layers:
 
 
 def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: str, doing: str) -> list[Any]:
-    """Shows the messages as steps of that name; returns what the daemon tells besides.
+    """Show the messages as steps of that name; return what the daemon tells besides.
 
     Raises ImageError with the daemon's reason, and the last lines that the build printed.
     """
     layers, told, printed = Layers(), [], deque[str](maxlen=_LAST_LINES)
     for message in messages:
+        # The daemon answers 200 at once: that a pull or a build failed stands in its stream only.
         if "error" in message:
             raise image_error(doing, str(message["error"]), printed)
         if "aux" in message:

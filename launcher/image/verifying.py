@@ -41,23 +41,27 @@ class Subject:
 
 
 def subject_of(word: str, lock: Lock) -> Subject:
-    """A variant of the lock, one of its images by name, or any other image. Raises UsageError."""
+    """Return a variant of the lock, one of its images by name, or any other image. Raises UsageError."""
     locked = lock.images.get(word) or next((i for i in lock.images.values() if i.name == word), None)
     return Subject(reference=reference_of(locked.reference if locked else word), locked=locked)
 
 
 def check_registry(subject: Subject, registry: Catalogue) -> None:
-    """Raises ImageError, which shows both digests, when the tag names another image than was locked."""
+    """Raise ImageError, which shows both digests, when the tag names another image than was locked."""
     if subject.locked is not None:
         check_digest(subject.locked, registry.look_up(subject.reference).reference.digest)
 
 
 def contents_of(client: DockerClient, reference: Reference, screen: BuildScreen) -> Mapping[str, Any]:
-    """What the image has, by `boot/image_contents.py`; pulled where it is not here. Raises ImageError."""
+    """Return what the image has, by `boot/image_contents.py`; pulled where it is not here.
+
+    Raises ImageError.
+    """
     have(client, reference, screen)
     screen.step("run", str(reference))
     program = (trainer_dir() / "boot" / "image_contents.py").read_text(encoding="utf-8")
     with explained(f"cannot run {reference}"):
+        # No network: what is verified is what lies in the image, and it may be a stranger's.
         said = client.containers.run(
             str(reference), ["-c", program], entrypoint="python3", remove=True, network_mode="none"
         )
@@ -71,7 +75,7 @@ def contents_of(client: DockerClient, reference: Reference, screen: BuildScreen)
 def checks(
     found: Mapping[str, Any], locked: LockedImage | None, version: str, machine: Capability | None
 ) -> list[ImageCheck]:
-    """What the image has beside what it should have; and whether it runs on the machine."""
+    """Compare what the image has with what it should have; and whether it runs on the machine."""
     wanted = {} if locked is None else {"torch": locked.torch, "cuda": locked.cuda, "nccl": locked.nccl}
     rows = [_version(name, found.get(name), wanted.get(name) or "") for name in ("torch", "cuda", "nccl")]
     rows.append(ImageCheck(name="python", found=found["python"], wanted="", holds=True))

@@ -42,7 +42,7 @@ class Interpreter:
 
 
 def interpreter_of(client: DockerClient, image: str) -> Interpreter:
-    """The Python of an image. Raises ImageError where there is none."""
+    """Return the Python of an image. Raises ImageError where there is none."""
     with explained(f"cannot run python3 in {image}"):
         said = client.containers.run(
             image, ["-c", _ASK], entrypoint="python3", remove=True, network_mode="none"
@@ -52,7 +52,7 @@ def interpreter_of(client: DockerClient, image: str) -> Interpreter:
 
 
 def fetch(requirements: Iterable[Path], interpreter: Interpreter, folder: Path) -> None:
-    """The folder holds the wheels, as pinned by their hashes. It is filled once. Raises ImageError."""
+    """Fill the folder, once, with the wheels as pinned by their hashes. Raises ImageError."""
     complete = folder / _COMPLETE
     if complete.exists():
         return

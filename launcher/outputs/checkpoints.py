@@ -48,7 +48,7 @@ class _Copy:
         return self.folder.with_suffix(".damaged")
 
     def seen(self, *, damaged: bool = False) -> CheckpointCopy:
-        """How far it has come."""
+        """Say how far it has come."""
         came = [(self.folder / file.path).is_file() for file in self.files]
         parts = zip(came, self.files, strict=True)
         here = sum(file.size if whole else held(part_of(self.out, file)) for whole, file in parts)
@@ -57,7 +57,7 @@ class _Copy:
 
 
 def continue_copy(out: Path, remote: Remote, limit: int, disk_bytes: float) -> CheckpointCopy | None:
-    """Up to `limit` bytes more are here. None when there is nothing to bring."""
+    """Download up to `limit` bytes more. Returns None when there is nothing to bring."""
     copy = _begun(out) or _begin(out, remote, disk_bytes)
     if copy is None:
         return None
@@ -79,7 +79,7 @@ def continue_copy(out: Path, remote: Remote, limit: int, disk_bytes: float) -> C
 
 
 def prune(out: Path, collected: Iterable[Path]) -> None:
-    """Of the checkpoints only those that were collected stay: the box itself kept no other."""
+    """Keep only the checkpoints that were collected: the box itself kept no other."""
     folder = place_of(out, layout.CHECKPOINTS)
     named = {place.relative_to(folder).parts[0] for place in collected if place.is_relative_to(folder)}
     found = _newest_first(folder)
@@ -106,7 +106,9 @@ def _begin(out: Path, remote: Remote, disk_bytes: float) -> _Copy | None:
     copy = _Copy(out=out, name=name, files=listing.files)
     if not listing.files or listing.refused or copy.mark.exists():
         return None
+    # All of it must fit before its first byte comes: half a checkpoint is of no use.
     need_space(out, sum(file.size for file in listing.files))
+    # The training removes old checkpoints meanwhile; this one must outlast its download.
     _hold(remote, name)
     copy.folder.mkdir(parents=True, exist_ok=True)
     stored(copy.folder / MANIFEST, manifest)

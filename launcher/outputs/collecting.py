@@ -36,12 +36,13 @@ _UNSUMMED = (
 
 
 def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float) -> Collected:
-    """All but the log, which is pumped. `disk_bytes`: of the machine's disk, which its files fit on."""
+    """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
     listing = listed(small_file(remote, layout.MANIFEST), disk_bytes)
     wanted = places(out, listing.files, disk_ignores_case)
     others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
     too_large = [str(error) for error in (_fetched(out, path, remote) for path in others) if error]
     damaged = [*_bring(out, wanted, remote), *listing.refused, *too_large]
+    # Only when all came whole: an older copy here may be the last intact checkpoint.
     if not damaged:
         prune(out, wanted)
     named = {*wanted, *(place_of(out, path) for path in (*others, layout.LOG))}

@@ -61,7 +61,7 @@ class Outputs:
         self._curves: dict[str, CurveReader] = {}
 
     def path(self, box_path: str) -> Path:
-        """Where a file of the box comes to lie."""
+        """Return where a file of the box comes to lie."""
         return place_of(self.folder, box_path)
 
     @property
@@ -76,14 +76,14 @@ class Outputs:
         return folder if (folder / "latest.json").is_file() else None
 
     def outcome(self) -> Outcome | None:
-        """The box's own evidence; None when it has not come home or cannot be read."""
+        """Read the box's own evidence; None when it was not downloaded or cannot be read."""
         try:
             return outcome_of(self._content(layout.OUTCOME))
         except (OSError, ValueError):
             return None
 
     def steps(self) -> tuple[StepEnd, ...]:
-        """How the steps on the box ended; none when that has not come home."""
+        """Read how the steps on the box ended; none when that was not downloaded."""
         try:
             return step_ends_of(self._content(layout.STEPS))
         except OSError:
@@ -112,7 +112,7 @@ class GrowingFile:
         """How many bytes were read."""
 
     def more(self) -> str:
-        """Whole lines that are new since the last call; empty when there are none, or no such file."""
+        """Return whole lines that are new since the last call; empty when there are none, or no such file."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self.at)
@@ -121,7 +121,7 @@ class GrowingFile:
             return ""
 
     def take(self, new: bytes) -> str:
-        """The whole lines of what follows `at`; of a line longer than a chunk, the chunk."""
+        """Return the whole lines of what follows `at`; of a line longer than a chunk, the chunk."""
         end = new.rfind(b"\n") + 1 or (len(new) if len(new) >= CHUNK else 0)
         self.at += end
         return new[:end].decode("utf-8", "replace")

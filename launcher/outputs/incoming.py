@@ -14,17 +14,17 @@ CHUNK = 1 << 20
 
 
 def part_of(out: Path, file: FileSum) -> Path:
-    """What is held of a file that is on its way."""
+    """Return where the part of a file lies that is on its way."""
     return out / INCOMING / file.sha256
 
 
 def held(part: Path) -> int:
-    """Bytes that are here."""
+    """Count the bytes that are here."""
     return part.stat().st_size if part.is_file() else 0
 
 
 def grow(part: Path, file: FileSum, remote: Remote, *, limit: int, chunk: int = CHUNK) -> None:
-    """Up to `limit` bytes that follow those which `part` holds already."""
+    """Add up to `limit` bytes that follow those which `part` holds already."""
     part.parent.mkdir(parents=True, exist_ok=True)
     with part.open("ab", buffering=0) as target:
         offset = os.fstat(target.fileno()).st_size

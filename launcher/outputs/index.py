@@ -59,7 +59,7 @@ TOLD = (
 
 
 def contents_of(run: Run) -> Contents:
-    """What came home of the run. Raises OSError."""
+    """List what was downloaded of the run. Raises OSError."""
     outputs = Outputs(run)
     outcome = outputs.outcome()
     places = {path: outputs.path(path) for path in TOLD}

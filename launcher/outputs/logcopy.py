@@ -20,7 +20,7 @@ LIMIT = 2 << 20
 
 
 def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
-    """New bytes of the log, now in the local copy too."""
+    """Append what is new of the box's log to the copy here; return it."""
     out.mkdir(parents=True, exist_ok=True)
     with place_of(out, layout.LOG).open("ab", buffering=0) as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
@@ -40,7 +40,7 @@ def _grown(remote: Remote, log: Path, held: int) -> bytes:
     with log.open("rb") as copy:
         copy.seek(max(0, held - OVERLAP))
         last = copy.read(OVERLAP)
-    found = growth(remote, layout.LOG, held=held, last=last, limit=LIMIT)
+    found = log_tail(remote, layout.LOG, held=held, last=last, limit=LIMIT)
     if found.replaced:
         shutil.copyfile(log, _unused(log))
         os.truncate(log, 0)
@@ -71,7 +71,7 @@ OVERLAP = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth:
+class LogTail:
     """What one look at a growing file found."""
 
     new: bytes
@@ -80,15 +80,15 @@ class Growth:
     """The file on the box does not begin with what is held: it was cut, or begun anew."""
 
 
-def growth(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -> Growth:
-    """What follows the first `held` bytes, whose end is `last` (up to OVERLAP bytes); at most `limit` of it.
+def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -> LogTail:
+    """Read what follows the first `held` bytes, whose end is `last` (up to OVERLAP bytes); at most `limit`.
 
     A file that is not there has not grown: what became of the box is for others to say.
     """
     seen = _read(remote, path, held - len(last), len(last) + limit)
     if seen.startswith(last):
-        return Growth(new=seen[len(last) :], replaced=False)
-    return Growth(new=b"", replaced=bool(seen or remote.read(path, limit=1)))
+        return LogTail(new=seen[len(last) :], replaced=False)
+    return LogTail(new=b"", replaced=bool(seen or remote.read(path, limit=1)))
 
 
 def _read(remote: Remote, path: str, offset: int, limit: int) -> bytes:

@@ -17,14 +17,14 @@ IgnoresCase = Callable[[Path], bool]
 
 
 def ignores_case(folder: Path) -> bool:
-    """Whether the disk takes `a` and `A` for one name, as those of Macs do. Raises OSError."""
+    """Tell whether the disk takes `a` and `A` for one name, as those of Macs do. Raises OSError."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix="a") as file:
         path = Path(file.name)
         return path.with_name(path.name.upper()).exists()
 
 
 def places(out: Path, files: Sequence[FileSum], disk_ignores_case: IgnoresCase) -> dict[Path, FileSum]:
-    """Files by where they come to lie. Without the log: it is pumped, and grows after the manifest.
+    """Map files to where they come to lie. Without the log: it is pumped, and grows after the manifest.
 
     The second of two that the disk does not tell apart gets a number; so does `code/x` beside
     `run/outputs/x`, and a file beside a folder of its name.
@@ -33,6 +33,7 @@ def places(out: Path, files: Sequence[FileSum], disk_ignores_case: IgnoresCase) 
     wanted = [(place_of(out, file.path), file) for file in files if file.path != layout.LOG]
     folded = [_folded(place) for place in (log, *(place for place, _ in wanted))]
     different = len(set(folded)) == len(folded) and not _folders(folded)
+    # The disk is tried only where it matters: few boxes list two names that fold into one.
     name_of = str if different or not disk_ignores_case(out) else _folded
     own_names = [name_of(log), *(name_of(place) for place, _ in wanted)]
     names, numbers = set(own_names), Counter[str]()

@@ -27,7 +27,7 @@ FREE_BYTES = 50 * 10**6
 
 @contextmanager
 def storing(out: Path) -> Iterator[None]:
-    """Faults of this computer's disk become StorageError."""
+    """Turn faults of this computer's disk within into StorageError."""
     try:
         yield
     except OSError as error:
@@ -36,7 +36,7 @@ def storing(out: Path) -> Iterator[None]:
 
 
 def must_be_free(out: Path, run_id: str) -> None:
-    """Raises UsageError when the folder holds more than what this run has put there.
+    """Raise UsageError when the folder holds more than what this run has put there.
 
     What a run left that brought nothing home does not count.
     """
@@ -50,14 +50,14 @@ def must_be_free(out: Path, run_id: str) -> None:
 
 
 def claim(out: Path, run_id: str) -> None:
-    """The folder is the run's own from now on: its files are written and removed there."""
+    """Make the folder the run's own: its files are written and removed there from now on."""
     stored(out / OWNER, f"{run_id}\n".encode())
     # Kept out of the user's commits, and of what the next run ships.
     stored(out / _IGNORE, b"*\n")
 
 
 def need_space(out: Path, size: int) -> None:
-    """There is room for so many bytes more. Raises NoRoomError."""
+    """Raise NoRoomError when there is no room for so many bytes more."""
     free = shutil.disk_usage(out).free
     if free < size + FREE_BYTES:
         need = (size + FREE_BYTES) / 1e6
@@ -66,12 +66,12 @@ def need_space(out: Path, size: int) -> None:
 
 
 def is_home(place: Path, file: FileSum) -> bool:
-    """The file lies there, whole."""
+    """Tell whether the file lies there, whole."""
     return place.is_file() and place.stat().st_size == file.size and _sha256(place) == file.sha256
 
 
 def moved(part: Path, place: Path, out: Path) -> bool:
-    """False where a link leads out of the run's folder, or the disk here knows no such place."""
+    """Move it; return False where a link leads out of the run's folder, or the disk knows no such place."""
     if not place.parent.resolve().is_relative_to(out.resolve()):
         return False
     try:
@@ -85,7 +85,7 @@ def moved(part: Path, place: Path, out: Path) -> bool:
 
 
 def stored(place: Path, content: bytes) -> bool:
-    """The content lies at `place`. False when there is none."""
+    """Write the content to `place`. Returns False when there is none."""
     if not content:
         return False
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def stored(place: Path, content: bytes) -> bool:
 
 
 def write(descriptor: int, content: bytes) -> None:
-    """All of it: a nearly full disk takes a part, then refuses."""
+    """Write all of it: a nearly full disk takes a part, then refuses."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

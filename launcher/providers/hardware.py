@@ -41,7 +41,7 @@ class Hardware:
 
 
 def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
-    """This computer, with the free disk at `folder`, which need not exist yet.
+    """Describe this computer, with the free disk at `folder`, which need not exist yet.
 
     `visible`: the GPUs that may be used, as in CUDA_VISIBLE_DEVICES; None: all.
     """
@@ -65,7 +65,7 @@ def _cores() -> int:
 
 
 def gpus_here(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
-    """This computer's GPUs, and the newest CUDA version that their driver supports."""
+    """Return this computer's GPUs, and the newest CUDA version that their driver supports."""
     rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
     gpus = []
     for row in rows.splitlines():
@@ -77,7 +77,7 @@ def gpus_here(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
 
 
 def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[LocalGpu]:
-    """The GPUs whose name and memory suit the job."""
+    """Return the GPUs whose name and memory suit the job."""
     return [
         gpu
         for gpu in hardware.gpus
@@ -87,12 +87,12 @@ def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[LocalGpu]:
 
 
 def shortfall(hardware: Hardware, wanted: Resources) -> list[str]:
-    """Every hard limit that is not met, in words. Where a machine stands does not count: it is here."""
+    """Name every hard limit that is not met. Where a machine stands does not count: it is here."""
     return [text for lacking, text, _ in _checks(hardware, wanted) if lacking]
 
 
 def remedy(hardware: Hardware, wanted: Resources) -> str:
-    """What to type, or to do, so that all limits are met."""
+    """Say what to type, or to do, so that all limits are met."""
     return "; ".join(fix for lacking, _, fix in _checks(hardware, wanted) if lacking)
 
 
@@ -103,6 +103,7 @@ def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, 
     size = f" with {wanted.gpu_memory_gb:g} GB" if wanted.gpu_memory_gb else ""
     noun = "GPU" if wanted.gpus == 1 else "GPUs"
     wants_gpus = f"{wanted.gpus} {noun}{f' of {kind}' if kind else ''}{size} wanted, {gpus or 'none'} here"
+    # With hardly any disk left no smaller request helps.
     disk_fix = "free some disk space"
     if hardware.disk_gb >= _LEAST_DISK_GB:
         disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"

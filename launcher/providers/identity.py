@@ -29,14 +29,16 @@ class LoggedKeys:
         self._named: dict[str, tuple[float, Collection[str]]] = {}
 
     def of(self, instance_id: str) -> Collection[str]:
-        """Those of one machine; empty when its log names none.
+        """Return those of one machine; empty when its log names none.
 
         Raises UnreachableError while it may still do so, ProviderError when the log cannot be read.
         """
         now = self._clock.now()
         read_at, named = self._named.get(instance_id, (0.0, ()))
+        # A read of the log takes seconds on some providers, and every connection asks.
         if named and now - read_at < _REST_S:
             return named
+        # The log is a stranger's: what is longer than any such line is not searched.
         lines = [line for line in self._read(instance_id).split("\n") if len(line) <= _LONGEST_LINE]
         named = {found[1] for found in map(_LISTED.search, lines) if found}
         self._named[instance_id] = now, named

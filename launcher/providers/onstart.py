@@ -15,7 +15,7 @@ _TEMPLATE = Path(__file__).with_name("onstart.sh")
 
 
 def onstart_text(lease: str) -> str:
-    """Writes the lease into the box and arms it; safe to repeat. The box's log names its SSH host keys.
+    """Return the script that writes the lease into the box and arms it; safe to repeat.
 
     Raises ProviderError when it is too long.
     """

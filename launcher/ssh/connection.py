@@ -73,14 +73,14 @@ class Connection:
         return self._login.hosts.identity
 
     def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> SshSession:
-        """The command, started in the folder `box`. `env`: `NAME=value`, no secrets."""
+        """Start the command in the folder `box`. `env`: `NAME=value`, no secrets."""
         token = secrets.token_hex(8)
         words = [*script("session"), token, box, *env, "--", *argv]
         channel = self._channel(f"exec {shlex.join(words)}")
         return SshSession(channel, token, stall_s=self._login.timeouts.stall_s, check=self.check)
 
     def drop(self) -> None:
-        """The next command gets a new connection."""
+        """Close the connection; the next command gets a new one."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
@@ -121,8 +121,10 @@ class Connection:
             try:
                 transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
                 transport.start_client(timeout=2 * limit_s)
+                # The host key is checked before our key is offered: a stranger learns nothing of us.
                 self._login.hosts.check(address, transport.get_remote_server_key())
                 self._identify(transport, key)
+            # Also on Ctrl-C: the socket and the transport's thread would stay.
             except BaseException:
                 transport.close()
                 raise
@@ -159,7 +161,7 @@ class Connection:
 
 @functools.cache
 def script(name: str) -> tuple[str, ...]:
-    """The words that run one of our scripts on the machine; its own words follow.
+    """Return the words that run one of our scripts on the machine; its own words follow.
 
     Without --norc, bash takes itself for a login and reads the user's .bashrc once more.
     """

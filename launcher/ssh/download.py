@@ -26,14 +26,14 @@ class Download:
         self._path, self._at, self._left = "", 0, 0
 
     def read(self, path: str, offset: int, limit: int) -> bytes:
-        """Up to `limit` bytes from `offset`. Raises BrokenError, after which it may be read again."""
+        """Read up to `limit` bytes from `offset`. Raises BrokenError, after which it may be read again."""
         try:
             return self._read(path, offset, limit)
         except TimeoutError as error:
             raise BrokenError("nothing moved for too long") from error
 
     def close(self) -> None:
-        """The command has ended, or soon will."""
+        """End the command; it has ended, or soon will."""
         if self._session is not None:
             self._session.close()
         self._session, self._path, self._left = None, "", 0

@@ -37,13 +37,14 @@ class KnownHosts:
         """How the machine that was reached last is known, in words."""
 
     def knows(self, address: Address) -> bool:
-        """Whether this address has answered before."""
+        """Tell whether this address has answered before."""
         return _name(address) in self._keys()
 
     def check(self, address: Address, key: PKey) -> None:
-        """Returns when the key is the machine's. Raises HostKeyError, UnreachableError, StorageError."""
+        """Check that the key is the machine's. Raises HostKeyError, UnreachableError, StorageError."""
         name, shown = _name(address), f"{key.get_name()} {key.get_base64()}"
         noted, pins, why = self._keys().get(name), self._pins(), ""
+        # The log is asked only when it could say something new: a read of it takes seconds.
         if key.fingerprint not in pins and (pins or noted != shown):
             why = self._ask()
             pins = self._pins()

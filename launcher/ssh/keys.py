@@ -30,7 +30,7 @@ class KeyRing:
         self._folder = folder
 
     def pair(self, run_id: str) -> KeyPair:
-        """The run's key pair; the same one for every launcher that asks. Raises StorageError."""
+        """Return the run's key pair; the same one for every launcher that asks. Raises StorageError."""
         path = self._of(run_id) / _PRIVATE
         try:
             if not path.exists():
@@ -40,11 +40,11 @@ class KeyRing:
             raise StorageError(f"no SSH key for {run_id}: {error}", hint=f"remove {path.parent}") from error
 
     def known_hosts(self, run_id: str, instance_id: str) -> Path:
-        """Where the host keys of one machine of the run are noted."""
+        """Return the file where the host keys of one machine of the run are noted."""
         return self._of(run_id) / f"{_KNOWN_HOSTS}-{_checked(instance_id)}"
 
     def forget(self, run_id: str) -> None:
-        """The run's keys exist no more."""
+        """Remove the run's keys."""
         shutil.rmtree(self._of(run_id), ignore_errors=True)
 
     def _of(self, run_id: str) -> Path:
@@ -72,6 +72,7 @@ def _create(path: Path) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
+        # A link, not a rename: a rename would replace the key that another launcher uses already.
         if not path.exists():
             _link(part, path)
     finally:

@@ -21,7 +21,7 @@ class NoiseFilter:
         """Lines left out so far, by kind."""
 
     def strip(self, text: str) -> str:
-        """The text without its lines of known noise."""
+        """Return the text without its lines of known noise."""
         return "\n".join(line for line in text.split("\n") if not self._is_noise(line))
 
     def _is_noise(self, line: str) -> bool:

@@ -61,13 +61,15 @@ class SshRemote:
         return self._noise.counts
 
     def heed(self, check: Callable[[], None]) -> None:
-        """`check` is called every second while the machine is waited for."""
+        """Have `check` called every second while the machine is waited for."""
         self._connection.check = check
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """The finished command. What is left of it after `timeout_s` is killed."""
+        """Run the command to its end. What is left of it after `timeout_s` is killed."""
         limit = str(math.ceil(timeout_s) + 1)
         with self._reaching():
+            # Two limits: ours, and a second later that of the machine, where a dropped line would leave the
+            # command.
             session = self._start("timeout", "-s", "KILL", limit, *script("command"), command)
             session.end_input()
             try:
@@ -81,7 +83,7 @@ class SshRemote:
             return Completed(exit_code=exit_code, stdout=session.output(), stderr=stderr)
 
     def put(self, local_path: str, path: str) -> None:
-        """The file is on the box, whole, its checksum compared there."""
+        """Copy the file to the box, whole; its checksum is compared there."""
         try:
             with Path(local_path).open("rb") as source:
                 self._store(source, path, 0o600)
@@ -89,16 +91,16 @@ class SshRemote:
             raise ProviderError(f"cannot read {local_path}: {error.strerror}") from error
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """As `put`, from memory."""
+        """Write the bytes to a file on the box, as `put` does."""
         self._store(io.BytesIO(content), path, mode)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Up to `limit` bytes from `offset`."""
+        """Read up to `limit` bytes from `offset`."""
         with self._reaching():
             return self._again(lambda: self._download.read(path, offset, limit))
 
     def close(self) -> None:
-        """The connection is closed; whatever runs on the box goes on."""
+        """Close the connection; whatever runs on the box goes on."""
         self._download.close()
         self._connection.drop()
 

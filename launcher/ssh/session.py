@@ -46,7 +46,7 @@ class SshSession:
         self._out, self._err = _Output(token), _Output(token)
 
     def pid(self) -> int | None:
-        """The command's process, which leads a group of its own; None when there is no box to run it in."""
+        """Return the command's process, which leads a group of its own; None: it has no box to run in."""
         until = self._stalled_at()
         while self._out.pid is None and self._more(until):
             pass
@@ -56,8 +56,9 @@ class SshSession:
         return None if self._out.pid == b"none" else int(self._out.pid)
 
     def send(self, content: bytes) -> bool:
-        """All of it is on its way. False when the command takes no more."""
+        """Send all of it. Returns False when the command takes no more."""
         view, until = memoryview(content), self._stalled_at()
+        # Short, so that the user's request is seen although nothing moves; `until` is the real limit.
         self._channel.settimeout(_HEED_S)
         while view:
             self._check()
@@ -75,12 +76,12 @@ class SshSession:
         return True
 
     def end_input(self) -> None:
-        """The command reads the end of its input."""
+        """Let the command read the end of its input."""
         with suppress(OSError, EOFError):  # then the command is over already
             self._channel.shutdown_write()
 
     def read(self, limit: int) -> bytes:
-        """The next bytes of its output: `limit` of them, all that are left, or what comes within READ_S.
+        """Read the next bytes of its output: `limit` of them, all that are left, or what comes within READ_S.
 
         Raises TimeoutError when that is nothing.
         """
@@ -94,7 +95,7 @@ class SshSession:
         return self._out.take(limit)
 
     def line(self) -> str:
-        """The next line of its output; empty when there is none. Raises BoxError when it is too long."""
+        """Read the next line of its output; empty when there is none. Raises BoxError when it is too long."""
         until = self._stalled_at()
         while b"\n" not in self._out.data and self._more(until):
             if len(self._out.data) > caps.REPLY_BYTES and b"\n" not in self._out.data:
@@ -102,8 +103,9 @@ class SshSession:
         return self._out.take(self._out.data.find(b"\n") + 1).decode("ascii", "replace").strip()
 
     def wait(self, seconds: float) -> int:
-        """The exit code; the output is complete. Raises TimeoutError, BrokenError; BoxError when the command
-        prints too much.
+        """Return the exit code; the output is complete.
+
+        Raises TimeoutError, BrokenError; BoxError when the command prints too much.
         """
         deadline = time.monotonic() + seconds
         while self._more(deadline):
@@ -112,25 +114,25 @@ class SshSession:
         return self.exit_code()
 
     def exit_code(self) -> int:
-        """Of a command that is over."""
+        """Return the exit code of a command that is over."""
         if self._channel.exit_status < 0:
             raise BrokenError("the connection broke")
         return self._channel.exit_status
 
     def output(self) -> str:
-        """What is left of its output, as text."""
+        """Return what is left of its output, as text."""
         return self._out.take(self._out.size).decode("utf-8", "replace")
 
     def errors(self) -> str:
-        """What it wrote to stderr; before it started, what the machine said there."""
+        """Return what it wrote to stderr; before it started, what the machine said there."""
         return bytes(self._err.data).decode("utf-8", "replace")
 
     def greeting(self) -> str:
-        """What the machine said before the command's own output."""
+        """Return what the machine said before the command's own output."""
         return (self._out.greeting + b"\n" + self._err.greeting).decode("utf-8", "replace")
 
     def close(self) -> None:
-        """The command's output is not wanted any more. A line that is broken already is no fault here."""
+        """Let go of the command's output. A line that is broken already is no fault here."""
         with suppress(EOFError, OSError):
             self._channel.close()
 

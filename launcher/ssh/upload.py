@@ -36,7 +36,7 @@ class Upload:
         self._size = source.seek(0, io.SEEK_END)
 
     def run(self, start: Start) -> bool:
-        """The file is on the box, whole; False when it was damaged on the way.
+        """Send the file to the box, whole; return False when it was damaged on the way.
 
         Raises BrokenError, after which it may be run again, and ProviderError.
         """
@@ -44,6 +44,7 @@ class Upload:
         session = start(*script("store"), *words)
         try:
             self._send(session)
+            # All bytes are sent: what is left is the checksum of the whole file on a slow disk.
             exit_code = session.wait(_SETTLE_S + self._size / _CHECKED_PER_S)
         except TimeoutError as error:
             raise BrokenError("nothing moved for too long") from error

@@ -87,10 +87,14 @@ class Interrupts:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Signals become requests in here. One that this process was told to ignore (nohup) stays ignored."""
+        """Turn signals within into requests.
+
+        One that this process was told to ignore (nohup) stays ignored.
+        """
         handlers = {signal.SIGINT: self._on_int, signal.SIGTERM: self._on_term, signal.SIGHUP: self._on_hup}
         before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
+            # Under nohup SIGHUP is ignored on purpose: to handle it would end what should go on.
             if before[number] != signal.SIG_IGN:
                 signal.signal(number, handler)
         try:
@@ -101,7 +105,7 @@ class Interrupts:
             self._leave()
 
     def current(self) -> UserRequest:
-        """The strongest request so far."""
+        """Return the strongest request so far."""
         return max(self._request, UserRequest.DETACH, key=_strength) if self.timed_out else self._request
 
     @property
@@ -115,11 +119,11 @@ class Interrupts:
         return self._interrupted
 
     def now(self) -> float:
-        """Epoch seconds."""
+        """Return the epoch seconds."""
         return self._now()
 
     def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`, or at once when the user asked for something."""
+        """Return after `seconds`, or at once when the user asked for something."""
         self._bell.acquire(timeout=max(0.0, seconds))
 
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:

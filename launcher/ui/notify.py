@@ -30,7 +30,7 @@ _URGENT = (
 
 
 class UrlNotifier:
-    """Posts notices, each from a thread of its own. `say` gets one line about an address that fails."""
+    """Posts notifications, each from a thread of its own. `say` gets one line about an address that fails."""
 
     def __init__(
         self, environ: Mapping[str, str], say: Callable[[str], None], *, timeout_s: float = TIMEOUT_S
@@ -66,7 +66,7 @@ class UrlNotifier:
         self._report()
 
     def close(self) -> None:
-        """What is on its way has arrived, or failed, or is given up."""
+        """Wait until what is on its way has arrived, or failed, or is given up."""
         deadline = time.monotonic() + self._timeout_s + _GRACE_S
         for thread, address in self._sending:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -115,7 +115,7 @@ class UrlNotifier:
 
 
 def request_for(notification: Notification, address: Address) -> Request:
-    """The notice in the form that the service understands."""
+    """Return the notification in the form that the service understands."""
     return _FORMS[address.service](notification, address.url)
 
 

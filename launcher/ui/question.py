@@ -49,7 +49,7 @@ class Question:
         return self.choices[-1]
 
     def choice_of(self, key: str) -> Choice | None:
-        """The answer that this key gives; None for another key."""
+        """Return the answer that this key gives; None for another key."""
         if key in "\r\n":
             return self.safe
         return next((choice for choice in self.choices if choice.key == key.lower()), None)
@@ -135,7 +135,7 @@ class HeldStream:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """In here, nothing is printed; afterwards all that waited is, in order."""
+        """Hold back what is printed within; afterwards it is shown, in order."""
         with self._lock:
             self._waiting = []
         try:
@@ -161,5 +161,5 @@ class HeldStream:
                 self._stream().flush()
 
     def fileno(self) -> int:
-        """The descriptor that it is shown on. Raises OSError when there is none."""
+        """Return the descriptor that it is shown on. Raises OSError when there is none."""
         return self._stream().fileno()

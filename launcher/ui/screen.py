@@ -32,7 +32,7 @@ class Look:
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Look:
-        """Plain for a file, a pipe or a dumb terminal; without colour when NO_COLOR is set."""
+        """Choose plain for a file, a pipe or a dumb terminal; without colour when NO_COLOR is set."""
         live = stream.isatty() and environ.get("TERM", "dumb") != "dumb"
         return cls(live=live, color=live and not environ.get("NO_COLOR"))
 
@@ -48,7 +48,7 @@ class Output(Protocol):
 
 
 def columns(stream: Output) -> int:
-    """How wide the stream's terminal is now; 80 where it does not say."""
+    """Return how wide the stream's terminal is now; 80 where it does not say."""
     with suppress(OSError, ValueError):
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
     return WIDTH
@@ -67,23 +67,23 @@ class StreamScreen:
         self._rest = ""
 
     def event(self, event: Event) -> None:
-        """A step of the road."""
+        """Show an event of the run."""
         elapsed = duration(event.at - self._began)
         phase = self._styled(_BOLD, f"{event.phase.value:<8}")
         self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {one_line(event.text)}")
 
     def step(self, name: str, text: str) -> None:
-        """A step of something that is no run."""
+        """Show a step of something that is no run."""
         self._progress = ""
         styled = self._styled(_BOLD, f"{name:<8}")
         self._line(f"{_CLEAR if self._look.live else ''}{self._elapsed():>8}  {styled} {one_line(text)}")
 
     def gauge(self, text: str) -> None:
-        """How far such a step is: overwritten on a terminal, now and then a line elsewhere."""
+        """Show how far such a step is: overwritten on a terminal, now and then a line elsewhere."""
         self._overwrite(f"{self._elapsed():>8}  {one_line(text)}")
 
     def log(self, text: str) -> None:
-        """New lines of the training's log; the last may come in parts."""
+        """Show new lines of the training's log; the last may come in parts."""
         *lines, rest = (self._rest + text).split("\n")
         self._rest = rest[:LINE_CHARACTERS]
         for raw in lines:
@@ -94,21 +94,24 @@ class StreamScreen:
                 self._line(f"{self._styled(_DIM, shown(line.source))} {shown(line.text)}")
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
-        """Where the run stands: overwritten on a terminal; elsewhere a line now and then, when it moved."""
+        """Show where the run stands.
+
+        On a terminal it is overwritten; elsewhere it is a line now and then, when it moved.
+        """
         moved = progress.step not in (None, 0, self._shown_step)
-        if (self._look.live or moved) and self._overwrite(self._standing(run, progress, usd)):
+        if (self._look.live or moved) and self._overwrite(self._status_line(run, progress, usd)):
             self._shown_step = progress.step
 
     def note(self, text: str) -> None:
-        """A line beside the road."""
+        """Show a line beside the events."""
         self._line(one_line(text))
 
     def close(self) -> None:
-        """Nothing half-written stays on the terminal."""
+        """End the line that is open: nothing half-written stays on the terminal."""
         self._write(_CLEAR if self._progress else "")
         self._progress = ""
 
-    def _standing(self, run: Run, progress: Progress, spent_usd: float) -> str:
+    def _status_line(self, run: Run, progress: Progress, spent_usd: float) -> str:
         text = one_line(progress_text(progress))
         return f"{self._elapsed():>8} {usd(spent_usd):>8}  {run.phase.value:<8} {text}"
 

@@ -17,7 +17,7 @@ Action = Callable[[Instance], None]
 class _Entry:
     at: float
     number: int
-    course: int | None = field(compare=False)
+    generation: int | None = field(compare=False)
     instance: Any = field(compare=False)
     action: Callable[[Any], None] = field(compare=False)
 
@@ -31,9 +31,9 @@ class EventQueue:
         self._numbers = itertools.count()
 
     def after(self, instance: Instance, delay_s: float, action: Action, *, lasting: bool = False) -> None:
-        """The action comes after so long; unless it is lasting, a change of course cancels it."""
-        course = None if lasting else instance.course
-        entry = _Entry(self.moment + max(delay_s, 0.0), next(self._numbers), course, instance, action)
+        """Let the action come after so long. A start or a stop of the instance cancels it, unless lasting."""
+        generation = None if lasting else instance.generation
+        entry = _Entry(self.moment + max(delay_s, 0.0), next(self._numbers), generation, instance, action)
         heapq.heappush(self._entries, entry)
 
     def later(self, delay_s: float, deed: Callable[[], None]) -> None:
@@ -49,5 +49,5 @@ class EventQueue:
     def happen(self) -> None:
         """What is due next happens, if it still holds."""
         entry = heapq.heappop(self._entries)
-        if entry.course is None or entry.course == entry.instance.course:
+        if entry.generation is None or entry.generation == entry.instance.generation:
             entry.action(entry.instance)

@@ -73,8 +73,8 @@ class Instance:
     """By which its GPUs' price has changed since it was rented."""
     ended: bool = False
     """The host took the machine back."""
-    course: int = 0
-    """Counts the changes of course; what was due to happen on an earlier course does not."""
+    generation: int = 0
+    """Counts its starts, stops and ends: what was due in an earlier generation does not happen."""
 
     @property
     def address(self) -> str:

@@ -53,10 +53,10 @@ class Fleet:
         self._ids = itertools.count(_FIRST_ID + secrets.randbelow(10**7))
         self._instances: dict[int, Instance] = {}
         self._ghosts: list[tuple[float, float, Instance]] = []
-        self._agenda = EventQueue(clock.now())
+        self._events = EventQueue(clock.now())
         self._life = Life(
             self._instances,
-            event_queue=self._agenda,
+            event_queue=self._events,
             market=market,
             account=account,
             faults=faults,
@@ -95,8 +95,8 @@ class Fleet:
         instance = self._make(ask, rental)
         self._instances[instance.id] = instance
         self._containers.connect(instance)
-        ends_in = instance.end_date - self._agenda.moment
-        self._agenda.after(instance, ends_in, self._life.end_contract, lasting=True)
+        ends_in = instance.end_date - self._events.moment
+        self._events.after(instance, ends_in, self._life.end_contract, lasting=True)
         if stopped or lost or rental.stopped:
             instance.state(None, "stopped", "stopped")
         else:
@@ -110,10 +110,10 @@ class Fleet:
             with suppress(ApiError):
                 self.create(ask, rental)
 
-        self._agenda.later(delay_s, create)
+        self._events.later(delay_s, create)
 
     def start(self, instance: Instance) -> bool:
-        """Whether it starts; if not, the wish is queued."""
+        """Whether it starts; if not, the start is queued."""
         if instance.cur != "running":
             return self._life.start(instance)
         if instance.intended != "running":
@@ -169,7 +169,7 @@ class Fleet:
             return
         delayed = self._faults.take("destroy_delayed", instance.place)
         if delayed:
-            self._agenda.after(instance, delayed.seconds or 5.0, self._remove, lasting=True)
+            self._events.after(instance, delayed.seconds or 5.0, self._remove, lasting=True)
             return
         ghost = self._faults.take("row_reappears", instance.place)
         if ghost:
@@ -184,12 +184,12 @@ class Fleet:
 
     def settle(self) -> None:
         """Everything that was due until now has happened, and is billed."""
-        now = max(self._clock.now(), self._agenda.moment)
+        now = max(self._clock.now(), self._events.moment)
         self._look_around()
-        while (moment := min(self._agenda.next_at, self._broke_at())) <= now:
+        while (moment := min(self._events.next_at, self._broke_at())) <= now:
             self._bill(moment)
-            if self._agenda.next_at <= moment:
-                self._agenda.happen()
+            if self._events.next_at <= moment:
+                self._events.happen()
             if self._account.credit <= _CENT_FRACTION:
                 self._stop_all()
             self._look_around()
@@ -213,7 +213,7 @@ class Fleet:
             gpus=ask.gpus,
             rental=rental,
             api_key=self._account.add_key(f"C.{instance_id}", instance_id=instance_id).key,
-            created_at=self._agenda.moment,
+            created_at=self._events.moment,
             end_date=self._market.end_date(ask.machine),
             label=rental.label,
             bid_usd=rental.bid_usd,
@@ -225,7 +225,7 @@ class Fleet:
 
     def _bill(self, moment: float) -> None:
         """Everybody has paid until that moment, which is now."""
-        self._agenda.moment = moment = max(moment, self._agenda.moment)
+        self._events.moment = moment = max(moment, self._events.moment)
         for instance in self:
             self._billing.read(instance.meter, moment, *instance.traffic)
 
@@ -234,7 +234,7 @@ class Fleet:
         burn = sum(instance.meter.usd_per_second for instance in self)
         if burn <= 0 or not any(instance.cur == "running" for instance in self):
             return _NEVER
-        return self._agenda.moment + max(self._account.credit, 0.0) / burn
+        return self._events.moment + max(self._account.credit, 0.0) / burn
 
     def _stop_all(self) -> None:
         for instance in self:
@@ -254,8 +254,8 @@ class Fleet:
     def _remove(self, instance: Instance) -> None:
         if self._instances.pop(instance.id, None) is None:
             return
-        instance.course += 1
-        self._billing.read(instance.meter, self._agenda.moment, *instance.traffic)
+        instance.generation += 1
+        self._billing.read(instance.meter, self._events.moment, *instance.traffic)
         instance.meter.gpu_on = instance.meter.disk_on = False
         instance.running_since = None
         self._market.release(instance.id)

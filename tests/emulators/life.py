@@ -1,4 +1,4 @@
-"""The courses of an instance's life: it boots, runs, stops, starts again, and what befalls it on the way."""
+"""The life of an instance: it boots, runs, stops, starts again, and what befalls it on the way."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PULL = (
 _RIVAL_MARGIN = 1.1
 _ABOVE = 1.001
 _LASTING = frozenset({"price_rises", "price_falls", "relabelled"})
-"""Blows that come whatever course its life takes meanwhile."""
+"""Faults that come even when the instance was started or stopped meanwhile."""
 
 
 class Life:
-    """Moves single instances along, at the agenda's moment."""
+    """Moves single instances along, at the moment of the event queue."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Life:
         honours_queue: bool,
     ) -> None:
         self._instances = instances
-        self._agenda = event_queue
+        self._events = event_queue
         self._market = market
         self._account = account
         self._faults = faults
         self._containers = containers
         self._pace = pace
         self._honours_queue = honours_queue
-        self._blows = {
+        self._fault_actions = {
             "outbid": self._outbid,
             "host_offline": self._go_offline,
             "no_heartbeat": lambda it: self._show(it, "unknown"),
@@ -66,25 +66,25 @@ class Life:
 
     def boot(self, instance: Instance, *, delay_s: float = 0.0) -> None:
         """It has its GPUs, and loads after so long."""
-        instance.course += 1
+        instance.generation += 1
         self.hold(instance)
         instance.state(instance.actual, "running", "running")
-        self._agenda.after(instance, delay_s + self._pace.created_s, self._load)
+        self._events.after(instance, delay_s + self._pace.created_s, self._load)
 
     def start(self, instance: Instance) -> bool:
-        """Whether it starts; if not, the wish is queued."""
+        """Whether it starts; if not, the start is queued."""
         refused = self._faults.take("start_refused", instance.place)
         if not refused and self.can_run(instance):
             self.restart(instance)
             return True
         instance.intended = "running"
         if self._honours_queue:
-            self._agenda.after(instance, self._pace.queue_s, self._start_queued)
+            self._events.after(instance, self._pace.queue_s, self._start_queued)
         return False
 
     def carry_on(self, instance: Instance) -> None:
         """A stop that was asked for does not happen."""
-        instance.course += 1
+        instance.generation += 1
         instance.intended = instance.next = "running"
         if not instance.runs:
             self.restart(instance)
@@ -106,14 +106,14 @@ class Life:
 
     def stop(self, instance: Instance) -> None:
         """It gives its GPUs away soon and keeps its disk."""
-        instance.course += 1
+        instance.generation += 1
         instance.losing = False
         instance.intended = instance.next = "stopped"
-        self._agenda.after(instance, self._pace.stop_s, self.halt)
+        self._events.after(instance, self._pace.stop_s, self.halt)
 
     def halt(self, instance: Instance) -> None:
         """The container is down, only the disk is billed."""
-        instance.course += 1
+        instance.generation += 1
         self._containers.end(instance)
         self._market.release(instance.id)
         instance.meter.gpu_on = False
@@ -156,19 +156,21 @@ class Life:
             self.cut(instance, fault.seconds or 10.0)
         else:
             delay_s = self._until(instance, fault)
-            self._agenda.after(instance, delay_s, self._blows[fault.name], lasting=fault.name in _LASTING)
+            self._events.after(
+                instance, delay_s, self._fault_actions[fault.name], lasting=fault.name in _LASTING
+            )
 
     def cut(self, instance: Instance, seconds: float) -> None:
         """The box is silent for so long."""
         self._containers.set_mood(instance, Mood.SILENT)
-        self._agenda.after(instance, seconds, self._connect, lasting=True)
+        self._events.after(instance, seconds, self._connect, lasting=True)
 
     def _connect(self, instance: Instance) -> None:
         self._containers.set_mood(instance, Mood.OPEN)
 
     def _until(self, instance: Instance, fault: Fault) -> float:
-        since = instance.running_since or self._agenda.moment
-        return since + (fault.seconds or 0.0) - self._agenda.moment
+        since = instance.running_since or self._events.moment
+        return since + (fault.seconds or 0.0) - self._events.moment
 
     def _load(self, instance: Instance) -> None:
         fault = self._faults.first(BOOT, instance.place)
@@ -181,8 +183,8 @@ class Life:
         quirk = fault.name if fault else None
         for number, text in enumerate(_PULL):
             delay_s = self._pace.loading_s * number / len(_PULL)
-            self._agenda.after(instance, delay_s, partial(_say, text))
-        self._agenda.after(instance, self._pace.loading_s + slower, lambda it: self._run(it, quirk))
+            self._events.after(instance, delay_s, partial(_say, text))
+        self._events.after(instance, self._pace.loading_s + slower, lambda it: self._run(it, quirk))
 
     def _strand(self, instance: Instance, fault: str) -> None:
         end = DEAD_ENDS[fault]
@@ -196,13 +198,13 @@ class Life:
         instance.state("running", "running", "running")
         image = instance.rental.image.replace("/", "_").replace(":", "_")
         instance.status_msg = f"success, running {image}/{instance.rental.runtype.split()[-1]}\n"
-        instance.running_since = self._agenda.moment
+        instance.running_since = self._events.moment
         instance.meter.gpu_on = True
         self._containers.start(instance, quirk)
         late = self._faults.take("ssh_late", instance.place)
         if late:
             self._containers.set_mood(instance, Mood.REFUSING)
-            self._agenda.after(instance, late.seconds or 30.0, self._connect)
+            self._events.after(instance, late.seconds or 30.0, self._connect)
 
     def _start_queued(self, instance: Instance) -> None:
         if instance.intended != "running":
@@ -210,7 +212,7 @@ class Life:
         if self.can_run(instance):
             self.restart(instance)
         else:
-            self._agenda.after(instance, self._pace.queue_s, self._start_queued)
+            self._events.after(instance, self._pace.queue_s, self._start_queued)
 
     def _outbid(self, instance: Instance) -> None:
         rival_usd = (instance.bid_usd or 0.0) * _RIVAL_MARGIN
@@ -220,7 +222,7 @@ class Life:
 
     def _go_offline(self, instance: Instance) -> None:
         self._containers.end(instance)
-        instance.course += 1
+        instance.generation += 1
         instance.meter.gpu_on = False
         instance.running_since = None
         instance.actual = "offline"

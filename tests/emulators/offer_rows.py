@@ -47,7 +47,7 @@ def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
         **_gpu_columns(machine, gpus),
         **_board_columns(machine, gpus),
         **_network_columns(machine),
-        **_standing_columns(machine),
+        **_reputation_columns(machine),
     }
 
 
@@ -142,7 +142,7 @@ def _network_columns(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _standing_columns(machine: Machine) -> dict[str, Any]:
+def _reputation_columns(machine: Machine) -> dict[str, Any]:
     return {
         "reliability": machine.reliability,
         "reliability2": machine.reliability,

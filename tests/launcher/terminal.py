@@ -26,8 +26,9 @@ from launcher.ui.notify import UrlNotifier
 from launcher.ui.render.index import index_of
 from launcher.ui.screen import Look, StreamScreen
 from launcher.wiring import Wiring
+from tests.fake_outputs import FakePacker
 from tests.fakebox import Training
-from tests.fakes import PRICE, FakeClock, FakePacker, FakeProvider
+from tests.fakes import PRICE, FakeClock, FakeProvider
 from trainer.contract.outcome import Hang, Outcome, RankEnd
 
 JOB = """\

@@ -12,16 +12,9 @@ from launcher.core.job import JobSpec
 from launcher.flow import begin, drive
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
+from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
-from tests.fakes import (
-    FakeClock,
-    FakeOutputStore,
-    FakePacker,
-    FakeProvider,
-    FakeScreen,
-    FakeUserRequests,
-    train_job,
-)
+from tests.fakes import FakeClock, FakeProvider, FakeScreen, FakeUserRequests, train_job
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
 
 RUN_ID = "calm-heron-3f1a"

@@ -59,11 +59,12 @@ class Record:
 def tensors_of(
     model: nn.Module, optimizers: Sequence[Optimizer], ema: Mapping[str, Tensor] | None
 ) -> dict[str, Tensor]:
-    """The very tensors that are trained, not copies: `model.*`, `optimizer.*` and `ema.*`.
+    """Return the very tensors that are trained, not copies: `model.*`, `optimizer.*` and `ema.*`.
 
     The same names for every strategy and any number of ranks. An optimiser that has not made a step yet gets
     its state now. Its numbers (rates, betas) are not among them: they follow from the config and the step.
     """
+    # Flat names, parameter by parameter: those of a shard and of a whole model are then the same.
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
     with _without_gradients(optimizers):
         moments = get_optimizer_state_dict(model, optimizers, options=flat)
@@ -80,7 +81,10 @@ def tensors_of(
 
 @contextmanager
 def _without_gradients(optimizers: Sequence[Optimizer]) -> Iterator[None]:
-    """torch gives an optimiser its state only while no parameter has a gradient; CUDA graphs keep theirs."""
+    """Take the gradients away meanwhile.
+
+    torch gives an optimiser its state only while no parameter has a gradient; CUDA graphs keep theirs.
+    """
     new = [optimizer for optimizer in optimizers if not optimizer.state]
     parameters = [p for optimizer in new for group in optimizer.param_groups for p in group["params"]]
     kept = [p.grad for p in parameters]

@@ -29,7 +29,7 @@ class Disk:
 
 
 def find_disk(folder: Path, ranks: Ranks) -> Disk:
-    """Found with a file that rank 0 lays into the folder and takes away again."""
+    """Find who shares this disk, by a file that rank 0 lays into the folder and takes away again."""
     token = folder / ranks.told_by_first(f".{uuid4().hex}.part")
     if ranks.rank.is_first:
         folder.mkdir(parents=True, exist_ok=True)

@@ -48,7 +48,7 @@ class Exported:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0, 1 when it cannot be done, 2 when the call is wrong."""
+    """Export a checkpoint. Returns the exit status: 0, 1 when it cannot be done, 2 when the call is wrong."""
     options = _parser().parse_args(arguments)
     try:
         exported = export(options.checkpoints, options.file, options.checkpoint, everything=options.all)
@@ -79,7 +79,7 @@ def export(checkpoints: Path, file: Path, wanted: str = "latest", *, everything:
 
 
 def _chosen(checkpoints: Path, wanted: str) -> Path:
-    """Its files are what its manifest says."""
+    """Return a checkpoint whose files are what its manifest says."""
     if wanted == "latest":
         return _newest_intact(checkpoints)
     best = Folder(path=checkpoints, keep=0, keep_best=True).best() if wanted == "best" else None
@@ -116,14 +116,14 @@ def _tensors_of(checkpoint: Path, *, everything: bool) -> dict[str, Tensor]:
 
 
 def _weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """By the model's own names. What has no average, such as a buffer, is as it was trained last."""
+    """Return weights by the model's own names. What has no average, such as a buffer, is as trained last."""
     bare = {name.removeprefix(MODEL): tensor for name, tensor in tensors.items() if name.startswith(MODEL)}
     averages = {name.removeprefix(EMA): tensor for name, tensor in tensors.items() if name.startswith(EMA)}
     return bare | averages
 
 
 def _write(file: Path, tensors: Mapping[str, Tensor], record: Record) -> None:
-    """There whole, or not at all."""
+    """Write the file whole, or not at all."""
     handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(handle)
     try:
@@ -153,7 +153,7 @@ _WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], Record], None]] = {
 
 
 def _reason(error: BaseException) -> str:
-    """In one line. Torch wraps what a reader raises, with all of its stack."""
+    """Say the reason in one line. Torch wraps what a reader raises, with all of its stack."""
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()))[0]
     return " ".join(f"{error}".split())[:500] or type(error).__name__

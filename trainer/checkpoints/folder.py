@@ -70,16 +70,16 @@ class Folder:
     """Whether the best one stays, too."""
 
     def part(self, step: int) -> Path:
-        """Where the checkpoint of `step` is written."""
+        """Return where the checkpoint of `step` is written."""
         return self.path / f".{name_of(step)}.part"
 
     def sweep(self) -> None:
-        """What killed writers left is gone."""
+        """Remove what killed writers left."""
         for part in self.path.glob(".*.part"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
 
     def commit(self, step: int, merit: Merit | None, files: list[FileSum]) -> None:
-        """The part of `step`, whose files these are, is the newest checkpoint; what is kept no more is gone.
+        """Make the part of `step`, whose files these are, the newest checkpoint; remove what is kept no more.
 
         An OSError (such as a full disk) leaves the checkpoints that were there as they were.
         """
@@ -100,11 +100,11 @@ class Folder:
         self._prune()
 
     def discard(self, step: int) -> None:
-        """The part of `step` is gone, and takes no room on a disk that may be full."""
+        """Remove the part of `step`: it takes no room on a disk that may be full."""
         shutil.rmtree(self.part(step), ignore_errors=True)
 
     def best(self) -> Best | None:
-        """The best of the kept checkpoints; None when there is none."""
+        """Return the best of the kept checkpoints; None when there is none."""
         try:
             best = read_json(Best, (self.path / BEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -112,7 +112,7 @@ class Folder:
         return best if (self.path / best.path / MANIFEST).is_file() else None
 
     def _is_best(self, merit: Merit) -> bool:
-        """What was measured otherwise cannot be compared, and is replaced."""
+        """Compare with the best. What was measured otherwise cannot be compared, and is replaced."""
         best = self.best()
         return best is None or merit.by != best.by or merit.value < best.value
 
@@ -131,7 +131,7 @@ class Folder:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """The checkpoints in a folder."""
+    """List the checkpoints in a folder."""
     return sorted(_checkpoints(folder), key=step_of, reverse=True)
 
 
@@ -143,17 +143,17 @@ def which(text: str) -> str:
 
 
 def name_of(step: int) -> str:
-    """Of the checkpoint that was saved after it."""
+    """Return the name of the checkpoint that is saved after that step."""
     return f"step-{step:06d}"
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step after which it was saved, by its name."""
+    """Return the step after which it was saved, by its name."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
-    """The manifest of a checkpoint, when every `shares`-th of its files holds. Raises DamagedError."""
+    """Return a checkpoint's manifest when every `shares`-th of its files holds. Raises DamagedError."""
     try:
         manifest = _manifest_of(checkpoint)
         for file in manifest.files[share::shares]:
@@ -177,7 +177,7 @@ def _manifest_of(checkpoint: Path) -> Manifest:
 
 
 def _seems_whole(checkpoint: Path) -> bool:
-    """True when its files have their sizes: to read them all takes as long as to write them."""
+    """Tell whether its files have their sizes: to read them all takes as long as to write them."""
     try:
         manifest = _manifest_of(checkpoint)
         return all((checkpoint / file.path).stat().st_size == file.size for file in manifest.files)
@@ -186,7 +186,7 @@ def _seems_whole(checkpoint: Path) -> bool:
 
 
 def sum_of(path: Path) -> FileSum:
-    """A file of a checkpoint by its checksum."""
+    """Checksum a file of a checkpoint."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileSum(path=path.name, size=path.stat().st_size, sha256=digest)

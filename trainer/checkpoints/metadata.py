@@ -53,7 +53,7 @@ def read_metadata(checkpoint: Path) -> Metadata:
 
 
 def _noun() -> type:
-    """A class whose instances take what BUILD gives them."""
+    """Make a class whose instances take what BUILD gives them."""
 
     class StandIn:
         def __setstate__(self, state: Any) -> None:
@@ -96,11 +96,11 @@ class _Unpickler(pickle._Unpickler):
         return self.made(module, name)
 
     def made(self, module: str, name: str) -> Any:
-        """The stand-in of this file."""
+        """Return the stand-in of this file."""
         return self._made.setdefault((module, name), _STAND_INS[module, name]())
 
     def _member(self, kind: Any, member: Any) -> Any:
-        """Of an enumeration: Python 3.11.0 to 3.11.3 write one as getattr(kind, name)."""
+        """Return an enumeration's member: Python 3.11.0 to 3.11.3 write one as getattr(kind, name)."""
         if kind is not self.made(_TORCH, "_MEM_FORMAT_ENCODING"):
             known = (name for (_, name), made in self._made.items() if made is kind)
             what = next(known, "something else")
@@ -138,6 +138,7 @@ class _Builder:
             ChunkStorageMetadata(offsets=_size(chunk.get("offsets")), sizes=_size(chunk.get("sizes")))
             for chunk in found_chunks
         ]
+        # Where a chunk is missing, the tensor would keep whatever it was begun with, without a word.
         if sum(chunk.sizes.numel() for chunk in chunks) != size.numel():
             raise DamagedError(f"{name!r} is not all there")
         return TensorStorageMetadata(properties=TensorProperties(dtype=dtype), size=size, chunks=chunks)
@@ -161,7 +162,7 @@ class _Builder:
         return _StorageInfo(name, _count(state.get("offset")), _count(state.get("length")))
 
     def _state(self, found: Any, module: str, name: str, kind: type = dict) -> Any:
-        """What BUILD gave the stand-in of that name."""
+        """Return what BUILD gave the stand-in of that name."""
         if type(found) is not self._unpickler.made(module, name):
             raise DamagedError(f"its metadata contain something other than {name}")
         state = object.__getattribute__(found, "__dict__").get("state")

@@ -36,7 +36,7 @@ class Found:
 
 
 def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
-    """The newest intact checkpoint of the first folder that has one. The ranks share the reading, and agree.
+    """Find the newest intact checkpoint of the first folder with one. The ranks share the reading, and agree.
 
     None when there is no checkpoint at all. Raises ConfigError when there are some and none is intact.
     """
@@ -44,6 +44,7 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
     for folder in folders:
         for name in ranks.told_by_first([path.name for path in newest_first(folder)]):
             path = folder / name
+            # Each rank reads a share of the files: what one of them finds is a fault for all.
             fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
             if fault is None:
                 record = ranks.told_by_first(record_of(path) if ranks.rank.is_first else None)
@@ -57,7 +58,7 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
 
 
 def found_at(path: Path, disk: Disk) -> Found:
-    """That checkpoint. The ranks share the reading. Raises ConfigError when it is not intact."""
+    """Return that checkpoint. The ranks share the reading. Raises ConfigError when it is not intact."""
     ranks = disk.ranks
     fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
     if fault:
@@ -68,12 +69,13 @@ def found_at(path: Path, disk: Disk) -> Found:
 
 @torch.no_grad()
 def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
-    """All of `tensors` hold what was saved, in place. Without a saved EMA, one begins at the weights.
+    """Load what was saved into `tensors`, in place. Without a saved EMA, one begins at the weights.
 
     Raises ConfigError when the checkpoint is of something else.
     """
     ranks = disk.ranks
     saved = Reader(checkpoint).metadata.state_dict_metadata if disk.share else {}
+    # Decided by one for all: ranks that disagree here would wait for each other for ever.
     saved, fault = ranks.told_by_first((saved, next(_mismatches(saved, tensors), None)))
     if fault:
         text = f"{checkpoint.name} is of another model or optimiser: {fault}"
@@ -83,6 +85,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
         read_tensors(checkpoint, wanted)
     if not disk.is_seen_by_all:
         for tensor in wanted.values():
+            # NCCL moves no memory of the CPU; the control group is gloo, which does.
             torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
     for name in tensors.keys() - wanted:
         tensors[name].copy_(tensors[f"{MODEL}{name.removeprefix(EMA)}"])
@@ -118,7 +121,7 @@ def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str
 
 
 def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
-    """What is wrong with this rank's share of the files, or with what all ranks need of them."""
+    """Say what is wrong with this rank's share of the files, or with what all ranks need of them."""
     if disk.share is None:
         return None
     place, readers = disk.share

@@ -53,14 +53,14 @@ class Checkpointer:
         return self._step
 
     def newest(self, *, else_of: Path) -> Found | None:
-        """The newest intact checkpoint of this run, else the newest of another folder; None: there is none.
+        """Find the newest intact checkpoint of this run, else of another folder; None: there is none.
 
         Raises ConfigError when there are some, and none is intact.
         """
         return newest_intact((self._folder.path, else_of), self._disk)
 
     def load(self, found: Found, tensors: Mapping[str, Tensor]) -> None:
-        """As `load_tensors`; it is not saved again."""
+        """Load a checkpoint as `load_tensors` does; it is not saved again."""
         load_tensors(found.path, tensors, self._disk)
         if found.path.parent == self._folder.path:
             self._step = found.record.step
@@ -70,7 +70,7 @@ class Checkpointer:
         self._room = self._thread.submit(self._staging.make_room, self._share_of(tensors))
 
     def save(self, record: Record, tensors: Mapping[str, Tensor], *, durable: bool) -> None:
-        """The state is copied and on its way to the disk; when `durable`, it is there.
+        """Copy the state and begin to write it; when `durable`, return once it is on the disk.
 
         Waits for the save before, so that none is left out. Raises SaveError: on all ranks, when one of them
         could not write.
@@ -79,6 +79,7 @@ class Checkpointer:
         if record.step != self._step:
             self._step = record.step
             share = self._share_of(tensors)
+            # Room was asked for as the training began: only a very early save still has to wait for it.
             if self._room is not None:
                 self._room.result()
             copies = self._staging.copy(share)
@@ -87,12 +88,12 @@ class Checkpointer:
             self.wait()
 
     def poll(self) -> None:
-        """Tells of a save that has ended meanwhile. Costs nothing, waits for nothing. Raises SaveError."""
+        """Report a save that has ended meanwhile. Costs nothing, waits for nothing. Raises SaveError."""
         if self._saving is not None and self._saving.done():
             self.wait()
 
     def wait(self) -> None:
-        """Nothing is being saved any more. Raises SaveError."""
+        """Wait until nothing is being saved any more. Raises SaveError."""
         if self._saving is None:
             return
         saving, self._saving = self._saving, None
@@ -114,6 +115,7 @@ class Checkpointer:
         except CheckpointException as error:
             if self._first:
                 self._folder.discard(record.step)
+            # Every rank has all failures before it: by the lowest, all of them tell the same one.
             rank, (cause, _) = min(error.failures.items())
             raise SaveError(
                 f"the checkpoint of step {record.step} is not saved: rank {rank}: {cause}"

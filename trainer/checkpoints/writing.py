@@ -51,7 +51,7 @@ class Writer(FileSystemWriter):
         self._record = record
 
     def storage_meta(self) -> None:
-        """Nothing that differs between two checkpoints of one state, such as a path and a random id."""
+        """Return nothing that differs between two checkpoints of one state, as a path and a random id do."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         if plan.items:
@@ -102,7 +102,7 @@ class Staging:
 
     @torch.no_grad()
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies that training does not touch. On a GPU it goes on only when they are whole."""
+        """Copy what training goes on to change. On a GPU it goes on only when the copies are whole."""
         self.make_room(tensors)
         local = {name: _local(tensor) for name, tensor in tensors.items()}
         copies = {name: self._copies[name] for name in local}
@@ -114,7 +114,7 @@ class Staging:
 
 
 def share_of(tensors: Mapping[str, Tensor], place: int, writers: int) -> dict[str, Tensor]:
-    """What a rank writes: its part of what is sharded, and some of what every rank holds, by size."""
+    """Choose what a rank writes: its part of what is sharded, and some of what every rank holds, by size."""
     loads = [0] * writers
     mine = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
     whole = [(name, tensor) for name, tensor in tensors.items() if name not in mine]
@@ -152,7 +152,7 @@ class _SummedFile(io.BufferedWriter):
 
 
 def _root_of(error: BaseException) -> BaseException:
-    """What torch's writer met, such as a full disk: only this can be told to another rank."""
+    """Return what torch's writer met, such as a full disk: only this can be told to another rank."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -15,13 +15,14 @@ from trainer.engine.session import Session
 
 
 def check_start(session: Session) -> None:
-    """The ranks are about to train the same model, and each reads its own share of the next step.
+    """Check that the ranks are about to train the same model, each on its own share of the next step.
 
     Raises DisagreementError or DataError.
     """
     ranks, step = session.ranks, session.start
     if ranks.rank.world_size == 1 or step >= session.config.steps:
         return
+    # A difference in one of these shows nowhere else, or hours later as a model that learns badly.
     facts = {
         "the configuration": digest(asdict(session.config)),
         "the model": layout_of(session.operator),
@@ -35,7 +36,7 @@ def check_start(session: Session) -> None:
 
 
 def _check_turn(session: Session, turn: int) -> None:
-    """Of the next step."""
+    """Check a turn of the next step."""
     place = session.task_schedule.place(session.start, turn * session.task_schedule.accumulation)
     order, task = session.task_schedule.sample_plans[place.task], session.tasks[place.task]
     # Not by the loader: what that reads ahead begins with this micro-batch.
@@ -45,7 +46,10 @@ def _check_turn(session: Session, turn: int) -> None:
 
 
 def check_step(session: Session, step: int, loss: float | None) -> None:
-    """After the first step and every `check_every`: the ranks hold the same. Raises DisagreementError."""
+    """Check, after the first step and every `check_every`, that the ranks hold the same.
+
+    Raises DisagreementError.
+    """
     if session.ranks.rank.world_size == 1:
         return
     if step == session.start + 1 or step % session.config.check_every == 0:

@@ -24,7 +24,7 @@ class DisagreementError(Exception):
 
 
 def check_facts(ranks: Ranks, facts: Mapping[str, str]) -> None:
-    """Every rank was told the same before it begins. Raises DisagreementError, on all of them."""
+    """Check that every rank was told the same before it begins. Raises DisagreementError, on all of them."""
     told: list[Mapping[str, str]] = ranks.told_by_all(facts)
     for name in facts:
         values = [other.get(name) for other in told]
@@ -37,11 +37,14 @@ def check_facts(ranks: Ranks, facts: Mapping[str, str]) -> None:
 
 
 def check_replicas(ranks: Ranks, step: int, model: nn.Module, numbers: Mapping[str, float]) -> None:
-    """After `step`, all ranks hold the same `numbers` and the same parameters and buffers, but for those that
-    are split over the ranks. Raises DisagreementError, on all of them. Waits for the device.
+    """Check that all ranks hold the same `numbers`, parameters and buffers after `step`.
+
+    Those that are split over the ranks are left out. Raises DisagreementError, on all of them. Waits for the
+    device.
     """
     held = dict(_replicated(model))
     names = [*numbers, *held]
+    # By their bits: as numbers NaN differs from itself, and 0.0 equals -0.0.
     sums = np.concatenate([np.array([*numbers.values()]).view(np.int64), _checksums([*held.values()])])
     told = np.stack(ranks.told_by_all(sums))
     wrong = np.flatnonzero((told != told[0]).any(axis=0))
@@ -53,18 +56,18 @@ def check_replicas(ranks: Ranks, step: int, model: nn.Module, numbers: Mapping[s
 
 
 def layout_of(model: nn.Module) -> str:
-    """A digest of the names, shapes and types of all that `model` holds."""
+    """Digest the names, shapes and types of all that `model` holds."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     return digest([(name, list(tensor.shape), str(tensor.dtype)) for name, tensor in tensors])
 
 
 def digest(value: Any) -> str:
-    """A short name for a value that is one of JSON."""
+    """Make a short name for a value that is one of JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _replicated(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Of which every rank holds the whole, by name."""
+    """Return, by name, what every rank holds whole."""
     for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in tensors:
             if not isinstance(tensor, DTensor):
@@ -74,7 +77,7 @@ def _replicated(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _checksums(tensors: list[Tensor]) -> NDArray[np.int64]:
-    """The sum of each one's bits, as whole numbers: the same on any device; NaN counts like any value."""
+    """Sum each one's bits, as whole numbers: the same on any device; NaN counts like any value."""
     sums = [_bits(tensor).sum(dtype=torch.int32) for tensor in tensors]
     return torch.stack(sums).cpu().numpy().astype(np.int64) if sums else np.empty(0, np.int64)
 
@@ -85,7 +88,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _alone(values: list) -> list[int]:
-    """The ranks whose value is not that of most; all of them when no value is. Empty when all are equal."""
+    """Return the ranks whose value is not that of most; all when no value is. Empty when all are equal."""
     (value, times), *others = Counter(values).most_common(2)
     if not others:
         return []

@@ -36,11 +36,12 @@ def windows_of(indices: BatchIndices) -> tuple[Window, ...]:
 
 
 def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) -> None:
-    """The shares, by rank, make up the batch of all ranks. Raises DataError."""
+    """Check that the shares, by rank, make up the batch of all ranks. Raises DataError."""
     pairs = list(combinations(enumerate(shares), 2))
     read = Counter(window for share in shares for window in share.windows)
     missing, extra = Counter(batch) - read, read - Counter(batch)
     if missing or extra:
+        # Two ranks that read alike are the usual mistake, and name it better than any count.
         for (a, one), (b, other) in pairs:
             if one.windows == other.windows:
                 raise DataError(
@@ -49,6 +50,7 @@ def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) ->
         raise DataError(
             f"the ranks left out {missing.total()} windows of step {step} and read {extra.total()} others"
         )
+    # `windows` is what was asked for, `content` what came: a task of the user's may ignore the question.
     for (a, one), (b, other) in pairs:
         if one.content == other.content and _trajectories(one).isdisjoint(_trajectories(other)):
             raise DataError(

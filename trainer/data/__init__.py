@@ -77,8 +77,10 @@ class Source(Protocol):
         ...
 
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard deviation of each channel, (2, K) and (2, K): of what is given, and of what is
-        asked for. Raises DataError."""
+        """Return mean and standard deviation of each channel, (2, K) and (2, K).
+
+        Of what is given, and of what is asked for. Raises DataError.
+        """
         ...
 
 
@@ -92,16 +94,19 @@ class Task(Protocol):
     def test(self) -> Trajectories: ...
 
     def place(self, device: torch.device) -> None:
-        """The trajectories are on `device` from now on, as far as they are to lie there."""
+        """Move the trajectories to `device`, as far as they are to lie there."""
         ...
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:
-        """The windows that `indices` names, a pure function of it. `step`, from 0, is for information."""
+        """Return the windows that `indices` names, a pure function of it.
+
+        `step`, from 0, is for information.
+        """
         ...
 
 
 def make(config: DataConfig, folder: Path, code: Path | None = None) -> Task:
-    """The task that `config.task` names. Raises DataError."""
+    """Make the task that `config.task` names. Raises DataError."""
     module, name = _find(config.task, code)
     try:
         maker = getattr(module, name)
@@ -119,7 +124,9 @@ def generate(
     jobs: int | None = 1,
     watch: Watch | None = None,
 ) -> Sequence[str]:
-    """The task's files are in `folder`; a line for each. Files that fit are left alone. Raises DataError.
+    """Make the task's files in `folder`.
+
+    Yields a line for each; files that fit are left alone. Raises DataError.
 
     Our own are made by `jobs` processes, None: as many as are worth it; `watch` is told how far they are.
     """
@@ -131,8 +138,10 @@ def generate(
 
 
 def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Trajectories | None:
-    """What is kept back of the samples to train on, to be rolled out meanwhile. None: nothing is. Raises
-    DataError."""
+    """Return what is kept back of the samples to train on, to be rolled out meanwhile; None: nothing is.
+
+    Raises DataError.
+    """
     module, _ = _find(config.task, code)
     if config.task in PARAMETERS:
         return module.PROBLEM.validation(config, folder)
@@ -141,7 +150,10 @@ def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Tr
 
 
 def splits(config: DataConfig, folder: Path) -> Splits:
-    """What one of our own tasks has to train on and to test on, read as it is asked for. Raises DataError."""
+    """Return what one of our own tasks has to train on and to test on, read as it is asked for.
+
+    Raises DataError.
+    """
     if config.task not in PARAMETERS:
         raise DataError(f"data.task: expected one of {', '.join(PARAMETERS)}, got {config.task!r}")
     module, _ = _find(config.task, None)

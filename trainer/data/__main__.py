@@ -22,7 +22,7 @@ from trainer.distributed.rank import read_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Request:
+class _DataRequest:
     """What the data are to be, and where."""
 
     configs: Sequence[DataConfig]
@@ -33,7 +33,10 @@ class _Request:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0, 1 when the data are wrong, 2 when the call is."""
+    """Make, check or describe data.
+
+    Returns the exit status: 0, 1 when the data are wrong, 2 when the call is.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.folder is None and "VASTRUN_BOX" not in os.environ:
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _generate(request: _Request) -> Sequence[str]:
+def _generate(request: _DataRequest) -> Sequence[str]:
     lines: list[str] = []
     for config in request.configs:
         with Bar(sys.stderr) as bar:
@@ -60,11 +63,11 @@ def _generate(request: _Request) -> Sequence[str]:
     return lines
 
 
-def _check(request: _Request) -> Sequence[str]:
+def _check(request: _DataRequest) -> Sequence[str]:
     return [line for config in request.configs for line in _check_one(request, config)]
 
 
-def _check_one(request: _Request, config: DataConfig) -> Sequence[str]:
+def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
     if config.task in PARAMETERS:
         return check(config, request.folder, quick=request.quick)
     if request.quick:
@@ -73,28 +76,28 @@ def _check_one(request: _Request, config: DataConfig) -> Sequence[str]:
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
 
-def _info(request: _Request) -> Sequence[str]:
+def _info(request: _DataRequest) -> Sequence[str]:
     return info(request.folder, request.configs)
 
 
 _VERBS = {"generate": _generate, "check": _check, "info": _info}
 
 
-def _request(options: argparse.Namespace) -> _Request | None:
-    """None: the box's job has no data of ours."""
+def _request(options: argparse.Namespace) -> _DataRequest | None:
+    """Return what is asked for; None: the box's job has no data of ours."""
     if options.folder is not None:
         given = {key: getattr(options, key) for key in _SETTABLE if getattr(options, key) is not None}
         lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
         config = dataclasses.replace(DataConfig(), **{**given, **lists})
         asked = [config] if given or options.verb != "info" else []
-        return _Request(
+        return _DataRequest(
             configs=asked, folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
         )
     box = Path(os.environ["VASTRUN_BOX"])
     train = read_job(box).train
     if train is None:
         return None
-    return _Request(
+    return _DataRequest(
         configs=train.data,
         folder=box / layout.DATA,
         code=box / layout.CODE,

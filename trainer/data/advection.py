@@ -13,7 +13,7 @@ GENERATOR = "vastrun advection 1"
 
 
 def solve(u0: InitialConditions, beta: float, grid: Grid) -> Array:
-    """The exact solution on `grid`: (n, T, X)."""
+    """Return the exact solution on `grid`: (n, T, X)."""
     return u0(grid.x[None, :] - beta * grid.t[:, None])
 
 

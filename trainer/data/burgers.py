@@ -16,7 +16,7 @@ _COARSEST, _FINEST, _THIN = 256, 1024, 0.01
 
 
 def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
-    """The solution on `grid`, averaged from a finer one: (n, T, X).
+    """Solve on `grid`, averaged from a finer one: (n, T, X).
 
     Strang splitting: the heat equation exactly in Fourier space, advection by SSP-RK3 (Shu & Osher 1988) with
     monotonised central slopes (van Leer 1977) and Godunov's flux. Diffusion does not limit the step.
@@ -32,13 +32,13 @@ def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
 
 
 def cells_of(points: int, nu: float) -> int:
-    """How many cells the solver has: a multiple of `points`, enough for the shocks of this viscosity."""
+    """Return how many cells the solver has: a multiple of `points`, enough for this viscosity's shocks."""
     wanted = _COARSEST if nu >= _THIN else _FINEST
     return points * math.ceil(wanted / points)
 
 
 def _advance(u: Array, viscosity: float, duration: float) -> Array:
-    """`u` after `duration`. Each row has steps of its own, so that none depends on its neighbours."""
+    """Return `u` after `duration`. Each row has steps of its own, so that none depends on its neighbours."""
     cells = u.shape[1]
     # No maximum grows: what bounds the speed now bounds it until the next frame.
     steps = np.maximum(1, np.ceil(np.abs(u).max(axis=1) * duration * cells / _CFL)).astype(int)
@@ -70,7 +70,7 @@ def _advect(u: Array, dt_per_dx: Array) -> Array:
 
 
 def _tendency(u: Array) -> Array:
-    """Minus the difference of the fluxes over the faces of each cell."""
+    """Return minus the difference of the fluxes over the faces of each cell."""
     forward = np.roll(u, -1, axis=1) - u
     backward = np.roll(forward, 1, axis=1)
     steepest = 2 * np.minimum(np.abs(forward), np.abs(backward))

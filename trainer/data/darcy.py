@@ -28,7 +28,7 @@ class Bumps:
     """(n, 5): of exp(-r^2 / width)"""
 
     def __call__(self, points: int) -> Array:
-        """The coefficient at cell centres, 0.1 or 1: (n, points, points)."""
+        """Return the coefficient at cell centres, 0.1 or 1: (n, points, points)."""
         x = (np.arange(points) + 0.5) / points
         away = np.square(x - self.centre[..., None]) / self.width[..., None, None]
         total = np.einsum("nbx,nby->nxy", *np.moveaxis(np.exp(-away), 2, 0))
@@ -36,13 +36,13 @@ class Bumps:
 
 
 def draw(n: int, rng: np.random.Generator) -> Bumps:
-    """`n` coefficients."""
+    """Draw `n` coefficients."""
     # A width of zero is no bump; `1 - random` is above zero.
     return Bumps(centre=rng.random((n, BUMPS, 2)), width=_WIDEST * (1.0 - rng.random((n, BUMPS))))
 
 
 def solve(a: Array, beta: float) -> Array:
-    """The steady u at cell centres, for `a` (n, X, Y): (n, X, Y).
+    """Return the steady u at cell centres, for `a` (n, X, Y): (n, X, Y).
 
     The five-point scheme with harmonic means on the faces and zero on the walls themselves, solved directly
     by elimination row by row (block LU of the block tridiagonal matrix): exact but for rounding.
@@ -59,6 +59,7 @@ def solve(a: Array, beta: float) -> Array:
         block[:, place[:-1], place[1:]] = block[:, place[1:], place[:-1]] = -along[:, row, 1:-1]
         if row:
             face = across[:, row]
+            # What is left of a row once the one above it is eliminated: the Schur complement.
             block -= face[:, :, None] * inverses[row - 1] * face[:, None, :]
             right[:, row] += face * _apply(inverses[row - 1], right[:, row - 1])
         inverses[row] = np.linalg.inv(block)
@@ -70,7 +71,9 @@ def solve(a: Array, beta: float) -> Array:
 
 
 def conductances(a: Array) -> tuple[Array, Array]:
-    """What flows over each face for a difference of one: (n, X + 1, Y) across rows, (n, X, Y + 1) along them.
+    """Return what flows over each face for a difference of one.
+
+    Across rows (n, X + 1, Y), along them (n, X, Y + 1).
 
     A wall is half a cell away from the centres beside it.
     """

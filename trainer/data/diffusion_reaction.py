@@ -24,12 +24,12 @@ _LONGEST_STEP = 0.01
 
 
 def draw(n: int, points: int, rng: np.random.Generator) -> Array:
-    """`n` beginnings: (n, 2, points, points)."""
+    """Draw `n` beginnings: (n, 2, points, points)."""
     return rng.standard_normal((n, 2, points, points))
 
 
 def solve(begin: Array, frames: int, dt: float) -> Array:
-    """The fields from `begin` (n, 2, X, Y) on: (n, frames, 2, X, Y).
+    """Solve for the fields from `begin` (n, 2, X, Y) on: (n, frames, 2, X, Y).
 
     Strang splitting: diffusion exactly in the cosine modes of the cells, the reaction by the classical
     Runge-Kutta method.
@@ -50,7 +50,7 @@ def solve(begin: Array, frames: int, dt: float) -> Array:
 
 
 def _modes(points: int, step: float) -> tuple[Array, Array]:
-    """The cosine modes, orthonormal, (mode, point); what `step` leaves of each: (2, mode, mode)."""
+    """Return the cosine modes, orthonormal, (mode, point); what `step` leaves of each: (2, mode, mode)."""
     number = np.arange(points)
     modes = np.sqrt(2 / points) * np.cos(np.pi / points * number[:, None] * (number + 0.5))
     modes[0] /= math.sqrt(2)

@@ -43,7 +43,7 @@ class InitialConditions:
         return len(self.sign)
 
     def __call__(self, x: Array) -> Array:
-        """Values at positions `x` of any shape: (n, *x.shape). `x` is taken modulo 1."""
+        """Return values at positions `x` of any shape: (n, *x.shape). `x` is taken modulo 1."""
         x = np.mod(x, 1.0)
         wide = (len(self), *[1] * x.ndim)
         u = np.zeros((len(self), *x.shape))
@@ -59,7 +59,7 @@ class InitialConditions:
 
 
 def draw(n: int, rng: np.random.Generator) -> InitialConditions:
-    """`n` initial conditions.
+    """Draw `n` initial conditions.
 
     Two modes are drawn with replacement; a mode's wavenumber is its number times how often it was drawn, so
     that a mode that was not drawn adds a constant.

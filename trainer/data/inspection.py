@@ -20,7 +20,9 @@ _READ_AT_ONCE = 64
 
 
 def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]:
-    """Every sample of the task was read, every file is as it was made; lines. Raises DataError.
+    """Read every sample of the task and compare every file with how it was made.
+
+    Yields lines. Raises DataError.
 
     When `quick`: all files have their layout, and of each split the first sample and the last were read.
     """
@@ -29,6 +31,7 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
         for numbers in _ends_of(split) if quick else _all_of(split):
             split.read(numbers)
     for path in () if quick else splits.train.strides:
+        # Only what was made here has a sum to be compared with; PDEBench's own files have none.
         ours = "generator" in (attributes(path) or {})
         if ours and manifest.expected_of(path) not in (None, manifest.sum_of(path)):
             raise DataError(
@@ -42,7 +45,7 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
 
 
 def thinned(splits: Splits) -> dict[Path, str]:
-    """The files that hold more than is read of them, and how much is."""
+    """Name the files that hold more than is read of them, and how much is."""
     return {path: f"{stride} are read" for path, stride in splits.train.strides.items() if stride != Stride()}
 
 
@@ -57,8 +60,10 @@ def _ends_of(split: Samples) -> Iterator[range]:
 
 
 def info(folder: Path, configs: Sequence[DataConfig] = ()) -> list[str]:
-    """Lines for each HDF5 file of the folder: what it holds, and what it says of how it was made; of those
-    that `configs` ask for, also what is read of them. Raises DataError."""
+    """Describe each HDF5 file of the folder: what it holds, and what it says of how it was made.
+
+    Of the files that `configs` ask for, also what is read of them. Raises DataError.
+    """
     files = sorted(
         path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
     )
@@ -84,7 +89,7 @@ def _info_of(path: Path, read: str | None) -> list[str]:
 
 
 def _arrays(file: h5py.File) -> list[str]:
-    """A line for each array; of groups that are alike, for those of the first."""
+    """Describe each array in a line; of groups that are alike, those of the first."""
     groups = [name for name, item in file.items() if isinstance(item, h5py.Group)]
     lines = [f"  {name} {item.shape} {item.dtype}" for name, item in file.items() if name not in groups]
     if groups:

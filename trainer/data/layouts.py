@@ -32,20 +32,22 @@ class Layout(Protocol):
         ...
 
     def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
-        """The file holds `n` samples; `pieces` are some each, (some, *shape)."""
+        """Write `n` samples to the file; `pieces` are some each, (some, *shape)."""
         ...
 
     def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
-        """How a file is read that may have more points and frames. Raises DataError unless at least so many
-        samples are there, in this layout."""
+        """Return how a file is read that may have more points and frames.
+
+        Raises DataError unless at least so many samples are there, in this layout.
+        """
         ...
 
     def count(self, file: h5py.File) -> int:
-        """How many samples there are."""
+        """Return how many samples there are."""
         ...
 
     def reader(self, file: h5py.File | Mapped, stride: Stride) -> Reader:
-        """Reads the samples of a file one by one."""
+        """Read the samples of a file one by one."""
         ...
 
 
@@ -188,7 +190,7 @@ def _expect_samples(path: Path, found: int, at_least: int) -> None:
 
 
 def _expect_axes(path: Path, array: h5py.Dataset, axes: str) -> tuple[int, ...]:
-    """The shape; `axes` names each axis, or says how long it is."""
+    """Return the shape; `axes` names each axis, or says how long it is."""
     names, shape = axes.split(", "), array.shape
     fits = len(names) == len(shape) and all(
         not name.isdecimal() or int(name) == size for name, size in zip(names, shape, strict=True)

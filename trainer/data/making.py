@@ -42,12 +42,13 @@ def make(
     jobs: int | None,
     watch: Watch | None,
 ) -> None:
-    """`path` holds the `n` samples that `pieces` solve, in order, in so many processes. All or nothing.
+    """Write to `path` the `n` samples that `pieces` solve, in order, in so many processes. All or nothing.
 
     Solved pieces wait in a folder beside it: who makes the file again after a kill goes on behind them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _workshop(path, attrs) as workshop:
+        # Another process may have made it while this one waited for the workshop.
         if attributes(path) == attrs:
             return
         solved: list[Path] = []
@@ -62,7 +63,10 @@ def make(
 
 @contextmanager
 def _workshop(path: Path, attrs: Mapping[str, Attribute]) -> Iterator[Path]:
-    """The folder for the pieces of this very file; one process at a time has it. Those of others are gone."""
+    """Give the folder for the pieces of this very file to one process at a time.
+
+    Those of others are removed.
+    """
     digest = hashlib.sha256(json.dumps(attrs, sort_keys=True).encode()).hexdigest()[:12]
     workshop = path.with_name(f".{path.name}.{digest}.pieces")
     with locked(path.parent):
@@ -76,7 +80,7 @@ def _workshop(path: Path, attrs: Mapping[str, Attribute]) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """No other process that asks for it is within."""
+    """Keep other processes that ask for it out."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -86,7 +90,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _solved(workshop: Path, pieces: Iterable[Piece], n: int, jobs: int | None) -> Iterator[Path]:
-    """Where each piece lies, in order, as soon as it is solved. The first one tells what the others take."""
+    """Yield where each piece lies, in order, as soon as it is solved.
+
+    The first tells how long the others take.
+    """
     places = ((workshop / f"{number:06d}.npy", piece) for number, piece in enumerate(pieces))
     began = time.monotonic()
     first = _keep(*next(places))
@@ -109,12 +116,12 @@ def _solved(workshop: Path, pieces: Iterable[Piece], n: int, jobs: int | None) -
 
 
 def _worthwhile(work_s: float) -> int:
-    """How many processes have enough to do to be started, which takes half a second."""
+    """Return how many processes have enough to do to be started, which takes half a second."""
     return max(1, min(len(os.sched_getaffinity(0)), _MOST_PROCESSES, int(work_s / _WORTH_A_PROCESS_S)))
 
 
 def _keep(place: Path, piece: Piece) -> Path:
-    """The piece lies at `place`; one that does already is not solved again."""
+    """Solve the piece into `place`, unless it is there already."""
     if not place.exists():
         part = place.with_suffix(".part")
         with part.open("wb") as file:
@@ -153,7 +160,7 @@ class Bar:
         self._shown = False
 
     def show(self, name: str, done: int, of: int) -> None:
-        """So many samples of the file are solved."""
+        """Show that so many samples of the file are solved."""
         now = time.monotonic()
         if now - self._told_at < self._every_s and not (self._shown and done == of):
             return
@@ -173,7 +180,7 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing of the bar is left on the terminal."""
+        """Leave nothing of the bar on the terminal."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

@@ -18,7 +18,7 @@ _ROWS = 64
 
 
 def add(path: Path, attrs: Mapping[str, Attribute]) -> None:
-    """The manifest beside `path` lists it as it is now."""
+    """List `path` as it is now in the manifest beside it."""
     place = path.parent / NAME
     entry = {"arrays_sha256": sum_of(path), "attributes": dict(attrs)}
     with locked(path.parent):
@@ -27,7 +27,7 @@ def add(path: Path, attrs: Mapping[str, Attribute]) -> None:
 
 
 def expected_of(path: Path) -> str | None:
-    """The sum of the file when it was made; None when it is not listed."""
+    """Return the sum of the file when it was made; None when it is not listed."""
     place = path.parent / NAME
     if not place.exists():
         return None
@@ -36,7 +36,7 @@ def expected_of(path: Path) -> str | None:
 
 
 def sum_of(path: Path) -> str:
-    """SHA-256 of the names, shapes and values of all arrays: the same whatever version of HDF5 wrote them."""
+    """Hash the names, shapes and values of all arrays: the same whatever version of HDF5 wrote them."""
     total = hashlib.sha256()
 
     def add_array(name: str, item: h5py.HLObject) -> None:

@@ -36,7 +36,10 @@ class Grid:
 
 
 def attributes(path: Path) -> dict[str, Attribute] | None:
-    """The file's attributes; None when there is no such file. Raises DataError when it is no HDF5 file."""
+    """Return the file's attributes; None when there is no such file.
+
+    Raises DataError when it is no HDF5 file.
+    """
     if not path.exists():
         return None
     try:
@@ -71,7 +74,7 @@ def _mapped(array: h5py.Dataset) -> NDArray | h5py.Dataset:
 
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
-    """The file, to be read. Raises DataError when it is not there, or not whole."""
+    """Open the file to be read. Raises DataError when it is not there, or not whole."""
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -82,7 +85,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
 
 
 def check_finite(path: Path, fields: Fields, first: int) -> None:
-    """Raises DataError when a value is not finite; `first` is the number of the first trajectory."""
+    """Raise DataError when a value is not finite; `first` is the number of the first trajectory."""
     bad = np.flatnonzero(~np.isfinite(fields).all(axis=tuple(range(1, fields.ndim))))
     if len(bad):
         raise DataError(

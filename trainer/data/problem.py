@@ -56,7 +56,7 @@ class Problem:
     def generate(
         self, config: DataConfig, folder: Path, *, jobs: int | None = 1, watch: Watch | None = None
     ) -> list[str]:
-        """Each parameter has its file in `folder`; what fits the config, or is not ours, is left alone.
+        """Make each parameter's file in `folder`; what fits the config, or is not ours, is left alone.
 
         `jobs` processes solve, None: as many as are worth it; that changes nothing in the files. A line for
         each file.
@@ -67,6 +67,7 @@ class Problem:
             path = self.path_of(folder, parameter)
             attrs = self._attrs(config, parameter)
             present = pdebench.attributes(path)
+            # A file without our mark is PDEBench's own, and took hours to download: never written over.
             if present is not None and (present == attrs or "generator" not in present):
                 lines.append(f"{path.name}: present")
                 continue
@@ -78,8 +79,10 @@ class Problem:
         return lines
 
     def splits(self, config: DataConfig, folder: Path) -> Splits:
-        """In every file the first `train` samples, of which the last `validation` are kept back, and the last
-        `test`. Raises DataError."""
+        """Split every file: the first `train` samples, the last of them `validation`, and the last `test`.
+
+        Raises DataError.
+        """
         kept_back = slice(config.train - config.validation, config.train)
         return Splits(
             train=self._split(config, folder, slice(kept_back.start)),
@@ -88,14 +91,14 @@ class Problem:
         )
 
     def validation(self, config: DataConfig, folder: Path) -> Trajectories | None:
-        """What is kept back of the samples to train on. None: nothing is. Raises DataError."""
+        """Return what is kept back of the samples to train on. None: nothing is. Raises DataError."""
         from trainer.data.trajectories import Trajectories
 
         kept_back = self.splits(config, folder).validation
         return None if kept_back is None else Trajectories.of(kept_back)
 
     def load(self, config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
-        """What to train on and what to test on: of every file the first `train` and the last `test`.
+        """Return what to train on and what to test on: of every file the first `train` and the last `test`.
 
         All files begin from the same initial conditions: no test shape is seen in training at another
         parameter. Raises DataError.
@@ -106,7 +109,7 @@ class Problem:
         return Trajectories.of(splits.train), Trajectories.of(splits.test)
 
     def store(self, config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
-        """As `load`, but what to train on stays in memory, or where `config.keep` is disk, there."""
+        """Load as `load` does; what to train on stays in memory, or on disk where `config.keep` says so."""
         from trainer.data.stored import StoredTrajectories
         from trainer.data.trajectories import Trajectories
 
@@ -114,7 +117,7 @@ class Problem:
         return StoredTrajectories(splits.train, keep=config.keep), Trajectories.of(splits.test)
 
     def make(self, config: DataConfig, folder: Path) -> TrajectoryTask | StoredTask:
-        """The task. Raises DataError."""
+        """Make the task. Raises DataError."""
         from trainer.data.stored import StoredTask
         from trainer.data.trajectories import TrajectoryTask
 
@@ -123,11 +126,11 @@ class Problem:
         return StoredTask(*self.store(config, folder))
 
     def path_of(self, folder: Path, parameter: float | None) -> Path:
-        """Where the samples of one parameter lie; PDEBench's own name for them."""
+        """Return where the samples of one parameter lie; PDEBench's own name for them."""
         return folder / self.file.format(parameter)
 
     def _split(self, config: DataConfig, folder: Path, rows: slice) -> Samples:
-        """These samples of every file."""
+        """Return these samples of every file."""
         layout, parts = self.layout(_grid(config)), []
         for parameter in self._parameters(config):
             path = self._checked(folder, parameter)
@@ -158,7 +161,7 @@ class Problem:
                 yield partial(self.solve, drawn, parameter, grid)
 
     def _checked(self, folder: Path, parameter: float | None) -> Path:
-        """The file of one parameter, which says of no other."""
+        """Return the file of one parameter, which must not say that it is of another."""
         path = self.path_of(folder, parameter)
         found = (pdebench.attributes(path) or {}).get(self.attribute or "", parameter)
         if found != parameter:
@@ -171,6 +174,7 @@ class Problem:
         return told if steady else (*told, log10(config.dt))
 
     def _attrs(self, config: DataConfig, parameter: float | None) -> dict[str, Attribute]:
+        # All that the values follow from: a file that differs in one of these is made anew.
         attrs: dict[str, Attribute] = {"generator": self.generator}
         if self.attribute is not None and parameter is not None:
             attrs[self.attribute] = float(parameter)

@@ -79,7 +79,7 @@ class Samples:
         return self._layout.steady
 
     def read(self, numbers: Sequence[int], frames: slice = slice(None)) -> Fields:
-        """(B, *shape) float32: these samples; of trajectories, in these frames. Raises DataError."""
+        """Read these samples, (B, *shape) float32; of trajectories, in these frames. Raises DataError."""
         chosen = range(self.shape[0])[frames]
         shape = self.shape if self.steady else (len(chosen), *self.shape[1:])
         fields: Fields = np.empty((len(numbers), *shape), np.float32)
@@ -90,7 +90,9 @@ class Samples:
         return fields
 
     def each(self, numbers: Sequence[int], frames: Iterable[slice]) -> Iterator[Fields]:
-        """These samples one by one, each in its frames, both ends given; they may hold what is not finite.
+        """Yield these samples one by one, each in its frames, both ends given.
+
+        They may hold what is not finite.
         Raises DataError."""
         if self._opener != os.getpid():  # HDF5's handles are no good in a process that was forked
             self._readers, self._opener = {}, os.getpid()
@@ -99,7 +101,7 @@ class Samples:
             yield reader(row, chosen)
 
     def _places(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """The part of each, and its row in the file."""
+        """Return the part of each, and its row in the file."""
         chosen = np.asarray(numbers)
         parts: NDArray[np.intp] = np.searchsorted(self._ends, chosen, side="right")
         rows: NDArray[np.int64] = chosen - self._offsets[parts]

@@ -26,12 +26,12 @@ _FLIPPED = np.array([0, 2, 1])
 
 
 def draw(n: int, rng: np.random.Generator) -> Array:
-    """The radii of `n` dams: (n,)."""
+    """Draw the radii of `n` dams: (n,)."""
     return rng.uniform(*_RADIUS, size=n)
 
 
 def heights(radius: Array, points: int) -> Array:
-    """The water before the dam breaks, the mean of each cell: (n, points, points).
+    """Return the water before the dam breaks, the mean of each cell: (n, points, points).
 
     Whole cells would leave a few dozen different dams on a usual grid: those to test on would be known.
     """
@@ -41,7 +41,7 @@ def heights(radius: Array, points: int) -> Array:
 
 
 def solve(height: Array, frames: int, dt: float) -> Array:
-    """The heights from `height` (n, X, Y), at rest, on: (n, frames, X, Y).
+    """Solve for the heights from `height` (n, X, Y), at rest, on: (n, frames, X, Y).
 
     Finite volumes: minmod slopes, the HLL flux (Harten, Lax & van Leer 1983) and SSP-RK2. The step
     follows from a bound on the speed of waves, so that no field depends on the others.
@@ -61,7 +61,7 @@ def solve(height: Array, frames: int, dt: float) -> Array:
 
 
 def _tendency(q: Array) -> Array:
-    """Minus the differences of the fluxes over the faces of each cell, both directions together."""
+    """Return minus the differences of the fluxes over the faces of each cell, both directions together."""
     turned = q[:, _FLIPPED].swapaxes(2, 3)
     return _along_x(q) + _along_x(turned)[:, _FLIPPED].swapaxes(2, 3)
 

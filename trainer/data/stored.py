@@ -43,7 +43,7 @@ class StoredTrajectories:
         return torch.from_numpy(self._samples.parameters)
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """As of `Trajectories`. Raises DataError when a value is not finite."""
+        """Return the moments as `Trajectories` does. Raises DataError when a value is not finite."""
         numbers = range(len(self))
         shape = (-1, self.frames, self.channels, *self.grid)
         chunks = (
@@ -53,7 +53,7 @@ class StoredTrajectories:
         return moments_of(chunks, steady=self.steady)
 
     def read(self, indices: BatchIndices) -> Tensor:
-        """(B, U + 1, K, *X): the windows, in memory."""
+        """Read the windows into memory: (B, U + 1, K, *X)."""
         length, grid = indices.frames.shape[1], tuple(self.grid)
         shape = (length, self.channels, prod(grid))
         windows = self._memory.empty((len(indices.trajectory), *shape))
@@ -99,7 +99,7 @@ class StoredTask:
         self.test = self.test.to(device)
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:  # noqa: ARG002 - for tasks that extend this one
-        """The windows, in memory."""
+        """Read the windows into memory."""
         return Windows(
             fields=self.train.read(indices),
             noise=torch.from_numpy(indices.noise),
@@ -108,7 +108,7 @@ class StoredTask:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker, which reads to train only."""
+        """Return what a worker needs, which reads to train only."""
         return {name: value for name, value in vars(self).items() if name != "test"}
 
 
@@ -123,7 +123,10 @@ class Recycled:
         self._free: list[Fields] = []
 
     def empty(self, shape: tuple[int, ...]) -> Fields:
-        """As `np.empty`, float32. Its memory is used again when it is gone, and all that was made of it."""
+        """Return memory as `np.empty`, float32.
+
+        It is used again when it is gone, and all that was made of it.
+        """
         try:
             memory = self._free.pop()
         except IndexError:
@@ -139,7 +142,7 @@ class Recycled:
             self._free.append(memory)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process: it has none of this one's memory."""
+        """Return the state for another process: it has none of this one's memory."""
         return {"_free": []}
 
 

@@ -21,7 +21,7 @@ class Stride:
     frames: int = 1
 
     def rows(self, frames: slice) -> slice:
-        """Where frames, from the first of them to before the last, lie in the file."""
+        """Return where frames, from the first of them to before the last, lie in the file."""
         return slice(frames.start * self.frames, (frames.stop - 1) * self.frames + 1, self.frames)
 
     def __str__(self) -> str:
@@ -30,7 +30,10 @@ class Stride:
 
 
 def of_points(path: Path, name: str, points: Sequence[int], grid: Grid) -> int:
-    """Of the points that an array has along each axis. Raises DataError unless `grid` is some of them."""
+    """Return the stride over an array's points along each axis.
+
+    Raises DataError unless `grid` is some of them.
+    """
     stride, rest = divmod(points[0], grid.points)
     if rest or not stride or len(set(points)) > 1:
         found = " x ".join(map(str, points))
@@ -42,10 +45,14 @@ def of_points(path: Path, name: str, points: Sequence[int], grid: Grid) -> int:
 
 
 def of_frames(path: Path, name: str, times: ArrayLike, frames: int, grid: Grid) -> int:
-    """Of the frames there are. Raises DataError unless `grid` is some of them, from the first on."""
+    """Return the stride over the frames.
+
+    Raises DataError unless `grid` is some of them, from the first on.
+    """
     first = np.asarray(times, np.float64)[:2]
     step = first[1] - first[0] if len(first) == 2 else np.nan
     stride = round(grid.dt / step) if step > 0 else 0
+    # Times are often float32 sums: ten steps of 0.005 are not exactly 0.05.
     if not stride or not np.isclose(stride * step, grid.dt, rtol=1e-3):
         begin = ", ".join(f"{time:g}" for time in first)
         raise DataError(

@@ -36,7 +36,7 @@ class Trajectories:
 
     @classmethod
     def of(cls, samples: Samples) -> Trajectories:
-        """All of them, read at once. Raises DataError."""
+        """Read all of them at once. Raises DataError."""
         fields = torch.from_numpy(samples.read(range(len(samples))))
         return cls(
             fields=fields.reshape(-1, *samples.as_frames),
@@ -61,8 +61,10 @@ class Trajectories:
         return self.fields.shape[3:]
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel, (2, K) and (2, K): of what is given, and of what is
-        asked for. Where there is time, both are those of all frames."""
+        """Return mean and standard deviation of each channel, (2, K) and (2, K).
+
+        Of what is given, and of what is asked for. Where there is time, both are those of all frames.
+        """
         return moments_of(self.fields.split(MOMENTS_CHUNK), steady=self.steady)
 
     def to(self, device: torch.device) -> Trajectories:
@@ -93,7 +95,7 @@ class Windows:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Windows:
-        """The same windows with each tensor changed."""
+        """Return the same windows with each tensor changed."""
         return replace(self, **{name: change(tensor) for name, tensor in self.tensors.items()})
 
 
@@ -112,6 +114,7 @@ class TrajectoryTask:
         train, device = self.train, self.train.fields.device
         points = sources(train.symmetry, train.grid, indices.image)
         trajectory = on(device, indices.trajectory)
+        # One gather for trajectory, frames, channels and points: no whole trajectory is copied.
         chosen = train.fields.flatten(3)[
             trajectory[:, None, None, None],
             on(device, indices.frames)[:, :, None, None],
@@ -127,7 +130,7 @@ class TrajectoryTask:
 
 
 def moments_of(chunks: Iterable[Tensor], *, steady: bool) -> tuple[Tensor, Tensor]:
-    """As of `Trajectories`, of chunks of fields; in float64."""
+    """Return the moments, as of `Trajectories`, of chunks of fields; in float64."""
     count, total, squares = 0, torch.zeros(()), torch.zeros(())
     for chunk in chunks:
         values = chunk.double()
@@ -141,7 +144,7 @@ def moments_of(chunks: Iterable[Tensor], *, steady: bool) -> tuple[Tensor, Tenso
 
 
 def on(device: torch.device, array: NDArray) -> Tensor:
-    """The same numbers as a tensor there."""
+    """Return the same numbers as a tensor there."""
     tensor = torch.from_numpy(array)
     # From pinned memory the copy does not make the host wait for what the device still has to do.
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

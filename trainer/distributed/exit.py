@@ -87,6 +87,7 @@ def exit_code_of(reason: Reason) -> int:
 def reason_of(error: BaseException) -> Reason:
     """Return the reason for an error: that of the first error in its chain that has one, or "error"."""
     for link in _chain(error):
+        # Our own errors first: they were raised where the reason was known, torch's are read from their text.
         if isinstance(link, DataError):
             return "data"
         if isinstance(link, WorkerDiedError):

@@ -121,13 +121,13 @@ class StopVote:
         self._due = step + 1
         self._at = time.monotonic()
 
-    def passes(self, step: int, wish: bool) -> bool:
-        """Return True on all ranks, after the same step, when one of them wishes to stop."""
+    def passes(self, step: int, asked: bool) -> bool:
+        """Return True on all ranks, after the same step, when one of them was asked to stop."""
         # All ranks have the same `_due`: it follows from numbers on which the last vote made them agree.
         if step < self._due:
             return False
         seconds = (time.monotonic() - self._at) / (step - self._step)
-        stop, slowest, *alone_s = self._ranks.highest(float(wish), seconds, *self._alone_s())
+        stop, slowest, *alone_s = self._ranks.highest(float(asked), seconds, *self._alone_s())
         self._step, self._at = step, time.monotonic()
         self._due = step + max(1, int(VOTE_EVERY_S / max(slowest, 1e-6)))
         news = self._stragglers.see(alone_s, slowest)

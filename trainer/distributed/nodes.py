@@ -91,6 +91,8 @@ def torchrun_line(job: Job, place: Place) -> str:
             "torchrun",
             *options,
             f"--nproc-per-node={job.ranks}",
+            # As here: the supervisor starts ranks again, not torchrun
+            # (docs/decisions/01-supervisor-restarts.md).
             "--max-restarts=0",
             "--no-python",
             *job.program,

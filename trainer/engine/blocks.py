@@ -11,7 +11,7 @@ from trainer.stages.objective import Objective
 
 
 def prepare(objective: Objective, config: TrainConfig) -> None:
-    """In place. A compiled part compiles when it is first used."""
+    """Change the model in place. A compiled part compiles when it is first used."""
     networks = objective.networks
     if config.activation_checkpointing:
         blocks = objective.learner.blocks

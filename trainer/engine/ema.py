@@ -27,7 +27,7 @@ class Ema:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """The model computes with the average."""
+        """Let the model compute with the average within."""
         self._swap()
         try:
             yield

@@ -49,7 +49,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _orthogonal(update: Tensor) -> Tensor:
-    """The orthogonal matrix closest to `update`, spread over the ranks as that is."""
+    """Return the orthogonal matrix closest to `update`, spread over the ranks as that is."""
     if isinstance(update, DTensor):
         whole = _newton_schulz(update.full_tensor())
         return distribute_tensor(whole, update.device_mesh, update.placements, src_data_rank=None)
@@ -57,7 +57,7 @@ def _orthogonal(update: Tensor) -> Tensor:
 
 
 def _newton_schulz(matrix: Tensor) -> Tensor:
-    """All singular values near 1, by an iteration of matrix products alone."""
+    """Bring all singular values near 1, by an iteration of matrix products alone."""
     x = matrix.bfloat16() if matrix.is_cuda else matrix
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x

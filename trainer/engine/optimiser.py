@@ -14,8 +14,10 @@ from trainer.models.operator import Network
 
 
 def make_optimizer(network: Network, config: OptimConfig) -> torch.optim.Optimizer:
-    """The optimiser of a network that is already spread. Vectors and scalars are not decayed;
-    what is frozen is none of its business."""
+    """Make the optimiser of a network that is already spread.
+
+    Vectors and scalars are not decayed; what is frozen is none of its business.
+    """
     return _MAKERS[config.name](network, config)
 
 
@@ -25,7 +27,7 @@ def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 
 
 def muon(network: Network, config: OptimConfig) -> Muon:
-    """AdamW trains what is no matrix, and the layers at the ends of the model."""
+    """Make an optimiser in which AdamW trains what is no matrix, and the layers at the ends of the model."""
     matrices = [p for p in network.blocks.parameters() if p.ndim == 2]
     hidden = set(matrices)
     others = _groups((p for p in network.parameters() if p not in hidden), config)

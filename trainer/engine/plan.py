@@ -62,12 +62,13 @@ class Plan:
 
 
 def make_plan(config: TrainConfig, facts: Facts) -> Plan:
-    """The plan of this start. Raises ConfigError when what is there cannot do what the job asks for."""
+    """Make the plan of this start. Raises ConfigError when what is there cannot do what the job asks for."""
     if config.batch % facts.world_size:
         raise ConfigError(
             f"train.batch: expected a multiple of the {facts.world_size} ranks, got {config.batch}"
         )
     share = config.batch // facts.world_size
+    # The cap is what former starts learnt by running out of memory.
     micro_batch = fitting(share, min(config.micro_batch or share, facts.micro_batch_cap or share))
     strategy, reason = _strategy(config, facts)
     for fault in _faults(config, facts, strategy):
@@ -83,12 +84,12 @@ def make_plan(config: TrainConfig, facts: Facts) -> Plan:
 
 
 def fitting(share: int, most: int) -> int:
-    """The largest number of windows, `most` at most, that divides a rank's share of the batch."""
+    """Return the largest number of windows, `most` at most, that divides a rank's share of the batch."""
     return max(size for size in range(1, min(share, most) + 1) if share % size == 0)
 
 
 def _strategy(config: TrainConfig, facts: Facts) -> tuple[str, str]:
-    """The strategy, and why."""
+    """Choose the strategy, and say why."""
     if config.strategy != "auto":
         return config.strategy, "as the job says"
     if facts.world_size == 1:
@@ -102,7 +103,7 @@ def _strategy(config: TrainConfig, facts: Facts) -> tuple[str, str]:
 
 
 def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
-    """What only shows where the training starts; all else is in `contract.config_checks`."""
+    """Return what only shows where the training starts; all else is in `contract.config_checks`."""
     checks = [
         (
             config.batch > facts.windows,

@@ -29,7 +29,7 @@ _NEEDED = {"config": {"data", "model"}, "schedule": {"best", "best_at", "dropped
 
 
 def resumed(session: Session) -> Session:
-    """The session after its newest intact checkpoint, of this run or else of the one it continues.
+    """Return the session after its newest intact checkpoint, of this run or else of the one it continues.
 
     A checkpoint of the stage before gives what does not learn in this one, which then begins. Raises
     ConfigError when there is none that fits.
@@ -58,7 +58,7 @@ def resumed(session: Session) -> Session:
 
 
 def _wandb_id(session: Session, record: Record) -> str:
-    """The W&B run of the training that is continued, if that is one of the user's own runs before this one.
+    """Return the W&B run of the training that is continued, if that is one of the user's own before this.
 
     A checkpoint comes from a stranger's machine: it may name any run that the user's key can write to.
     """
@@ -71,7 +71,7 @@ def _wandb_id(session: Session, record: Record) -> str:
 
 
 def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
-    """Why this job cannot continue from that checkpoint, which comes from a stranger's machine."""
+    """Say why this job cannot continue from that checkpoint, which comes from a stranger's machine."""
     for section, keys in _NEEDED.items():
         for key in keys - getattr(record, section).keys():
             return f"{STATE} of {name} has no {section}.{key}"
@@ -92,6 +92,7 @@ def _difference(config: TrainConfig, name: str, record: Record) -> str | None:
     if len(their_tasks) != len(tasks) or any(map(_is_another, their_tasks, tasks)):
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
+    # Read by today's types: an option that is newer than the checkpoint has its default there.
     theirs, ours = asdict(read_as(ModelConfig, record.config["model"])), asdict(config.model)
     others = [
         f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
@@ -100,7 +101,7 @@ def _difference(config: TrainConfig, name: str, record: Record) -> str | None:
 
 
 def _is_another(theirs: str, ours: str) -> bool:
-    """True of two built-in tasks; one of the user's own, `module:function`, may have got another name."""
+    """Compare two built-in tasks; one of the user's own, `module:function`, may have got another name."""
     return theirs != ours and ":" not in theirs + ours
 
 
@@ -116,14 +117,16 @@ def _missing(config: TrainConfig) -> str | None:
 
 
 def _stage_of(record: Record) -> str:
-    """Before there were stages, there was one."""
+    """Return the stage; before there were stages, there was one."""
     stage: str = record.config.get("stage", "operator")
     return stage
 
 
 def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
-    """What does not learn, by its names in the checkpoint of the stage before: where that kept an average of
-    the weights, the average."""
+    """Return what does not learn, by its names in the checkpoint of the stage before.
+
+    Where that kept an average of the weights, the average.
+    """
     parameters = {name for name, _ in operator.named_parameters()}
     wanted = {}
     for here, tensor in get_model_state_dict(operator).items():
@@ -132,6 +135,8 @@ def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
             continue
         there = stage.inherits[part] + here.removeprefix(part)
         if here in parameters:
+            # The average goes into the operator itself; the weights behind it are read into memory that is
+            # dropped.
             wanted[f"{EMA}{there}"] = tensor
             tensor = torch.empty_like(tensor)
         wanted[f"{MODEL}{there}"] = tensor
@@ -140,7 +145,7 @@ def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _begun(session: Session) -> Session:
-    """The stage has seen what it builds upon, and its first batches."""
+    """Show the stage what it builds upon, and its first batches."""
     tasks = range(len(session.tasks))
     with session.autocast():
         session.objective.begin([_first_batches(session, task) for task in tasks], session.ranks)
@@ -149,7 +154,7 @@ def _begun(session: Session) -> Session:
 
 
 def _first_batches(session: Session, number: int) -> Iterable[Windows]:
-    """This rank's share of them. Not by the loader, which reads ahead of the training."""
+    """Read this rank's share of them. Not by the loader, which reads ahead of the training."""
     task, order = session.tasks[number], session.task_schedule.sample_plans[number]
     for step in range(_MEASURED_STEPS):
         for micro_batch in range(order.accumulation):

@@ -24,7 +24,7 @@ class Schedule:
         self._best, self._best_at, self._dropped = math.inf, self._warmup, 1.0
 
     def rate(self, step: int) -> float:
-        """The rate of `step`, counted from 0."""
+        """Return the rate of `step`, counted from 0."""
         config = self._config
         if step < self._warmup:
             return config.lr * (step + 1) / self._warmup
@@ -35,7 +35,7 @@ class Schedule:
         return config.lr * (_LAST_SHARE + (1 - _LAST_SHARE) * share)
 
     def observe(self, step: int, loss: float) -> None:
-        """The loss after `step` steps: all ranks must be told the same."""
+        """Note the loss after `step` steps: all ranks must be told the same."""
         if loss < self._best * (1 - _BETTER):
             self._best, self._best_at = loss, step
         elif step - max(self._best_at, self._warmup) >= self._config.drop_after:

@@ -74,11 +74,11 @@ class Session:
         return self.objective.operator
 
     def autocast(self) -> AbstractContextManager:
-        """Around every forward pass."""
+        """Set the precision of a forward pass within."""
         return autocast(self.plan.precision, self.ranks.device)
 
     def averaged(self) -> AbstractContextManager:
-        """Around what is done with the best weights there are: their average, where one is kept."""
+        """Use the best weights there are within: their average, where one is kept."""
         return self.ema.in_use() if self.ema else nullcontext()
 
     def activity(self, step: int, task: int, usual: Activity) -> Activity:
@@ -88,7 +88,7 @@ class Session:
         return "compile" if compiles else usual
 
     def with_micro_batch(self, size: int) -> Session:
-        """The same training, computing so many windows at once, a divisor of a rank's share."""
+        """Return the same training, computing so many windows at once, a divisor of a rank's share."""
         self.loader.close()
         plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
         task_schedule = self.task_schedule.with_accumulation(plan.accumulation)
@@ -98,22 +98,22 @@ class Session:
     def save(
         self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
     ) -> None:
-        """A checkpoint of the state after `step` steps is on its way; when `durable`, it is on the disk."""
+        """Begin to save the state after `step` steps; when `durable`, return once it is on the disk."""
         record = replace(self._record(step, loss), validation_nrmse=validation_nrmse)
         self.checkpoints.save(record, self.tensors(), durable=durable)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that is trained, by name."""
+        """Return all that is trained, by name."""
         reshard(self.operator)
         return tensors_of(self.operator, [self.optimizer], self.ema.state_dict() if self.ema else None)
 
     def write_plan(self) -> None:
-        """The supervisor reads there with how much less to start again."""
+        """Write the plan: the supervisor reads there with how much less to start again."""
         if self.ranks.rank.is_first:
             write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
 
     def introduce(self) -> None:
-        """Writes and says how this start trains."""
+        """Write and say how this start trains."""
         self.write_plan()
         if not self.ranks.rank.is_first:
             return
@@ -145,13 +145,14 @@ class Session:
 
 
 def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
-    """This rank is ready for its next step.
+    """Prepare this rank for its next step.
 
     The order matters: the device before the groups, the seed before the model, activation checkpointing
     before compilation, both before the wrapper, the wrapper before the optimiser (one made earlier would
     train parameters that nobody uses). A checkpoint is read after all of it (`resume`).
     """
     torch.set_num_threads(config.threads)
+    # The same on all ranks: each draws the whole model, whatever part of it it keeps.
     torch.manual_seed(config.seed)
     box, device = ranks.rank.box, ranks.device
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
@@ -185,7 +186,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
 
 
 def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
-    """What there is to draw from a task's trajectories."""
+    """Return what there is to draw from a task's trajectories."""
     return Space(
         trajectories=len(source),
         frames=source.frames,
@@ -197,7 +198,7 @@ def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:
-    """What a model must know of them."""
+    """Return what a model must know of a task's trajectories."""
     return Domain(
         grid=tuple(source.grid),
         channels=source.channels,
@@ -208,7 +209,7 @@ def domain_of(source: Source, patch: int | None = None) -> Domain:
 
 
 def _objective(config: TrainConfig, tasks: Sequence[Task]) -> Objective:
-    """Without memory: whoever spreads it over the ranks decides what lies where."""
+    """Build it without memory: whoever spreads it over the ranks decides what lies where."""
     domains = [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
         return stages.make(config, domains)
@@ -219,6 +220,7 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
         SamplePlan(
             seed=config.seed,
             batch=config.batch,
+            # The later stages scale the noise by levels of their own, and need it at unit deviation.
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,
             remainder=config.remainder,
@@ -234,7 +236,7 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
 
 
 def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: Operator) -> Plan:
-    """The plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
+    """Make the plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
     device = ranks.device
     facts = Facts(
         world_size=ranks.rank.world_size,
@@ -252,20 +254,24 @@ def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: 
     everywhere = ranks.told_by_all(found)
     for rank, theirs in enumerate(everywhere):
         if isinstance(theirs, ConfigError):
+            # One rank says why, the others leave in silence: eight copies of a line hide the rest of the log.
             theirs.told_elsewhere = rank != ranks.rank.rank
             raise theirs
     return everywhere[0]
 
 
 def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
-    """What may be done again is done by the bare model: nothing is sent before all ranks are through."""
+    """Return the strategy.
+
+    What may be done again is done by the bare model: nothing is sent before all ranks are through.
+    """
     return STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
 
 
 def _spread(
     objective: Objective, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
 ) -> nn.Module:
-    """With weights, on its device, spread over the ranks."""
+    """Give it weights, put it on its device and spread it over the ranks."""
     prepare(objective, config)
     model = strategy.wrap(objective, config, device)
     for number, task in enumerate(tasks):

@@ -31,7 +31,7 @@ _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Request:
+class _EvaluationRequest:
     """What is to be evaluated, and where things are."""
 
     checkpoints: Path
@@ -44,7 +44,7 @@ class _Request:
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
-    """As `main`, and the process ends."""
+    """Evaluate, and end the process."""
     status = main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,7 +53,10 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0, 1 when it cannot be done, 76 when memory runs out, 2 when the call is wrong."""
+    """Evaluate.
+
+    Returns the exit status: 0, 1: it cannot be done, 76: memory ran out, 2: the call is wrong.
+    """
     request = _request(arguments)
     try:
         _evaluate(request)
@@ -64,8 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _evaluate(request: _Request) -> None:
+def _evaluate(request: _EvaluationRequest) -> None:
     torch.set_num_threads(request.threads)
+    # By hand, outside of torchrun, this is the only rank.
     os.environ.update({name: value for name, value in _ALONE.items() if "RANK" not in os.environ})
     os.environ.setdefault("VASTRUN_BOX", str(request.out))
     rank, gpus = Rank.of_environment(), torch.cuda.device_count()
@@ -84,10 +88,10 @@ def _evaluate(request: _Request) -> None:
 
 
 def _nobody_watches() -> None:
-    """There is no supervisor to take a pause for a hang."""
+    """Do nothing: there is no supervisor to take a pause for a hang."""
 
 
-def _request(arguments: Sequence[str]) -> _Request:
+def _request(arguments: Sequence[str]) -> _EvaluationRequest:
     parser = _parser()
     options = parser.parse_args(arguments)
     box = options.box
@@ -95,7 +99,7 @@ def _request(arguments: Sequence[str]) -> _Request:
     if box is None and None in places:
         parser.error("outside of a box --checkpoints, --data and --out are needed")
     box = box or Path()
-    return _Request(
+    return _EvaluationRequest(
         checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
         which=options.checkpoint,
         data=options.data or box / layout.DATA,
@@ -107,7 +111,7 @@ def _request(arguments: Sequence[str]) -> _Request:
 
 
 def _tasks_of_the_job() -> tuple[str, ...]:
-    """Those that the user's job names, in the box that runs it. Any other folder may be from a stranger."""
+    """Return the tasks that the user's job names, in its box. Any other folder may be from a stranger."""
     if "VASTRUN_BOX" not in os.environ:
         return ()
     train = read_job(Path(os.environ["VASTRUN_BOX"])).train

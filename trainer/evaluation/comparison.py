@@ -60,7 +60,7 @@ class Comparison:
         return self.ours.scores.nrmse < self.alone.scores.nrmse
 
     def numbers(self) -> dict[str, float]:
-        """By name; JSON has no word for what is not finite."""
+        """Return the numbers by name; JSON has no word for what is not finite."""
         named = {
             "stage_helps": float(self.helps),
             "stage_calls": self.ours.calls,
@@ -82,7 +82,7 @@ class Comparison:
 def compare(
     trained: TrainedModel, evaluations: Sequence[Evaluation], beat: Callable[[], None]
 ) -> list[Comparison]:
-    """A comparison for each task, on every rank; none of the first stage. All ranks take part."""
+    """Make a comparison for each task, on every rank; none of the first stage. All ranks take part."""
     model = trained.operator
     if not isinstance(model, Sampled):
         return []
@@ -107,7 +107,7 @@ def compare(
 
 
 def flat(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """The numbers of all tasks, as the final record has them."""
+    """Return the numbers of all tasks, as the final record has them."""
     return named({each.task: each.numbers() for each in comparisons})
 
 
@@ -136,7 +136,7 @@ def _wait_for(answer: Tensor) -> None:
 
 
 def _spread(model: Sampled, number: int, test: Trajectories) -> float | None:
-    """Of the answers to the first frame of a few samples."""
+    """Measure the spread of the answers to the first frame of a few samples."""
     draws = model.draws(test.fields[:_AT_ONCE, 0], test.conditions[:_AT_ONCE], number)
     if len(draws) == 1:
         return None

@@ -34,12 +34,12 @@ class Conclusion:
             print(line, flush=True)
 
     def write(self, folder: Path, title: str, *, plots: bool, beat: Callable[[], None]) -> list[Path]:
-        """Writes the report; the pictures, if there are any."""
+        """Write the report; the pictures, if there are any."""
         return report.write(folder, self.evaluations, title, self.lines, plots=plots, beat=beat)
 
 
 def conclude(trained: TrainedModel, beat: Callable[[], None]) -> Conclusion:
-    """What the model is worth on the test sets. All ranks take part, and all know when all are done."""
+    """Measure the model on the test sets. All ranks take part, and all know when all are done."""
     with trained.averaged(), trained.autocast():
         evaluations = [
             evaluate(trained.operator, number, data, task, trained.ranks, beat)

@@ -52,11 +52,11 @@ class TrainedModel(Protocol):
     def operator(self) -> Operator: ...
 
     def autocast(self) -> AbstractContextManager:
-        """Around every forward pass."""
+        """Set the precision of a forward pass within."""
         ...
 
     def averaged(self) -> AbstractContextManager:
-        """Around what is done with the best weights there are."""
+        """Use the best weights there are within."""
         ...
 
 
@@ -74,7 +74,9 @@ class Evaluation:
     examples: tuple[Example, ...]
 
     def numbers(self) -> dict[str, float]:
-        """Scores of the whole by one name each, `rollout_nrmse`: all of the model's, the error of the others.
+        """Return scores of the whole by one name each, as `rollout_nrmse`.
+
+        All of the model's, the error of the others.
         JSON has no word for those that are not finite."""
         named = {
             f"{predictor}_{name}": value
@@ -88,7 +90,7 @@ class Evaluation:
 def evaluate(
     operator: Operator, number: int, data: DataConfig, task: Task, ranks: Ranks, beat: Callable[[], None]
 ) -> Evaluation:
-    """The scores of a task, by its number, over all of its test set. All ranks take part."""
+    """Return the scores of a task, by its number, over all of its test set. All ranks take part."""
     test = task.test
     prior = prior_of(task, operator.scale(number), ranks)
     parts = parts_of(test.conditions.cpu(), data)
@@ -117,12 +119,12 @@ def evaluate(
 
 
 def flat(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """The numbers of all tasks."""
+    """Return the numbers of all tasks."""
     return named({each.task: each.numbers() for each in evaluations})
 
 
 def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:
-    """Numbers of samples by part: the whole, and each of the conditions (N, C) where there are a few."""
+    """Return numbers of samples by part: the whole, and each of a few conditions (N, C)."""
     parts = {WHOLE: torch.arange(len(conditions))}
     if not conditions.shape[1]:
         return parts
@@ -135,7 +137,7 @@ def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:
 
 
 def _shown(parts: Mapping[str, Tensor]) -> dict[int, str]:
-    """Samples by number, with their labels: the first at each parameter, or the first ones."""
+    """Return samples by number, with their labels: the first at each parameter, or the first ones."""
     by_parameter = {int(rows[0]): label for label, rows in parts.items() if label != WHOLE}
     if not by_parameter:
         return {number: f"sample {number}" for number in parts[WHOLE][:_MOST_EXAMPLES].tolist()}
@@ -143,7 +145,7 @@ def _shown(parts: Mapping[str, Tensor]) -> dict[int, str]:
 
 
 def _label_of(conditions: Tensor, data: DataConfig) -> str:
-    """`beta 0.4`; of a task that is not ours, the conditions as they are."""
+    """Write `beta 0.4`; of a task that is not ours, the conditions as they are."""
     values = conditions.tolist()
     key = PARAMETERS.get(data.task)
     if key is None:

@@ -52,7 +52,7 @@ def load(
     code: Path,
     own_tasks: Collection[str] = (),
 ) -> tuple[Found, Loaded]:
-    """A checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError.
+    """Load a checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError.
 
     `own_tasks`: the `module:function` that may be run. A checkpoint may come from a stranger's machine, and
     names only tasks of ours by itself.
@@ -92,7 +92,7 @@ def _name_of(checkpoints: Path, which: str) -> str:
 
 
 def _operator(config: TrainConfig, tasks: Sequence[Task], ranks: Ranks) -> Operator:
-    """Whole on every rank, unless it was made for ranks that hold a part each."""
+    """Build it whole on every rank, unless it was made for ranks that hold a part each."""
     domains = [domain_of(task.train, each.patch) for task, each in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
         objective = stages.make(config, domains)

@@ -1,4 +1,4 @@
-"""Errors: what is measured of a field that should be zero everywhere."""
+"""Metrics: what is measured of a field that should be zero everywhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Gauge:
         self._edge = _edge_of(grid).to(device)
 
     def measure(self, error: Tensor) -> Tensor:
-        """Fields (B, K, *X) to (M, B, K), in float64; NaN for a band that the grid has no wavenumbers of."""
+        """Measure fields (B, K, *X): (M, B, K), in float64.
+
+        NaN for a band that the grid has no wavenumbers of.
+        """
         error = error.double()
         points = error.flatten(2)
         square = points.square()
@@ -30,7 +33,7 @@ class Gauge:
 
 
 def _edge_of(grid: tuple[int, ...]) -> Tensor:
-    """(P,) bool: the points at the first or last place of an axis."""
+    """Mark the points at the first or last place of an axis: (P,) bool."""
     edge = torch.zeros(grid, dtype=torch.bool)
     for axis in range(len(grid)):
         for place in (0, -1):

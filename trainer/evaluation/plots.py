@@ -36,7 +36,7 @@ _LINES = {
 
 
 def draw(folder: Path, evaluation: Evaluation, beat: Callable[[], None]) -> list[Path]:
-    """The files of all pictures that say something of this task."""
+    """Draw all pictures that say something of this task; return their files."""
     on_a_line = evaluation.examples[0].truth.ndim == 3
     kinds: dict[str, Callable[[Evaluation], Figure]] = {
         "fields": _lines if on_a_line else _maps,
@@ -55,7 +55,7 @@ def draw(folder: Path, evaluation: Evaluation, beat: Callable[[], None]) -> list
 
 
 def _lines(evaluation: Evaluation) -> Figure:
-    """Of each example the field along the line: a third of the way, two thirds, and at the end."""
+    """Draw each example's field along the line: a third of the way, two thirds, and at the end."""
     examples = evaluation.examples
     frames = _spread(len(examples[0].rollout), 3)
     figure, grid = _figure(len(examples), len(frames), width=3.6, height=2.2)
@@ -71,7 +71,7 @@ def _lines(evaluation: Evaluation) -> Figure:
 
 
 def _space_time(evaluation: Evaluation) -> Figure:
-    """Of each example the whole course: true, rolled out, and the difference."""
+    """Draw each example over space and time: true, rolled out, and the difference."""
     figure, grid = _figure(len(evaluation.examples), 3, width=3.4, height=2.5, **_WITH_BARS)
     for axes_row, example in zip(grid, evaluation.examples, strict=True):
         true, rolled = example.truth[1:, 0], example.rollout[:, 0]
@@ -87,7 +87,7 @@ def _space_time(evaluation: Evaluation) -> Figure:
 
 
 def _maps(evaluation: Evaluation) -> Figure:
-    """Of each example: what is given, what was to be found at the end, what was found, the difference."""
+    """Draw each example: what is given, what was to be found at the end, what was found, the difference."""
     figure, grid = _figure(len(evaluation.examples), 4, width=3.0, height=2.7, **_WITH_BARS)
     for axes_row, example in zip(grid, evaluation.examples, strict=True):
         given, true, rolled = example.truth[0, 0], example.truth[-1, 0], example.rollout[-1, 0]
@@ -98,7 +98,7 @@ def _maps(evaluation: Evaluation) -> Figure:
 
 
 def _frames(evaluation: Evaluation) -> Figure:
-    """Of one example some frames: true, rolled out, and the difference."""
+    """Draw some frames of one example: true, rolled out, and the difference."""
     example = evaluation.examples[0]
     chosen = _spread(len(example.rollout), 4)
     figure, grid = _figure(3, len(chosen), width=2.8, height=2.6, **_WITH_BARS)
@@ -110,13 +110,14 @@ def _frames(evaluation: Evaluation) -> Figure:
 
 
 def _error_by_frame(evaluation: Evaluation) -> Figure:
-    """How the error grows, of each predictor; thin, the model's at each parameter."""
+    """Draw how the error of each predictor grows; thin, the model's at each parameter."""
     figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=2.1)
     told = "rollout, at each parameter"
     for part, scores in evaluation.scores.items():
         if part != WHOLE:
             curve = scores["rollout"].nrmse_by_frame
             _curve(axes, curve, 1, color=_MODEL, linewidth=0.7, alpha=0.45, label=told)
+            # Named once in the legend: the others are its like.
             told = ""
     for name, own in evaluation.scores[WHOLE].items():
         color, style, told = _LINES[name]
@@ -128,7 +129,7 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
 
 
 def _spectra(evaluation: Evaluation) -> Figure:
-    """The amplitudes of the last frame by wavenumber, and where the bands of the scores end."""
+    """Draw the amplitudes of the last frame by wavenumber, and where the bands of the scores end."""
     figure, [row] = _figure(1, evaluation.spectra.shape[1], width=5.0, height=4.0)
     for channel, axes in enumerate(row):
         kinds = ((_TRUTH, "true"), (_MODEL, "rollout"), (_ERROR, "error"))
@@ -144,7 +145,7 @@ def _spectra(evaluation: Evaluation) -> Figure:
 
 
 def _curve(axes: Axes, values: Sequence[float], first: int, **options: Any) -> None:
-    """Values on a logarithmic scale; what has no place there is left out."""
+    """Draw values on a logarithmic scale; what has no place there is left out."""
     points = [(place, value) for place, value in enumerate(values, first) if 0 < value < math.inf]
     if points:
         axes.semilogy(*zip(*points, strict=True), **options)
@@ -158,10 +159,11 @@ def _images(
     titles: Sequence[str],
     **options: Any,
 ) -> None:
-    """Fields on one scale, differences on a scale of their own around zero."""
+    """Draw fields on one scale, differences on a scale of their own around zero."""
     low, high = float(fields[0].min()), float(fields[0].max())
     scales: list[dict[str, Any]] = [{"vmin": low, "vmax": high, "cmap": "viridis"}] * len(fields)
     for difference in differences:
+        # A rollout that ran away has a picture, too: infinity counts as the range of the truth.
         most = float(difference.abs().nan_to_num(nan=0, posinf=high - low).max()) or 1.0
         scales.append({"vmin": -most, "vmax": most, "cmap": "RdBu_r"})
     for axes, values, scale, title in zip(row, (*fields, *differences), scales, titles, strict=True):
@@ -175,8 +177,10 @@ def _images(
 def _figure(
     rows: int, columns: int, *, width: float, height: float, gap: float = 0.55, right: float = 0.2
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Axes of about these inches, with `gap` between two and a margin to the right. The layout is ours: to
-    have matplotlib find one takes longer than to draw."""
+    """Make axes of about these inches, with `gap` between two and a margin to the right.
+
+    The layout is ours: to have matplotlib find one takes longer than to draw.
+    """
     left, above, below, between = 0.6, 0.3, 0.55, 0.5
     size = (width * columns + right, height * rows + 0.4)
     across, down = (
@@ -200,12 +204,12 @@ def _figure(
 
 
 def _seen(values: Tensor) -> NDArray[np.float64]:
-    """With gaps where there are no numbers."""
+    """Return the values, with gaps where there are no numbers."""
     return np.where(values.isfinite().numpy(), values.double().numpy(), np.nan)
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """Up to so many of `count` frames, evenly, the last among them."""
+    """Choose up to so many of `count` frames, evenly, the last among them."""
     return sorted({round((part + 1) * count / most) - 1 for part in range(most)} - {-1})
 
 

@@ -26,7 +26,7 @@ class Case:
     prior: Prior
 
     def told(self, u: Tensor, conditions: Tensor) -> Tensor:
-        """What the model makes of fields (B, K, *X)."""
+        """Return what the model makes of fields (B, K, *X)."""
         prediction: Tensor = self.operator(u, conditions, self.task)
         return prediction
 
@@ -82,7 +82,7 @@ _WHERE_CONDITIONS_DIFFER = ("blind",)
 
 
 def predictors_of(prior: Prior, *, steady: bool) -> tuple[str, ...]:
-    """Those that say something of their own: without time there is one step only, and nothing persists."""
+    """Return those that say something here: without time there is one step only, and nothing persists."""
     return tuple(
         name
         for name in PREDICTORS

@@ -33,13 +33,13 @@ class Prior:
     """(G, K, *X), or (1, K, *1): what is asked for, in the mean over the samples of these conditions."""
 
     def mean_of(self, conditions: Tensor) -> Tensor:
-        """(B, K, *X): of samples of conditions (B, C), that of the nearest in the training set."""
+        """Return the mean of the nearest in the training set to samples of conditions (B, C): (B, K, *X)."""
         nearest = torch.cdist(conditions, self.parameters).argmin(dim=1)
         return self.means[nearest.clamp_max(len(self.means) - 1)]
 
 
 def prior_of(task: Task, scale: Scale, ranks: Ranks) -> Prior:
-    """The prior of a task. A steady problem's training set is read once for it, by all ranks together."""
+    """Return a task's prior. A steady problem's training set is read once for it, by all ranks together."""
     device = scale.mean.device
     conditions = task.train.conditions.to(device)
     usual = conditions.mean(dim=0)
@@ -52,7 +52,7 @@ def prior_of(task: Task, scale: Scale, ranks: Ranks) -> Prior:
 
 
 def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
-    """(G, K, *X): of what is asked for; every rank reads its share."""
+    """Return the means of what is asked for: (G, K, *X); every rank reads its share."""
     train, rank = task.train, ranks.rank
     sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
     counts = torch.zeros(len(parameters), dtype=torch.float64)
@@ -67,7 +67,7 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
 
 
 def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:
-    """The first two frames of training samples, by number."""
+    """Read the first two frames of training samples, by number."""
     train = task.train
     space = Space(
         trajectories=len(train),

@@ -37,8 +37,10 @@ def write(
     plots: bool,
     beat: Callable[[], None],
 ) -> list[Path]:
-    """Writes the report into `folder`, with `lines` below its title; the pictures, if there are any. Where
-    matplotlib is missing, a line says so."""
+    """Write the report into `folder`, with `lines` below its title; the pictures, if there are any.
+
+    Where matplotlib is missing, a line says so.
+    """
     write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
     pictures: dict[str, list[Path]] = _draw(folder, evaluations, beat) if plots else {}
     write_atomically(folder / REPORT, _text(evaluations, title, lines, pictures))
@@ -56,7 +58,7 @@ def _import_plots() -> None:
 
 
 def _draw(folder: Path, evaluations: Sequence[Evaluation], beat: Callable[[], None]) -> dict[str, list[Path]]:
-    """By task."""
+    """Draw the pictures, by task."""
     try:
         from trainer.evaluation.plots import draw
     except ModuleNotFoundError as error:
@@ -95,7 +97,7 @@ def _text(
 
 
 def _table_of_measures(evaluation: Evaluation) -> list[str]:
-    """A column for each predictor, so that no score stands without its floors."""
+    """Make a column for each predictor, so that no score stands without its floors."""
     scores = evaluation.scores[WHOLE]
     names = [field.name for field in fields(Scores) if field.name != "nrmse_by_frame"]
     rows = [[_told(name), *(_cell(getattr(own, name)) for own in scores.values())] for name in names]
@@ -104,7 +106,7 @@ def _table_of_measures(evaluation: Evaluation) -> list[str]:
 
 
 def _table_of_parts(evaluation: Evaluation) -> list[str]:
-    """A line for each parameter: the model's three, and the error of the others."""
+    """Make a line for each parameter: the model's three, and the error of the others."""
     parts = {part: scores for part, scores in evaluation.scores.items() if part != WHOLE}
     if not parts:
         return []

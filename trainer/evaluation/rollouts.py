@@ -65,7 +65,7 @@ def roll_out(
     predictors: Sequence[str],
     examples: Sequence[int] = (),
 ) -> Rollouts:
-    """The rollouts of all of `test`. Every rank does its share; the sums meet on all of them.
+    """Roll out all of `test`. Every rank does its share; the sums meet on all of them.
 
     The shares are equally large, so that all ranks take part in the same gathers of weights: what is missing
     from the last ones is made up for by the last trajectory, which counts once.
@@ -109,7 +109,7 @@ class _Tally:
         self._places = {row: place for place, row in enumerate(examples)}
 
     def add(self, rows: Tensor, fields: Tensor, case: Case, beat: Callable[[], None]) -> None:
-        """Those in `rows` are predicted frame by frame."""
+        """Predict those in `rows` frame by frame."""
         said = dict.fromkeys(self._predictors, fields[:, 0])
         for frame, (before, target) in enumerate(
             zip(fields[:, :-1].unbind(1), fields[:, 1:].unbind(1), strict=True)
@@ -123,7 +123,10 @@ class _Tally:
         self._add_spectra(rows, target, said["rollout"])
 
     def shared(self, ranks: Ranks) -> Rollouts:
-        """Of all ranks; each has measured the last one as often as it was repeated, and it counts once."""
+        """Sum over all ranks.
+
+        Each has measured the last one as often as it was repeated, and it counts once.
+        """
         errors = ranks.total(self._errors)[:, :, : self._count]
         return Rollouts(
             sizes=ranks.total(self._sizes)[: self._count],

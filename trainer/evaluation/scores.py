@@ -39,7 +39,7 @@ class Scores:
     nrmse_by_frame: tuple[float, ...]
 
     def numbers(self) -> dict[str, float | None]:
-        """All but the curve, by name; None: not finite."""
+        """Return all but the curve, by name; None: not finite."""
         return {
             name: value if math.isfinite(value) else None
             for name, value in asdict(self).items()
@@ -48,7 +48,7 @@ class Scores:
 
 
 def scores_of(rollouts: Rollouts, samples: Tensor) -> dict[str, Scores]:
-    """By predictor, of some of the test set, by number."""
+    """Return scores by predictor, of some of the test set, by number."""
     sizes = rollouts.sizes[samples].clamp_min(_SMALLEST)
     return {name: _scores(sizes, errors[:, samples]) for name, errors in rollouts.errors.items()}
 
@@ -58,7 +58,7 @@ _SMALLEST = 1e-14
 
 
 def _scores(sizes: Tensor, errors: Tensor) -> Scores:
-    """Sizes (N, T, K) and errors (M, N, T, K)."""
+    """Score sizes (N, T, K) and errors (M, N, T, K)."""
     # What is no number was too large for one on the way.
     of = dict(zip(MEASURES, errors.nan_to_num(nan=math.inf, posinf=math.inf, neginf=math.inf), strict=True))
     ratios = (of["square"] / sizes).sqrt()
@@ -79,5 +79,5 @@ def _scores(sizes: Tensor, errors: Tensor) -> Scores:
 
 
 def _root_mean(squares: Tensor) -> float:
-    """Mean of the roots of all."""
+    """Return the mean of the roots of all."""
     return squares.sqrt().mean().item()

@@ -26,25 +26,28 @@ class Rings:
         self._bands = [(numbers >= first) & (numbers < end) for first, end in BANDS.values()]
 
     def power(self, fields: Tensor) -> Tensor:
-        """Fields (B, K, *X) to (B, K, R): of each ring, the sum of its squared amplitudes, each wave once."""
+        """Return each ring's sum of squared amplitudes of fields (B, K, *X), each wave once: (B, K, R)."""
         waves = torch.fft.rfftn(fields, dim=self._axes).abs().flatten(2) / self._points
         rings = waves.new_zeros(*waves.shape[:2], self.count)
         return rings.index_add_(2, self._ring, waves.square() * self._share)
 
     def bands(self, power: Tensor) -> list[Tensor]:
-        """Power (B, K, R) to the mean of each band's rings (B, K)."""
+        """Average power (B, K, R) over each band's rings: (B, K)."""
         return [power[:, :, band].mean(dim=2) for band in self._bands]
 
 
 def _wavenumbers(grid: tuple[int, ...]) -> Tensor:
-    """(N, *F) by axis, as `rfftn` orders those of a real field: of the last axis, none below 0."""
+    """Return wavenumbers (N, *F) by axis, as `rfftn` orders those of a real field.
+
+    Of the last none is below 0.
+    """
     axes = [torch.fft.fftfreq(points, 1 / points, dtype=torch.float64) for points in grid[:-1]]
     axes.append(torch.fft.rfftfreq(grid[-1], 1 / grid[-1], dtype=torch.float64))
     return torch.stack(torch.meshgrid(*axes, indexing="ij"))
 
 
 def _shares(wavenumbers: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """(*F): half, where the same wave, told the other way round, is there too."""
+    """Return shares (*F): half, where the same wave, told the other way round, is there too."""
     points = torch.tensor(grid).reshape(-1, *(1,) * len(grid))
     its_own_opposite = (2 * wavenumbers) % points == 0
     twice = its_own_opposite[-1] & ~its_own_opposite.all(dim=0)

@@ -50,8 +50,12 @@ class Validation:
     def look(
         self, session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]
     ) -> ValidationScores:
-        """How well the model does; nothing of it changes. All ranks look together. Raises Abandoned."""
+        """Measure how well the model does; nothing of it changes.
+
+        All ranks look together. Raises Abandoned.
+        """
         beat = until_asked_to_stop(session.ranks, beat, stop_asked)
+        # The weights that the final evaluation uses: others would choose another best checkpoint.
         with session.averaged(), session.autocast():
             found = [self._of(session, number, beat) for number in range(len(self._kept_back))]
         names = [config.task for config in session.config.data]
@@ -61,7 +65,7 @@ class Validation:
         )
 
     def _of(self, session: Session, number: int, beat: Callable[[], None]) -> dict[str, float]:
-        """Of one task."""
+        """Measure one task."""
         kept_back, prior = self._kept_back[number], self._priors[number]
         known = predictors_of(prior, steady=kept_back.steady)
         predictors = [name for name in known if name in ("rollout", *FLOORS)]

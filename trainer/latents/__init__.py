@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from trainer.contract import layout
+from trainer.data import Source, Task
+from trainer.data.trajectories import Trajectories, Windows, on
 from trainer.engine.session import Session
 from trainer.heartbeat import Heartbeat
+from trainer.latents.files import LatentFiles
 from trainer.latents.making import Making, check_room
-from trainer.latents.task import CachedTask
 from trainer.loading import make_loader
+from trainer.sampling.windows import BatchIndices
 
 _MB = 1e6
 
 
 def with_latents(session: Session, heart: Heartbeat) -> Session:
-    """The same training, which reads its first frames' tokens where the job wants that.
+    """Return the same training, which reads its first frames' tokens where the job wants that.
 
     Raises ConfigError, on all ranks, when the disk has no room for them.
     """
@@ -37,6 +42,32 @@ def with_latents(session: Session, heart: Heartbeat) -> Session:
         told = f"{total / _MB:,.1f} MB in {layout.LATENTS}, {missing / _MB:,.1f} MB of it new"
         print(f"tokens: {told}", flush=True)
     tasks = tuple(CachedTask(task, making.files) for task, making in zip(session.tasks, makings, strict=True))
+    # Its workers hold the tasks without their tokens.
     session.loader.close()
     loader = make_loader(tasks, session.task_schedule, session.config, ranks.device)
     return replace(session, tasks=tasks, loader=loader)
+
+
+class CachedTask:
+    """A task whose windows bring the tokens of their first frames."""
+
+    def __init__(self, task: Task, files: LatentFiles) -> None:
+        self._task = task
+        self._files = files
+
+    @property
+    def train(self) -> Source:
+        return self._task.train
+
+    @property
+    def test(self) -> Trajectories:
+        return self._task.test
+
+    def place(self, device: torch.device) -> None:
+        """Move the trajectories; the tokens stay in their files."""
+        self._task.place(device)
+
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
+        """Read the windows, where the task has them. Raises DataError."""
+        windows = self._task.batch(step, indices)
+        return replace(windows, latents=on(windows.fields.device, self._files.read(indices)))

@@ -57,7 +57,7 @@ class LatentFiles:
         self._mapped: dict[int, Tokens] = {}
 
     def missing(self) -> list[int]:
-        """Files, by number, that are not there as they should be."""
+        """Return the files, by number, that are not there as they should be."""
         count = -(-self._shape.trajectories // self._shape.trajectories_a_file)
         ours = self._is_ours()
         return [number for number in range(count) if not (ours and self._is_whole(number))]
@@ -71,12 +71,12 @@ class LatentFiles:
         return sum(4 * prod(self._shape_of(number)) for number in self.missing())
 
     def trajectories_of(self, number: int) -> range:
-        """Whose tokens a file holds."""
+        """Return whose tokens a file holds."""
         first = number * self._shape.trajectories_a_file
         return range(first, min(first + self._shape.trajectories_a_file, self._shape.trajectories))
 
     def begin(self) -> None:
-        """The folder is there and says what its tokens follow from; what cannot be used is gone."""
+        """Make the folder, which says what its tokens follow from; remove what cannot be used."""
         wrong = [*self.folder.glob(".*.part")]
         if not self._is_ours():
             wrong += self.folder.glob("*.npy")
@@ -85,7 +85,7 @@ class LatentFiles:
         write_json(self.folder / _ABOUT, self._about)
 
     def write(self, number: int, tokens: Tokens) -> None:
-        """The file is there, whole and on the disk."""
+        """Write the file, whole and on the disk."""
         path = self._path(number)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         with part.open("wb") as file:
@@ -95,7 +95,7 @@ class LatentFiles:
         part.rename(path)
 
     def read(self, indices: BatchIndices) -> Tokens:
-        """(B, S, D): of the frames that the windows begin with. Raises DataError."""
+        """Read the tokens of the frames that the windows begin with: (B, S, D). Raises DataError."""
         numbers, places = np.divmod(indices.trajectory, self._shape.trajectories_a_file)
         rows = zip(numbers.tolist(), places.tolist(), indices.frames[:, 0].tolist(), strict=True)
         tokens: Tokens = np.empty((len(indices.trajectory), self._shape.tokens, self._shape.dim), np.float32)

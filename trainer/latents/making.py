@@ -44,8 +44,10 @@ class Making:
 
     @classmethod
     def of(cls, session: Session, number: int, folder: Path) -> Making:
-        """Of a task of the session, in a folder that is named after what its tokens follow from. All ranks
-        call it at once."""
+        """Prepare the tokens of a task, in a folder that is named after what they follow from.
+
+        All ranks call it at once.
+        """
         operator, config = session.operator, session.config
         assert isinstance(operator, LatentOperator)
         task, space, data = (
@@ -70,9 +72,10 @@ class Making:
         return cls(files=LatentFiles(path, shape, about), task=task, space=space, encoder=encoder)
 
     def run(self, ranks: Ranks, beat: Callable[[], None]) -> None:
-        """Every file is there. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
+        """Make every file. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
         place = ranks.rank.local_rank
         [last] = ranks.highest(place)
+        # All ranks have looked before the first cleans up: they share out one and the same list.
         mine = [number for number in self.files.missing() if number % (int(last) + 1) == place]
         ranks.wait_for_all()
         if place == 0:
@@ -86,7 +89,7 @@ class Making:
             raise DataError(f"{self.files.folder}: {len(left)} files that were written are not there")
 
     def _tokens(self, trajectories: Sequence[int]) -> Tokens:
-        """(N, T - 1, S, D)"""
+        """Return the tokens (N, T - 1, S, D)."""
         fields = _fields(self.task, trajectories, self.space)[:, :-1].to(self.encoder.scale.mean.device)
         tokens: Tensor = self.encoder(fields.flatten(0, 1)).unflatten(0, fields.shape[:2])
         made: Tokens = tokens.cpu().numpy()
@@ -94,7 +97,7 @@ class Making:
 
 
 def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
-    """Raises ConfigError, on all ranks, where the disk of one of them has no room for so many bytes."""
+    """Raise ConfigError, on all ranks, where the disk of one of them has no room for so many bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     short = needed > max(0, free - _SPARED_BYTES)
@@ -108,19 +111,19 @@ def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
 
 
 def _origin(data: DataConfig) -> dict[str, Any]:
-    """All of the section but what changes no value to train on."""
+    """Return all of the section but what changes no value to train on."""
     return {key: value for key, value in asdict(data).items() if key not in ("keep", "test")}
 
 
 def _sample(task: Task, space: Space) -> str:
-    """A digest of the values of a few trajectories: a file may have been replaced by another."""
+    """Digest the values of a few trajectories: a file may have been replaced by another."""
     chosen = np.unique(np.linspace(0, space.trajectories - 1, _SAMPLED).astype(int))
     values = _fields(task, chosen.tolist(), space).cpu().contiguous().numpy()
     return hashlib.sha256(values).hexdigest()
 
 
 def _fields(task: Task, trajectories: Sequence[int], space: Space) -> Tensor:
-    """(N, T, K, *X)"""
+    """Return the fields (N, T, K, *X)."""
     return task.batch(0, whole_trajectories(trajectories, space)).fields
 
 
@@ -141,12 +144,12 @@ class FrozenEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, fields: Tensor) -> Tensor:
-        """Fields (B, K, *X) in physical units to tokens (B, S, D), in fp32."""
+        """Encode fields (B, K, *X) in physical units as tokens (B, S, D), in fp32."""
         tokens: Tensor = self.encoder(self.scale.into(fields))
         return tokens
 
     def digest(self) -> str:
-        """A name for what it makes of a field: its grid, patches, units and weights."""
+        """Make a name for what it makes of a field: its grid, patches, units and weights."""
         told = hashlib.sha256()
         for name, tensor in self.state_dict().items():
             told.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -27,7 +27,7 @@ _WAYS: dict[Keep, str] = {
 
 
 def way_of(tasks: Sequence[Task], config: TrainConfig) -> str:
-    """How micro-batches come to the device, in words."""
+    """Say how micro-batches come to the device."""
     ways = dict.fromkeys(_WAYS[task.train.keep].format(config.loader.workers) for task in tasks)
     return "; ".join(ways)
 
@@ -35,7 +35,7 @@ def way_of(tasks: Sequence[Task], config: TrainConfig) -> str:
 def make_loader(
     tasks: Sequence[Task], task_schedule: TaskSchedule, config: TrainConfig, device: torch.device
 ) -> Loader:
-    """The loader for where the tasks, already placed, keep their trajectories."""
+    """Make the loader for where the tasks, already placed, keep their trajectories."""
     loaders = [
         make_loader_of(task, sample_plan, config.loader, task_schedule.turns_of(number, config.steps), device)
         for number, (task, sample_plan) in enumerate(zip(tasks, task_schedule.sample_plans, strict=True))
@@ -46,10 +46,11 @@ def make_loader(
 def make_loader_of(
     task: Task, sample_plan: SamplePlan, config: LoaderConfig, steps: int, device: torch.device
 ) -> Loader:
-    """The loader of one task, for so many steps of its order."""
+    """Make the loader of one task, for so many steps of its order."""
     inline = InlineLoader(task, sample_plan)
     if task.train.keep == "device":
         return inline
+    # From here on reading takes longer than a look-up, and goes on beside the training.
     from_files = task.train.keep == "disk"
     return Prefetcher(
         Workers(task, sample_plan, config, steps) if from_files else inline,

@@ -19,7 +19,7 @@ class DeviceTransfer:
     arrived: torch.cuda.Event | None = None
 
     def accept(self) -> Windows:
-        """The micro-batch, for kernels that are started from now on. The host does not wait."""
+        """Return the micro-batch, for kernels that are started from now on. The host does not wait."""
         if self.arrived is not None:
             stream = torch.cuda.current_stream()
             stream.wait_event(self.arrived)
@@ -29,7 +29,7 @@ class DeviceTransfer:
 
 
 def transfer_to(device: torch.device, *, pin: bool, lent: bool) -> Callable[[Windows], DeviceTransfer]:
-    """What puts micro-batches on `device`. Those that are only `lent` may be overwritten afterwards.
+    """Return what puts micro-batches on `device`. Those that are only `lent` may be overwritten afterwards.
 
     On a GPU the copies run on a stream of their own. From pinned memory, which torch keeps and uses again,
     they hold up neither the host nor the training.

@@ -21,7 +21,7 @@ class Position:
     """Of the micro-batch in its step."""
 
     def after(self, micro_batches: int, *, accumulation: int) -> Position:
-        """The turn so many micro-batches later."""
+        """Return the turn so many micro-batches later."""
         steps, number = divmod(self.number + micro_batches, accumulation)
         return Position(self.step + steps, number)
 
@@ -30,11 +30,11 @@ class Loader(Protocol):
     """Any micro-batch can be asked for; the next ones after it come quickest."""
 
     def read(self, step: int, number: int) -> Windows:
-        """A micro-batch of a step, both counted from 0. Raises DataError."""
+        """Read a micro-batch of a step, both counted from 0. Raises DataError."""
         ...
 
     def close(self) -> None:
-        """No thread and no process of it is left."""
+        """End every thread and process of it."""
         ...
 
 
@@ -49,7 +49,7 @@ class InlineLoader:
         return self._task.batch(step, self._sample_plan.micro_batch_of(step, number))
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class TaskByTask:
@@ -60,12 +60,12 @@ class TaskByTask:
         self._task_schedule = task_schedule
 
     def read(self, step: int, number: int) -> Windows:
-        """A micro-batch of a step, both counted from 0. Raises DataError."""
+        """Read a micro-batch of a step, both counted from 0. Raises DataError."""
         place = self._task_schedule.place(step, number)
         windows = self._loaders[place.task].read(place.step, place.number)
         return replace(windows, task=place.task)
 
     def close(self) -> None:
-        """No thread and no process of any is left."""
+        """End every thread and process of all loaders."""
         for loader in self._loaders:
             loader.close()

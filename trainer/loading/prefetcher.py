@@ -34,7 +34,10 @@ class Prefetcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
 
     def read(self, step: int, number: int) -> Windows:
-        """A micro-batch, on the device; the next ones are read meanwhile. Raises what reading it raised."""
+        """Return a micro-batch, on the device; the next ones are read meanwhile.
+
+        Raises what reading it raised.
+        """
         position = Position(step, number)
         if not self._coming or self._coming[0][0] != position:
             self._begin_at(position)
@@ -45,7 +48,7 @@ class Prefetcher:
         return transfer.result().accept()
 
     def close(self) -> None:
-        """Nothing is being read any more."""
+        """Wait until nothing is being read any more."""
         self._thread.shutdown(cancel_futures=True)
         self._source.close()
 

@@ -49,7 +49,7 @@ class SharedBuffers:
         self._map(fd)
 
     def write(self, buffer: int, batch: Windows) -> None:
-        """Raises DataError when the batch is not shaped like the first one."""
+        """Write the batch to a slot. Raises DataError when it is not shaped like the first one."""
         found = _layout(batch)
         if found != self._fields:
             raise DataError(
@@ -59,7 +59,7 @@ class SharedBuffers:
             there[...] = getattr(batch, name).numpy()
 
     def read(self, buffer: int) -> Windows:
-        """The batch in the slot, not a copy of it."""
+        """Return the batch in the slot, not a copy of it."""
         return Windows(**{name: torch.from_numpy(array) for name, array in self._arrays(buffer).items()})
 
     def _arrays(self, buffer: int) -> dict[str, np.ndarray]:

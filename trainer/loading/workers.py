@@ -1,19 +1,28 @@
-"""Workers: processes that read micro-batches, each in its turn."""
+"""Workers: processes that read micro-batches, each in its turn, into memory shared with the rank."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 from collections import deque
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+
+import torch
 
 from trainer.contract.config import LoaderConfig
+from trainer.contract.errors import DataError, WorkerDiedError
 from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.loading.loader import Position
-from trainer.loading.worker import Worker
+from trainer.loading.shared_buffers import SharedBuffers
 from trainer.sampling.windows import SamplePlan
 
 # What the forkserver imports once, for all workers that it forks.
-_PRELOADED = ["trainer.loading.worker", "h5py"]
+_PRELOADED = ["trainer.loading.workers", "h5py"]
+_LEAVES_WITHIN_S = 5.0
 
 
 class Workers:
@@ -30,7 +39,7 @@ class Workers:
         self._coming: deque[tuple[Position, Worker]] = deque()
 
     def read(self, step: int, number: int) -> Windows:
-        """The micro-batch, in shared memory that is written anew after the next call.
+        """Return the micro-batch, in shared memory that is written anew after the next call.
 
         Raises DataError when a worker could not read it, WorkerDiedError when a signal ended one.
         """
@@ -43,7 +52,7 @@ class Workers:
         return worker.answer()
 
     def close(self) -> None:
-        """No worker is left."""
+        """End every worker."""
         for worker in {*self._fleet, *(worker for _, worker in self._coming)}:
             worker.close()
         self._fleet.clear()
@@ -56,7 +65,7 @@ class Workers:
             self._ask()
 
     def _ask(self) -> None:
-        """The worker that comes next has one more to read; its oldest answer is given back."""
+        """Give the worker that comes next one more to read; its oldest answer is given back."""
         position = self._next
         if position >= self._end:
             return
@@ -85,3 +94,105 @@ class Workers:
     def _opens_an_epoch(self, position: Position) -> bool:
         batch, total = self._sample_plan.batch, self._sample_plan.space.trajectories
         return position.number == 0 and position.step * batch // total != (position.step - 1) * batch // total
+
+
+class Worker:
+    """One process that reads what it is asked for, in order, as its rank sees it.
+
+    It begins with a fresh interpreter: it has no thread, no socket and no GPU of the rank's. It leaves when
+    the rank is gone, however that ended.
+    """
+
+    def __init__(
+        self,
+        context: BaseContext,
+        number: int,
+        task: Task,
+        sample_plan: SamplePlan,
+        example: Windows,
+        buffers: int,
+    ) -> None:
+        self._buffers = SharedBuffers(example, buffers)
+        self._asked: list[Position] = []
+        self._pipe, there = context.Pipe()
+        work = (there, task, sample_plan, self._buffers)
+        self._process = context.Process(  # type: ignore[attr-defined]
+            target=_serve, args=work, name=f"loader worker {number}", daemon=True
+        )
+        self._process.start()
+        # The worker has this end. Were it open here as well, a dead worker would be waited for, not noticed.
+        there.close()
+
+    def ask(self, position: Position) -> None:
+        """Ask for a micro-batch. Takes back the slot of the answer before the last `buffers` questions."""
+        self._asked.append(position)
+        with suppress(ConnectionError):  # what became of the process is told with its answer
+            self._pipe.send(position)
+
+    def answer(self) -> Windows:
+        """Return what was read for the oldest question.
+
+        Raises DataError when it could not be, WorkerDiedError.
+        """
+        position = self._asked.pop(0)
+        try:
+            buffer, fault = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            raise self._end(position) from None
+        if fault:
+            raise DataError(f"{self._process.name}: {fault}")
+        return self._buffers.read(buffer)
+
+    def leave(self) -> None:
+        """Let the process end when it has answered what it was asked."""
+        with suppress(ConnectionError):
+            self._pipe.send(None)
+
+    def close(self) -> None:
+        """Wait until the process is gone."""
+        self._pipe.close()
+        self._process.join(_LEAVES_WITHIN_S)
+        self._process.kill()
+        self._process.join(_LEAVES_WITHIN_S)
+
+    def _end(self, position: Position) -> DataError | WorkerDiedError:
+        self._process.join(_LEAVES_WITHIN_S)
+        code, who = self._process.exitcode, f"{self._process.name} (pid {self._process.pid})"
+        if code and code < 0:
+            name = signal.Signals(-code).name
+            return WorkerDiedError(f"{who} was ended by {name} while it read step {position.step}")
+        return DataError(f"{who} ended with {code} while it read step {position.step}")
+
+
+def _serve(pipe: Connection, task: Task, sample_plan: SamplePlan, buffers: SharedBuffers) -> None:
+    """Do all that the process does."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    buffer = 0
+    while (position := _question(pipe)) is not None:
+        fault = _read(task, sample_plan, position, buffers, buffer)
+        with suppress(ConnectionError):
+            pipe.send((buffer, fault))
+        buffer = (buffer + 1) % buffers.count
+
+
+def _question(pipe: Connection) -> Position | None:
+    try:
+        position: Position | None = pipe.recv()
+    except (EOFError, ConnectionError):
+        return None
+    return position
+
+
+def _read(
+    task: Task, sample_plan: SamplePlan, position: Position, buffers: SharedBuffers, buffer: int
+) -> str | None:
+    """Put the micro-batch into the slot; say what was wrong. Any other error ends the process, loudly."""
+    try:
+        buffers.write(
+            buffer, task.batch(position.step, sample_plan.micro_batch_of(position.step, position.number))
+        )
+    except (DataError, OSError) as error:
+        return str(error)
+    return None

@@ -16,5 +16,5 @@ MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], NetworkOperator]] = 
 
 
 def make(config: ModelConfig, domains: Sequence[Domain]) -> NetworkOperator:
-    """The operator that `config.name` names, for these tasks."""
+    """Build the operator that `config.name` names, for these tasks."""
     return MODELS[config.name](config, domains)

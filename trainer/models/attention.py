@@ -31,12 +31,12 @@ class Block(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Changes nothing at first: the modulation is zero."""
+        """Set the modulation to zero: the block changes nothing at first."""
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """x (B, S, D) and condition (B, D) to (B, S, D)."""
+        """Map x (B, S, D) and condition (B, D) to (B, S, D)."""
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(condition)[:, None, :].chunk(
             6, dim=-1
         )
@@ -56,7 +56,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """x (B, S, D), and a bias (H, S, S) of the weights, to (B, S, D)."""
+        """Map x (B, S, D), and a bias (H, S, S) of the weights, to (B, S, D)."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mask = None if bias is None else bias.to(v.dtype)
         mixed = functional.scaled_dot_product_attention(self.norm_q(q), self.norm_k(k), v, attn_mask=mask)
@@ -78,7 +78,7 @@ class WindowAttention(nn.Module):
         self.bias = RelativeBias(self.window, config.heads)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, S, D) to (B, S, D)."""
+        """Map (B, S, D) to (B, S, D)."""
         axes = tuple(range(1, 1 + len(self.tokens)))
         grid = x.unflatten(1, self.tokens).roll([-shift for shift in self.shift], axes)
         mixed = self.attention(blocked(grid, self.window).flatten(0, 1), self.bias())
@@ -100,13 +100,13 @@ class RelativeBias(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The distances, by axis; the modules within have had their turn."""
+        """Set the distances, by axis; the modules within have had their turn."""
         places = (grid_points(self.window) * torch.tensor(self.window)).flatten(0, -2)
         steps = places[None] - places[:, None]
         self.distances.copy_(steps.sign() * (1 + steps.abs()).log2())
 
     def forward(self) -> Tensor:
-        """(H, W, W)."""
+        """Return the bias (H, W, W)."""
         bias: Tensor = self.head(functional.relu(self.hidden(self.distances)))
         return bias.permute(2, 0, 1)
 
@@ -124,7 +124,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
-        """x (B, Q, D) and tokens (B, S, D) to (B, Q, D)."""
+        """Map x (B, Q, D) and tokens (B, S, D) to (B, Q, D)."""
         q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = self.kv(tokens).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(self.norm_q(q), self.norm_k(k), v)
@@ -139,7 +139,7 @@ class HeadNorm(nn.RMSNorm):
 
 
 def blocked(grid: Tensor, size: tuple[int, ...]) -> Tensor:
-    """A grid (B, *G, D) in boxes of `size`: (B, boxes, points of a box, D), both row by row."""
+    """Cut a grid (B, *G, D) into boxes of `size`: (B, boxes, points of a box, D), both row by row."""
     axes = len(size)
     for axis, points in enumerate(size):
         grid = grid.unflatten(1 + 2 * axis, (-1, points))
@@ -149,7 +149,7 @@ def blocked(grid: Tensor, size: tuple[int, ...]) -> Tensor:
 
 
 def joined(boxes: Tensor, grid: tuple[int, ...], size: tuple[int, ...]) -> Tensor:
-    """What `blocked` took apart: (B, *G, D)."""
+    """Put together what `blocked` took apart: (B, *G, D)."""
     axes = len(size)
     counts = [points // step for points, step in zip(grid, size, strict=True)]
     apart = boxes.unflatten(2, size).unflatten(1, counts)

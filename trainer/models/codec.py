@@ -34,12 +34,12 @@ class PatchEncoder(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The positions; the modules within have had their turn."""
+        """Set the positions; the modules within have had their turn."""
         centres = grid_points(self.tokens).flatten(0, -2)
         self.position.copy_(fourier(centres, torch.arange(1, _FREQUENCIES + 1)))
 
     def forward(self, fields: Tensor) -> Tensor:
-        """(B, K, *X) to (B, S, D)."""
+        """Map (B, K, *X) to (B, S, D)."""
         patches = blocked(fields.movedim(1, -1), self.size).flatten(2)
         tokens: Tensor = self.content(patches) + self.place(self.position)
         return tokens
@@ -57,12 +57,12 @@ class PatchDecoder(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """All fields are zero at first."""
+        """Set the head to zero: all fields are zero at first."""
         nn.init.zeros_(self.content.weight)
         nn.init.zeros_(self.content.bias)
 
     def forward(self, tokens: Tensor, points: Tensor | None = None) -> Tensor:
-        """Tokens (B, S, D) to fields (B, K, *X), or to their values (B, K, Q) at points (Q, N)."""
+        """Map tokens (B, S, D) to fields (B, K, *X), or to their values (B, K, Q) at points (Q, N)."""
         patches = self.content(tokens).unflatten(2, (-1, self.channels))
         fields = joined(patches, self.grid, self.size).movedim(-1, 1)
         return fields if points is None else interpolated(fields, points)
@@ -89,14 +89,14 @@ class PointDecoder(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """All fields are zero at first."""
+        """Set the head to zero: all fields are zero at first."""
         self.points.copy_(grid_points(self.grid).flatten(0, -2))
         self.frequencies.copy_(2.0 ** torch.arange(len(self.frequencies)))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, tokens: Tensor, points: Tensor | None = None) -> Tensor:
-        """Tokens (B, S, D) to fields (B, K, *X), or to their values (B, K, Q) at points (Q, N)."""
+        """Map tokens (B, S, D) to fields (B, K, *X), or to their values (B, K, Q) at points (Q, N)."""
         places = self.points if points is None else points
         query = self.query(fourier(places, self.frequencies)).expand(len(tokens), -1, -1)
         x = query + self.attention(query, tokens)
@@ -108,11 +108,11 @@ DECODERS: dict[str, type[PatchDecoder | PointDecoder]] = {"patch": PatchDecoder,
 
 
 def _patch(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
-    """Points of a patch, by axis."""
+    """Return the points of a patch, by axis."""
     return (domain.patch or config.patch,) * len(domain.grid)
 
 
 def fourier(points: Tensor, frequencies: Tensor) -> Tensor:
-    """Points (Q, N) on the unit circle of each axis: (Q, N * 2 * frequencies), sines before cosines."""
+    """Put points (Q, N) on the unit circle of each axis: (Q, N * 2 * frequencies), sines before cosines."""
     angles = 2 * math.pi * points[..., None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(1)

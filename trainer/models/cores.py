@@ -21,7 +21,7 @@ class Plain(nn.Module):
         )
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """x (B, S, D) and condition (B, D) to (B, S, D)."""
+        """Map x (B, S, D) and condition (B, D) to (B, S, D)."""
         for block in self.blocks:
             x = block(x, condition)
         return x
@@ -44,7 +44,7 @@ class UNet(nn.Module):
         self.splits = nn.ModuleList(Split(config.dim, grid) for grid in reversed(grids[:steps]))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """x (B, S, D) and condition (B, D) to (B, S, D)."""
+        """Map x (B, S, D) and condition (B, D) to (B, S, D)."""
         skipped = []
         for level, merge in enumerate(self.merges):
             x = self._level(level, x, condition)
@@ -70,7 +70,7 @@ class Merge(nn.Module):
         self.content = nn.Linear(dim * 2 ** len(grid), dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, S, D) to (B, S / 2^N, D)."""
+        """Map (B, S, D) to (B, S / 2^N, D)."""
         pairs = blocked(x.unflatten(1, self.grid), (2,) * len(self.grid))
         merged: Tensor = self.content(pairs.flatten(2))
         return merged
@@ -86,7 +86,7 @@ class Split(nn.Module):
         self.skip = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, skipped: Tensor) -> Tensor:
-        """x (B, S / 2^N, D) and skipped (B, S, D) to (B, S, D)."""
+        """Map x (B, S / 2^N, D) and skipped (B, S, D) to (B, S, D)."""
         size = (2,) * len(self.grid)
         neighbours = self.content(x).unflatten(2, (2 ** len(size), -1))
         finer: Tensor = joined(neighbours, self.grid, size).flatten(1, -2) + self.skip(skipped)

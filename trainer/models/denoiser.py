@@ -35,8 +35,10 @@ class Denoiser(Latent):
         self.lowest = lowest
 
     def forward(self, noisy: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
-        """noisy (B, K, *X), the deviation of its noise (B,), given (B, G * K, *X) and conditions (B, C) to
-        (B, K, *X); the fields in units of their own deviation."""
+        """Map noisy fields (B, K, *X) to (B, K, *X), in units of their own deviation.
+
+        The deviation of the noise is (B,), what is given (B, G * K, *X), the conditions are (B, C).
+        """
         sigma = level.reshape(-1, *(1,) * (noisy.ndim - 1))
         above, spread = sigma - self.lowest, (sigma.square() + 1).sqrt()
         seen = torch.cat([given, noisy / spread], dim=1)
@@ -53,7 +55,7 @@ class Gain(nn.Linear):
     """
 
     def reset_parameters(self) -> None:
-        """Nothing at first."""
+        """Set the gain to zero: it does nothing at first."""
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 

@@ -34,7 +34,7 @@ class FNO(NetworkOperator):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Changes nothing at first: the head is zero."""
+        """Set the head to zero: the model changes nothing at first."""
         self.coordinates.copy_(grid_points(self.grid))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -50,7 +50,7 @@ class FNO(NetworkOperator):
         return [module for module in self.modules() if isinstance(module, SpectralConv)]
 
     def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:  # noqa: ARG002 - there is one
-        """Fields (B, K, *X) and conditions (B, C) to (B, K, *X)."""
+        """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X)."""
         where = self.coordinates.expand(len(fields), *self.coordinates.shape)
         what = conditions.reshape(len(fields), *(1,) * len(self.grid), -1).expand(-1, *self.grid, -1)
         x = self.lift(torch.cat([fields.movedim(1, -1), where, what], dim=-1))
@@ -69,7 +69,7 @@ class FourierBlock(nn.Module):
         self.pointwise = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, *X, D) to (B, *X, D)."""
+        """Map (B, *X, D) to (B, *X, D)."""
         return x + functional.gelu(self.spectral(x) + self.pointwise(x))
 
 
@@ -88,11 +88,11 @@ class SpectralConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Small: a block begins close to what its points do to themselves."""
+        """Draw small weights: a block begins close to what its points do to themselves."""
         nn.init.normal_(self.weight, std=1 / self.weight.shape[-2])
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, *X, D) to (B, *X, D)."""
+        """Map (B, *X, D) to (B, *X, D)."""
         axes = tuple(range(1, 1 + len(self.grid)))
         # Autocast leaves complex numbers alone.
         low = self._low(torch.fft.rfftn(x.float(), dim=axes))
@@ -100,14 +100,14 @@ class SpectralConv(nn.Module):
         return cast(Tensor, torch.fft.irfftn(self._padded(mixed), s=self.grid, dim=axes))
 
     def _low(self, spectrum: Tensor) -> Tensor:
-        """All axes but the last have negative frequencies, at their end."""
+        """Choose the low modes: all axes but the last have negative frequencies, at their end."""
         for axis in range(1, len(self.grid)):
             ends = spectrum.narrow(axis, 0, self.modes), spectrum.narrow(axis, -self.modes, self.modes)
             spectrum = torch.cat(ends, dim=axis)
         return spectrum.narrow(len(self.grid), 0, self.modes)
 
     def _padded(self, low: Tensor) -> Tensor:
-        """Zero in between; the last axis gets its zeros from the transform."""
+        """Put zero in between; the last axis gets its zeros from the transform."""
         for axis, points in enumerate(self.grid[:-1], start=1):
             first, last = low.chunk(2, dim=axis)
             shape = [*first.shape]

@@ -56,7 +56,7 @@ class Latent(Network):
         points: Tensor | None = None,
         latents: Tensor | None = None,
     ) -> Tensor:
-        """Fields (B, K, *X) and conditions (B, C) to (B, K, *X), or to (B, K, Q) at points (Q, N).
+        """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X), or to (B, K, Q) at points (Q, N).
 
         Latents (B, S, D): what the encoder makes of the fields, where that is known.
         """
@@ -77,7 +77,7 @@ class LatentOperator(Latent, NetworkOperator):
         points: Tensor | None = None,
         latents: Tensor | None = None,
     ) -> Tensor:
-        """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.
+        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.
 
         With points (Q, N) of the unit domain: to its values there (B, K, Q). Latents: as of `change`.
         """

@@ -45,28 +45,30 @@ class Scale(nn.Module):
         self.register_buffer("std", torch.ones(shape))
 
     def reset_parameters(self) -> None:
-        """Units are the same."""
+        """Set the units to one."""
         nn.init.zeros_(self.mean)
         nn.init.ones_(self.std)
 
     def set(self, mean: Tensor, std: Tensor) -> None:
-        """Both (2, K): of what is given, and of what is asked for."""
+        """Set both units (2, K): of what is given, and of what is asked for."""
         for buffer, value in ((self.mean, mean), (self.std, std)):
             buffer.copy_(value.reshape(buffer.shape))
 
     def into(self, given: Tensor) -> Tensor:
-        """A field that is given (B, K, *X), in the model's units."""
+        """Return a field that is given (B, K, *X) in the model's units."""
         return (given - self.mean[0]) / self.std[0]
 
     def out(self, change: Tensor, given: Tensor) -> Tensor:
-        """What is asked for (B, K, *X), or (B, K, Q) at points, from what the model says of it: the change of
-        what is given, or where there is no time, how it differs from the mean."""
+        """Return what is asked for (B, K, *X), or (B, K, Q) at points, from what the model says of it.
+
+        The model says the change of what is given, or where there is no time, how it differs from the mean.
+        """
         shape = (-1, *(1,) * (change.ndim - 2))
         mean, std = self.mean[1].reshape(shape), self.std[1].reshape(shape)
         return (mean if self.steady else given) + std * change
 
     def change(self, asked: Tensor, given: Tensor) -> Tensor:
-        """What the model said of a field that was asked for (B, K, *X)."""
+        """Return what the model said of a field that was asked for (B, K, *X)."""
         return (asked - (self.mean[1] if self.steady else given)) / self.std[1]
 
 
@@ -77,11 +79,11 @@ class Operator(nn.Module, ABC):
 
     @abstractmethod
     def scale(self, task: int) -> Scale:
-        """Of a task."""
+        """Return the scale of a task."""
 
     @abstractmethod
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
-        """u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u."""
+        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped as u."""
 
 
 class Network(nn.Module, ABC):
@@ -108,7 +110,7 @@ class Network(nn.Module, ABC):
         return []
 
     def scale(self, task: int) -> Scale:
-        """Of a task."""
+        """Return the scale of a task."""
         scale = self.scales[task]
         assert isinstance(scale, Scale)
         return scale
@@ -120,7 +122,7 @@ class NetworkOperator(Network, Operator):
 
     @abstractmethod
     def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
-        """Normalised fields (B, K, *X) and conditions (B, C) to what is added to those fields."""
+        """Map normalised fields (B, K, *X) and conditions (B, C) to what is added to those fields."""
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
         scale = self.scale(task)
@@ -128,13 +130,13 @@ class NetworkOperator(Network, Operator):
 
 
 def grid_points(grid: tuple[int, ...]) -> Tensor:
-    """(*X, N): the centres of the cells of the unit domain."""
+    """Return the centres of the cells of the unit domain: (*X, N)."""
     axes = [(torch.arange(points) + 0.5) / points for points in grid]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
 def interpolated(fields: Tensor, points: Tensor) -> Tensor:
-    """Fields (B, K, *X) of a periodic domain at points (Q, N) within [0, 1]: (B, K, Q), linear by axis."""
+    """Interpolate fields (B, K, *X) of a periodic domain, linearly, at points (Q, N) in [0, 1]: (B, K, Q)."""
     grid = torch.tensor(fields.shape[2:], device=fields.device)
     places = points * grid - 0.5
     below = places.floor()

@@ -9,7 +9,7 @@ from torch import nn
 
 
 def materialise(module: nn.Module, when_drawn: Callable[[nn.Module], None] = lambda _: None) -> None:
-    """Weights and buffers of a module that was built on the meta device are there, on the CPU.
+    """Put weights and buffers of a module that was built on the meta device on the CPU.
 
     They are drawn from torch's one stream of random numbers, children first, as if the module were built on
     the CPU right away. `when_drawn` gets each module when all of it is there. Every module that owns tensors
@@ -26,12 +26,12 @@ def materialise(module: nn.Module, when_drawn: Callable[[nn.Module], None] = lam
 
 
 def size_of(module: nn.Module) -> int:
-    """Numbers that are learned."""
+    """Count the numbers that are learned."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def frozen_in(module: nn.Module) -> int:
-    """How many of them are not learned after all."""
+    """Count how many of them are not learned after all."""
     return sum(parameter.numel() for parameter in module.parameters() if not parameter.requires_grad)
 
 

@@ -17,12 +17,12 @@ Symmetry = Literal["none", "shift", "square"]
 
 
 def order_of(symmetry: Symmetry, grid: tuple[int, ...]) -> int:
-    """How many different things can be done; number 0 is nothing."""
+    """Return how many different things can be done; number 0 is nothing."""
     return {"none": 1, "shift": grid[0], "square": 8}[symmetry]
 
 
 def sources(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(B, P): of each point, row by row, the number of the point that its value comes from."""
+    """Return of each point, row by row, the number of the point that its value comes from: (B, P)."""
     if symmetry == "square":
         table: NDArray[np.int64] = _square(grid[0])[numbers]
         return table
@@ -32,7 +32,7 @@ def sources(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.int64
 
 @lru_cache(maxsize=4)
 def _square(points: int) -> NDArray[np.int64]:
-    """(8, P): four turns, and four of the mirror image."""
+    """Return four turns, and four of the mirror image: (8, P)."""
     square = np.arange(points**2).reshape(points, points)
     images = [np.rot90(side, turns) for side in (square, square.T) for turns in range(4)]
     return np.stack([image.ravel() for image in images])

@@ -45,17 +45,17 @@ class TaskSchedule:
         return self.turns * self.sample_plans[0].batch
 
     def place(self, step: int, number: int) -> TaskMicroBatch:
-        """What a micro-batch of a step is, both counted from 0."""
+        """Return what a micro-batch of a step is, both counted from 0."""
         which, micro_batch = divmod(number, self.accumulation)
         turn = self.mix.turn(step * self.turns + which)
         return TaskMicroBatch(task=turn.task, step=turn.number, number=micro_batch)
 
     def turns_of(self, task: int, steps: int) -> int:
-        """How many turns the task has in the first `steps` steps."""
+        """Count the turns of the task in the first `steps` steps."""
         return self.mix.turns_of(task, steps * self.turns)
 
     def with_accumulation(self, accumulation: int) -> TaskSchedule:
-        """The same training in so many micro-batches a turn."""
+        """Return the same training in so many micro-batches a turn."""
         return replace(
             self,
             sample_plans=tuple(

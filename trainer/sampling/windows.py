@@ -50,7 +50,7 @@ class WindowNoise:
     """(K, *X)"""
 
     def of(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(B, K, *X): of the windows with these numbers in the global batch."""
+        """Draw the noise of the windows with these numbers in the global batch: (B, K, *X)."""
         shape = (len(numbers), *self.shape)
         if not self.deviation:
             return _silence(shape)
@@ -90,7 +90,7 @@ class BatchIndices:
         return self.window_noise.of(self.number)
 
     def share(self, rank: int, world_size: int) -> BatchIndices:
-        """The part of the batch that `rank` trains on."""
+        """Return the part of the batch that `rank` trains on."""
         size = len(self.number) // world_size
         mine = slice(rank * size, (rank + 1) * size)
         return replace(
@@ -106,7 +106,8 @@ class BatchIndices:
 def draw_indices(
     seed: int, step: int, *, batch: int, noise: float, space: Space, remainder: Remainder = "carry"
 ) -> BatchIndices:
-    """The global batch of `step`, counted from 0. Every trajectory is seen once before one is seen twice."""
+    """Draw the global batch of `step`, from 0. Every trajectory is seen once before one is seen twice."""
+    # A stream of each step: a run that is resumed draws what it would have, on any number of ranks.
     rng = np.random.default_rng([seed, _WINDOW_STREAM, step])
     start = rng.integers(0, space.frames - space.unroll, size=batch)
     image = rng.integers(0, order_of(space.symmetry, space.grid), size=batch)
@@ -121,7 +122,7 @@ def draw_indices(
 
 
 def whole_trajectories(trajectories: Sequence[int], space: Space) -> BatchIndices:
-    """All frames of these trajectories, as they are."""
+    """Return the indices of all frames of these trajectories, as they are."""
     count = len(trajectories)
     return BatchIndices(
         number=np.arange(count),
@@ -149,15 +150,15 @@ class SamplePlan:
     """Micro-batches of a step."""
 
     def batch_of(self, step: int) -> BatchIndices:
-        """What all ranks together read."""
+        """Return what all ranks together read."""
         return _batch_of(self, step)
 
     def share_of(self, step: int) -> BatchIndices:
-        """What this rank reads of it."""
+        """Return what this rank reads of it."""
         return self.batch_of(step).share(self.rank, self.world_size)
 
     def micro_batch_of(self, step: int, number: int) -> BatchIndices:
-        """What this rank reads at once."""
+        """Return what this rank reads at once."""
         return self.share_of(step).share(number, self.accumulation)
 
 

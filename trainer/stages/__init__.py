@@ -59,5 +59,5 @@ def _unrolled(config: TrainConfig, domains: Sequence[Domain]) -> Objective:
 
 
 def make(config: TrainConfig, domains: Sequence[Domain]) -> Objective:
-    """What the stage of the job makes small, for these tasks; nothing in it has learned yet."""
+    """Make what the stage of the job makes small, for these tasks; nothing in it has learned yet."""
     return STAGES[config.stage].objective(config, domains)

@@ -21,7 +21,7 @@ Denoise = Callable[[Tensor, Tensor], Tensor]
 
 
 def level_of(normal: Tensor) -> Tensor:
-    """Levels to train at, log-normal, from standard normal numbers.
+    """Return levels to train at, log-normal, from standard normal numbers.
 
     Higher than those of images: what follows from the given fields is learned where noise hides the rest.
     """
@@ -29,18 +29,18 @@ def level_of(normal: Tensor) -> Tensor:
 
 
 def weight_of(level: Tensor) -> Tensor:
-    """Of squared errors: what the network has to learn counts alike at all levels."""
+    """Weigh squared errors so that what the network has to learn counts alike at all levels."""
     return (level.square() + 1) / level.square()
 
 
 def ladder(steps: int) -> list[float]:
-    """`steps` levels from the highest down to the lowest: close to each other where the noise is low."""
+    """Return `steps` levels from the highest down to the lowest: close together where the noise is low."""
     ends = HIGHEST ** (1 / _CURVE), LOWEST ** (1 / _CURVE)
     return [(ends[0] + place / max(steps - 1, 1) * (ends[1] - ends[0])) ** _CURVE for place in range(steps)]
 
 
 def euler(denoise: Denoise, noise: Tensor, steps: int) -> Tensor:
-    """A field (B, K, *X) from standard normal noise (B, K, *X), along the probability flow, by so many calls.
+    """Make a field (B, K, *X) of standard normal noise, along the probability flow, by so many calls.
 
     By Euler's method: with a few long steps Heun's is worse, since it asks the denoiser about where a long
     step has led astray.
@@ -54,7 +54,7 @@ def euler(denoise: Denoise, noise: Tensor, steps: int) -> Tensor:
 
 
 def heun_step(denoise: Denoise, x: Tensor, high: Tensor, low: Tensor) -> Tensor:
-    """x (B, K, *X) at levels `high` (B,) to where the probability flow leads at levels `low` (B,)."""
+    """Take x (B, K, *X) at levels `high` (B,) to where the probability flow leads at levels `low` (B,)."""
     above, below = (level.reshape(-1, *(1,) * (x.ndim - 1)) for level in (high, low))
     slope = (x - denoise(x, high)) / above
     there = x + (below - above) * slope
@@ -62,8 +62,10 @@ def heun_step(denoise: Denoise, x: Tensor, high: Tensor, low: Tensor) -> Tensor:
 
 
 def consistent(denoise: Denoise, noise: Tensor) -> Tensor:
-    """A field (B, K, *X) from standard normal noise (N, B, K, *X), by one call of a consistency model a step:
-    each but the first begins from what the one before found, with noise on it again."""
+    """Make a field (B, K, *X) of standard normal noise (N, B, K, *X), by one call of the model a step.
+
+    Each but the first begins from what the one before found, with noise on it again.
+    """
     levels = [HIGHEST, 1.0][: len(noise)]
     x = torch.zeros_like(noise[0])
     for level, fresh in zip(levels, noise, strict=True):

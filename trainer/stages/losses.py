@@ -47,12 +47,15 @@ class Examples:
 
 @torch.no_grad()
 def examples(model: Sampled, windows: Windows) -> Examples:
-    """The frames of the windows, as the operator comes to them: the first is given, each later one follows
-    from what it predicted, as in a rollout."""
+    """Return the frames of the windows, as the operator comes to them.
+
+    The first is given, each later one follows from what it predicted, as in a rollout.
+    """
     u, frames = windows.fields[:, 0], []
     for target in windows.fields[:, 1:].unbind(1):
         frame = model.frame(u, windows.conditions, windows.task)
         frames.append(((target - frame.centre) / frame.unit, frame.given))
+        # Its own answer, not the truth: a rollout has no other.
         u = frame.centre
     clean, given = (torch.cat(each) for each in zip(*frames, strict=True))
     again = partial(_again, times=len(frames))
@@ -77,11 +80,11 @@ class DenoisingLoss(Objective):
         return self.operator.denoiser
 
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:  # noqa: ARG002
-        """The denoiser begins with what the operator answers, which is its own answer where noise is high."""
+        """Begin the denoiser with what the operator answers, which is its own answer where noise is high."""
         initialise_from(self.operator.denoiser, self.operator.operator, answers=True)
 
     def forward(self, windows: Windows) -> Tensor:
-        """(1,)"""
+        """Return the loss (1,)."""
         of = examples(self.operator, windows)
         level = level_of(of.normal)
         noisy = of.clean + _wide(level, of.clean) * of.noise
@@ -96,8 +99,10 @@ class RefiningLoss(DenoisingLoss):
         super().__init__(operator)
 
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
-        """The deviation of what the operator leaves becomes the unit of what is drawn. The denoiser begins
-        with what the operator sees, and answers nothing yet."""
+        """Make the deviation of what the operator leaves the unit of what is drawn.
+
+        The denoiser begins with what the operator sees, and answers nothing yet.
+        """
         initialise_from(self.operator.denoiser, self.operator.operator, answers=False)
         for task, windows in enumerate(batches):
             own, theirs = (each.scale(task) for each in (self.operator.denoiser, self.operator.operator))
@@ -107,7 +112,7 @@ class RefiningLoss(DenoisingLoss):
             own.std[1] *= deviation.to(own.std).reshape(own.std[1].shape)
 
     def _deviation(self, batches: Iterable[Windows], ranks: Ranks, *, channels: int) -> Tensor:
-        """(K,): of clean fields in their present units, over all ranks; float64."""
+        """Return the deviation (K,) of clean fields in their present units, over all ranks; float64."""
         sums = torch.zeros(2, channels, dtype=torch.float64)
         for windows in batches:
             squares = examples(self.operator, windows).clean.double().square().transpose(0, 1).flatten(1)
@@ -129,7 +134,7 @@ class ConsistencyLoss(Objective):
         return self.operator.denoiser
 
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:  # noqa: ARG002
-        """Learner and average begin as the refiner that they follow."""
+        """Begin learner and average as the refiner that they follow."""
         for network in (self.operator.denoiser, self.operator.average):
             ema_update(network, self.operator.teacher, 1.0)
 
@@ -137,7 +142,7 @@ class ConsistencyLoss(Objective):
         ema_update(self.operator.average, self.learner, _FOLLOWS)
 
     def forward(self, windows: Windows) -> Tensor:
-        """(1,)"""
+        """Return the loss (1,)."""
         model, of = self.operator, examples(self.operator, windows)
         high, low = neighbours(of.normal)
         told = {"given": of.given, "conditions": of.conditions, "task": windows.task}
@@ -150,32 +155,34 @@ class ConsistencyLoss(Objective):
 
 
 def neighbours(normal: Tensor) -> tuple[Tensor, Tensor]:
-    """Two levels of noise (B,), one next to the other, all pairs as likely, from standard normal numbers."""
+    """Draw two levels of noise (B,) next to each other, all pairs as likely, from standard normal numbers."""
     levels = torch.tensor(ladder(_LEVELS), device=normal.device)
     place = (torch.special.ndtr(normal) * (_LEVELS - 1)).long().clamp_max(_LEVELS - 2)
     return levels[place], levels[place + 1]
 
 
 def _wide(values: Tensor, like: Tensor) -> Tensor:
-    """(B,) to (B, 1, *1)"""
+    """Reshape (B,) to (B, 1, *1)."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def _again(tensor: Tensor, times: int) -> Tensor:
-    """(times * B, ...)"""
+    """Repeat to (times * B, ...)."""
     return tensor.repeat(times, *(1,) * (tensor.ndim - 1))
 
 
 @torch.no_grad()
 def ema_update(network: Network, towards: Network, share: float) -> None:
-    """All that `network` holds is nearer to `towards` by a share of the difference; with 1 it is the same."""
+    """Move all that `network` holds nearer to `towards`, by a share of the difference; 1 copies it."""
     torch._foreach_lerp_([*_held(network).values()], [*_held(towards).values()], share)
 
 
 @torch.no_grad()
 def initialise_from(network: Latent, of: Latent, *, answers: bool) -> None:
-    """`network` begins with what `of` knows of the fields and conditions that it is given first; what it is
-    given besides means nothing yet. Without `answers` it says nothing at first."""
+    """Begin `network` with what `of` knows of the fields and conditions that it is given first.
+
+    What it is given besides means nothing yet. Without `answers` it says nothing at first.
+    """
     ours = _held(network)
     for name, known in _held(of).items():
         part, task, *_ = name.split(".")
@@ -184,6 +191,7 @@ def initialise_from(network: Latent, of: Latent, *, answers: bool) -> None:
         mine = ours[name]
         if mine.shape != known.shape:
             points = math.prod(of.encoders[int(task)].size) if part == "encoders" else 1
+            # A wider layer: what is known fills the first inputs, the new ones count for nothing yet.
             mine.zero_()
             known = known.unflatten(1, (points, -1))
             mine = mine.unflatten(1, (points, -1))[:, :, : known.shape[2]]
@@ -191,7 +199,7 @@ def initialise_from(network: Latent, of: Latent, *, answers: bool) -> None:
 
 
 def _held(network: Network) -> dict[str, Tensor]:
-    """This rank's part of all parameters and buffers, by name."""
+    """Return this rank's part of all parameters and buffers, by name."""
     # Under FSDP2 this lets go of what lay gathered: the next forward pass gathers the new weights.
     held = network.state_dict()
     return dict(zip(held, local(held.values()), strict=True))

@@ -49,10 +49,10 @@ class Objective(nn.Module, ABC):
     def forward(self, windows: Windows) -> Tensor: ...
 
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
-        """What does not learn is there; `batches` are a rank's first ones, by task. Without a gradient."""
+        """Prepare what does not learn; `batches` are a rank's first ones, by task. Without a gradient."""
 
     def follow(self) -> None:
-        """The learner was updated."""
+        """Follow the learner, which was just updated."""
 
 
 class UnrollLoss(Objective):
@@ -70,23 +70,24 @@ class UnrollLoss(Objective):
         return self.operator
 
     def forward(self, windows: Windows) -> Tensor:
-        """(1,): the loss; where it has several terms, (1 + terms,): each follows, without its weight."""
+        """Return the loss (1,); with several terms (1 + terms,): each follows, without its weight."""
         scale = self.operator.scale(windows.task)
         u = windows.fields[:, 0] + scale.std[0] * windows.noise
         known = {} if windows.latents is None else {"latents": windows.latents}
         terms = []
         for target in windows.fields[:, 1:].unbind(1):
             u = self.operator(u, windows.conditions, windows.task, **known)
-            known = {}
+            known = {}  # tokens are kept of given frames only; a predicted one has to be encoded
             terms.append(self._terms(u, target, scale.std[1], steady=scale.steady))
         means = torch.stack(terms).mean(dim=0)
         if len(self.weights) == 1:
             return means
         loss = sum(weight * mean for weight, mean in zip(self.weights.values(), means, strict=True))
+        # Without a gradient: the terms are told, their weighted sum is learnt from.
         return torch.stack([loss, *means.detach()])
 
     def _terms(self, prediction: Tensor, target: Tensor, unit: Tensor, *, steady: bool) -> Tensor:
-        """(terms,): means over the windows."""
+        """Return the terms, means over the windows: (terms,)."""
         errors = [
             target.new_zeros(1) if steady and name in WITH_TIME else TERMS[name](prediction, target, unit)
             for name in self.weights
@@ -95,25 +96,28 @@ class UnrollLoss(Objective):
 
 
 def weights_of(config: ObjectiveConfig) -> dict[str, float]:
-    """Of the terms that are computed, by name."""
+    """Return the weights of the terms that are computed, by name."""
     return {name: weight for name, weight in {"relative": 1.0, **vars(config)}.items() if weight > 0}
 
 
 def terms_of(config: ObjectiveConfig) -> tuple[str, ...]:
-    """What the loss is told to be made of; nothing where it has one term."""
+    """Return what the loss is told to be made of; nothing where it has one term."""
     names = tuple(f"loss_{name}" for name in weights_of(config))
     return names if len(names) > 1 else ()
 
 
 def relative_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
-    """(B,): the norm of the error over the norm of the target."""
+    """Return the norm of the error over the norm of the target: (B,)."""
     error, size = (((field / unit).flatten(1)).norm(dim=1) for field in (prediction - target, target))
     return error / size.clamp_min(1e-6)
 
 
 def spectral_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
-    """(B,): how far the Fourier amplitudes along space are off, each octave of wave numbers by itself, so
-    that fine structure counts beside coarse. Blind to phases, and to the mean."""
+    """Return how far the Fourier amplitudes along space are off: (B,).
+
+    Each octave of wave numbers counts by itself, so that fine structure counts beside coarse. Blind to
+    phases, and to the mean.
+    """
     bands = _bands(tuple(target.shape[2:]), target.device)
     axes = tuple(range(2, target.ndim))
     ours, theirs = (
@@ -127,8 +131,10 @@ def spectral_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
 
 
 def conservation_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
-    """(B,): the error of the mean over space, the mass of each channel, over the size of the target. At most
-    the relative error."""
+    """Return the error of the mean over space, each channel's mass, over the target's size: (B,).
+
+    At most the relative error.
+    """
     axes = tuple(range(2, target.ndim))
     error = ((prediction - target) / unit).mean(dim=axes).norm(dim=1)
     size = (target / unit).square().mean(dim=axes).sum(dim=1).sqrt()
@@ -146,8 +152,11 @@ WITH_TIME = frozenset({"conservation"})
 
 @lru_cache(maxsize=16)
 def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
-    """(modes, 1 + octaves): how often each mode of a real transform, row by row, counts in the mean and in
-    each octave. Those of the last axis but its first and its middle stand for their mirror images, too."""
+    """Return how often each mode of a real transform counts in the mean and in each octave.
+
+    (modes, 1 + octaves), row by row. Those of the last axis but its first and its middle stand for their
+    mirror images, too.
+    """
     *full, last = grid
     axes = [*(torch.fft.fftfreq(points) * points for points in full), torch.arange(last // 2 + 1.0)]
     numbers = torch.stack(torch.meshgrid(*axes, indexing="ij")).norm(dim=0)
@@ -157,6 +166,6 @@ def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def _root(squares: Tensor) -> Tensor:
-    """The square root; where that is zero, it has no gradient."""
+    """Return the square root; where that is zero, it has no gradient."""
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)

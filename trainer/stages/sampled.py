@@ -58,10 +58,10 @@ class Sampled(Operator):
 
     @abstractmethod
     def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:
-        """Of u (B, K, *X) and conditions (B, C) of a task, by number."""
+        """Return the frame of u (B, K, *X) and conditions (B, C) of a task, by number."""
 
     def scale(self, task: int) -> Scale:
-        """The operator's."""
+        """Return the operator's scale of a task."""
         return self.operator.scale(task)
 
     @property
@@ -73,7 +73,7 @@ class Sampled(Operator):
         return self.draws(u, conditions, task).mean(dim=0)
 
     def draws(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
-        """u (B, K, *X) and conditions (B, C) of a task, by number, to several answers (S, B, K, *X)."""
+        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to several answers (S, B, K, *X)."""
         frame = self.frame(u, conditions, task)
         noise: Tensor = self.temperature * self.noise[task].fixed
         count = len(noise)
@@ -83,7 +83,7 @@ class Sampled(Operator):
         return frame.centre + frame.unit * drawn.unflatten(0, (count, -1))
 
     def _drawn(self, denoise: Denoise, noise: Tensor) -> Tensor:
-        """From noise (N, S * B, K, *X) to (S * B, K, *X)."""
+        """Draw answers (S * B, K, *X) from noise (N, S * B, K, *X)."""
         return euler(denoise, noise[0], self.steps)
 
     def _denoise(self, x: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
@@ -163,16 +163,16 @@ class DrawNoise(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """(S, N, K, *X), standard normal."""
+        """Draw standard normal noise (S, N, K, *X)."""
         stream = torch.Generator().manual_seed(_SEED)
         self.fixed.copy_(torch.randn(self.fixed.shape, generator=stream, device="cpu"))
 
 
 def _size(fields: Tensor) -> Tensor:
-    """Root mean square of each of (B, K, *X): (B, 1, *1)."""
+    """Return the root mean square of each of (B, K, *X): (B, 1, *1)."""
     return fields.square().mean(dim=tuple(range(1, fields.ndim)), keepdim=True).sqrt()
 
 
 def _times(count: int, tensor: Tensor) -> Tensor:
-    """(count * B, ...)"""
+    """Repeat to (count * B, ...)."""
     return tensor.expand(count, *tensor.shape).flatten(0, 1)

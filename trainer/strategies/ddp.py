@@ -34,7 +34,7 @@ def passes(model: nn.Module, last: bool) -> AbstractContextManager:
 
 
 def rehearsal(model: DistributedDataParallel, ask: Ask) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
-    """The bare model: a wrapper could not be used again after an error in its backward pass."""
+    """Return the bare model: a wrapper could not be used again after an error in its backward pass."""
     return nullcontext(model.module)
 
 

@@ -29,7 +29,7 @@ _EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
-    """Sharded block by block, as soon as a block has its weights: no rank ever holds the whole model."""
+    """Shard block by block, as soon as a block has its weights: no rank ever holds the whole model."""
     networks = objective.networks
     exact = {module for network in networks for module in network.exact}
     units = {*networks, *exact, *(block for network in networks for block in network.blocks)}
@@ -53,7 +53,7 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
 
 
 def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
-    """Weights are sent and used in the small type, gradients added up in fp32; autocast casts the inputs."""
+    """Send and use weights in the small type, add gradients up in fp32. Autocast casts the inputs."""
     if config.precision == "fp32":
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
@@ -63,12 +63,16 @@ def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
 
 @contextmanager
 def passes(model: Objective, last: bool) -> Iterator[None]:
-    """The model is used once a frame. What all uses and all micro-batches gave stays whole on this rank until
-    the last backward pass comes to the first use, and is sent then, block by block."""
+    """Keep the gradients of all passes whole on this rank until the last backward pass.
+
+    The model is used once a frame. What all uses and all micro-batches gave is sent when that pass comes to
+    the first use, block by block.
+    """
     learner = model.learner
 
     def at_first_use(learner: nn.Module, _: Any, prediction: Tensor) -> None:
         hook.remove()
+        # Backward comes to the first use last: by then all gradients are there.
         prediction.register_hook(lambda _: learner.set_requires_gradient_sync(True))
 
     learner.set_requires_gradient_sync(False)
@@ -84,7 +88,7 @@ def passes(model: Objective, last: bool) -> Iterator[None]:
 
 @contextmanager
 def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
-    """All messages of FSDP2 go through hooks that ask first, when the buffers are there."""
+    """Prepare a try: all messages of FSDP2 go through hooks that ask first, when the buffers are there."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.set_custom_all_gather(_AskedAllGather(ask))
@@ -95,13 +99,14 @@ def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
         for unit in units:
             unit.set_custom_all_gather(DefaultAllGather())
             unit.set_custom_reduce_scatter(DefaultReduceScatter())
+        # A try that failed leaves the hooks in the middle of a pass; the next step must not find them there.
         for network in model.networks:
             network.reset_iter_state()
         _forget_gradients(units)
 
 
 def _forget_gradients(units: list[FSDPModule]) -> None:
-    """Those of whole parameters, which a backward pass that failed leaves behind.
+    """Drop those of whole parameters, which a backward pass that failed leaves behind.
 
     `reset_iter_state` of torch 2.13 forgets them, and they would be added to the next ones.
     """

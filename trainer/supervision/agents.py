@@ -34,7 +34,7 @@ class Agents:
     """Whose stdin the copies read, too."""
 
     def begin(self, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
-        """The ranks are about to be started, by an agent in a process group of its own."""
+        """Begin to start the ranks, by an agent in a process group of its own."""
         make_folders(box)
         agent = self._spare(box) or self._start(box, env)
         order = LaunchOrder(world_size=world_size, env=dict(env))

@@ -81,13 +81,13 @@ def conclude(
 
 
 def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
-    """The same when somebody asked to stop before the ranks were started again."""
+    """Return the outcome when somebody asked to stop before the ranks were started again."""
     detail = f"{stopped_by(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
     return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
 
 
 def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
-    """The evidence when the supervisor itself could not do its work."""
+    """Return the evidence when the supervisor itself could not do its work."""
     alone = isinstance(error, PeersError)
     return Outcome(
         kind="train" if job and job.train else "command",
@@ -106,7 +106,7 @@ def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
 
 
 def _number(path: Path, key: str) -> int | None:
-    """A whole number in a JSON file, if it is there."""
+    """Read a whole number from a JSON file, if it is there."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         value = json.loads(path.read_text(encoding="utf-8"))[key]
         return value if isinstance(value, int) else None

@@ -1,4 +1,4 @@
-"""Account: how one group of ranks ended, and why, from what was watched and what lies on the disk.
+"""Diagnosis: how one group of ranks ended, and why, from what was watched and what lies on the disk.
 
 Standard library only.
 """
@@ -60,7 +60,7 @@ class Diagnosis:
 
 
 def diagnose(box: Path, watched: Watched) -> Diagnosis:
-    """What happened, and to which rank."""
+    """Find out what happened, and to which rank."""
     ends = (*ends_here(box, watched), *watched.elsewhere)
     first = first_failure(ends, watched.killed)
     blamed = first if first is not None and _blamed(first, watched) else None
@@ -74,13 +74,13 @@ def diagnose(box: Path, watched: Watched) -> Diagnosis:
 
 
 def ends_here(box: Path, watched: Watched) -> tuple[DatedEnd, ...]:
-    """How the ranks of this node ended."""
+    """Return how the ranks of this node ended."""
     ranks = watched.place.ranks(watched.world_size // watched.place.nodes)
     return read_ends(box, ranks, watched.processes, watched.agent, training=watched.training)
 
 
 def _blamed(first: DatedEnd, watched: Watched) -> bool:
-    """True when a rank failed by itself: not because it hung, or was asked to stop."""
+    """Tell whether a rank failed by itself: not because it hung, or was asked to stop."""
     if watched.hang is not None or first.end.exit_code is None:
         return False
     return watched.stopped_at is None or first.at < watched.stopped_at
@@ -89,7 +89,7 @@ def _blamed(first: DatedEnd, watched: Watched) -> bool:
 def _reason(
     box: Path, ends: Sequence[DatedEnd], first: DatedEnd | None, watched: Watched
 ) -> tuple[Reason, str]:
-    """The class of what happened, and one line about it."""
+    """Return the class of what happened, and one line about it."""
     if watched.hang is not None:
         return "hang", _hang_line(watched.hang)
     if watched.lost and (first is None or reason_of_end(first.end) == "communication"):
@@ -141,7 +141,7 @@ def _stop_line(ends: Sequence[DatedEnd], watched: Watched) -> str:
 
 
 def _saved(dated: Sequence[DatedEnd]) -> str:
-    """What became of the work of ranks that were asked to stop."""
+    """Say what became of the work of ranks that were asked to stop."""
     ends = [each.end for each in dated]
     unsaved = [str(end.rank) for end in ends if end.reason == "stopped" and end.exception]
     if unsaved:

@@ -23,7 +23,7 @@ _PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the launch agent and of the ranks below it."""
+    """Return the environment of the launch agent and of the ranks below it."""
     asked = {**inherited, **defaults(job, start), **_found_to_work(box), **job.env}
     if asked.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
         asked["TORCH_DISTRIBUTED_DEBUG"] = "INFO"  # with DETAIL, DDP on gloo ends in a segmentation fault
@@ -31,7 +31,7 @@ def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, 
 
 
 def defaults(job: Job, start: Start) -> dict[str, str]:
-    """What a job may change in its `env:`."""
+    """Return what a job may change in its `env:`."""
     return {
         # Every rank would otherwise take all cores, and they would fight for them.
         "OMP_NUM_THREADS": str(job.threads or max(1, len(os.sched_getaffinity(0)) // start.world_size)),
@@ -48,14 +48,14 @@ def defaults(job: Job, start: Start) -> dict[str, str]:
 
 
 def _allocator(job: Job) -> dict[str, str]:
-    """On GPUs, memory that is free in pieces can be used as a whole: larger micro-batches fit."""
+    """Let memory that is free in pieces be used as a whole, on GPUs: larger micro-batches fit."""
     if job.train is None or not job.gpus or "PYTORCH_CUDA_ALLOC_CONF" in job.env:  # its older name
         return {}
     return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
 def _found_to_work(box: Path) -> dict[str, str]:
-    """How the GPUs of this machine can talk, as the preflight found out."""
+    """Return how the GPUs of this machine can talk, as the preflight found out."""
     try:
         found = json.loads((box / layout.PREFLIGHT).read_text(encoding="utf-8"))["env"]
         return {str(name): str(value) for name, value in found.items()}
@@ -64,7 +64,7 @@ def _found_to_work(box: Path) -> dict[str, str]:
 
 
 def ours(box: Path) -> dict[str, str]:
-    """What a job may not change."""
+    """Return what a job may not change."""
     return {
         "VASTRUN_BOX": str(box),
         "VASTRUN_RUN": str(box / layout.RUN),
@@ -87,7 +87,7 @@ def ours(box: Path) -> dict[str, str]:
 
 
 def _start(start: Start) -> dict[str, str]:
-    """What is different from one start of the ranks to the next."""
+    """Return what is different from one start of the ranks to the next."""
     # The first of the two is what programs of before know.
     env = {"VASTRUN_ATTEMPT": str(start.number), "VASTRUN_RESTART": str(start.number)}
     if start.micro_batch is not None:
@@ -98,7 +98,7 @@ def _start(start: Start) -> dict[str, str]:
 
 
 def _paths(job: Job, box: Path, asked: Mapping[str, str]) -> dict[str, str]:
-    """`python` is the Python that trains; it finds the trainer, and the trainer finds the user's code."""
+    """Let `python` be the Python that trains: it finds the trainer, and the trainer the user's code."""
     code = [str(box / layout.CODE)] if job.train else []
     modules = [str(_PACKAGES), str(box / layout.LIBRARY), *code, *_folders(asked.get("PYTHONPATH", ""))]
     programs = [str(Path(sys.executable).parent), asked.get("PATH", os.defpath)]
@@ -106,7 +106,7 @@ def _paths(job: Job, box: Path, asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program of the user's own: our packages must not hide one of theirs."""
+    """Return the environment of a user's own program: our packages must not hide one of theirs."""
     theirs = [folder for folder in _folders(environment.get("PYTHONPATH", "")) if folder != str(_PACKAGES)]
     return {**environment, "PYTHONPATH": os.pathsep.join(theirs)}
 

@@ -36,7 +36,7 @@ class FinalRecord:
 
 
 def read_final(box: Path) -> FinalRecord | None:
-    """The final record; None when it was not written, or not as it should be."""
+    """Read the final record; None when it was not written, or not as it should be."""
     found = _json(box / layout.FINAL)
     if not isinstance(found, dict) or not isinstance(found.get("step"), int):
         return None
@@ -48,14 +48,14 @@ def read_final(box: Path) -> FinalRecord | None:
 
 
 def _scores(found: Any) -> dict[str, float] | None:
-    """The finite ones: JSON has no other numbers."""
+    """Return the finite ones: JSON has no other numbers."""
     if not isinstance(found, dict):
         return None
     return {k: float(v) for k, v in found.items() if isinstance(v, int | float) and math.isfinite(v)}
 
 
 def read_wandb(box: Path) -> WandbRun | None:
-    """The W&B run. All ranks have ended: one that was never finished has crashed."""
+    """Read the W&B run. All ranks have ended: one that was never finished has crashed."""
     try:
         run: WandbRun = read_as(WandbRun, _json(box / layout.WANDB))
     except ValueError:
@@ -64,7 +64,7 @@ def read_wandb(box: Path) -> WandbRun | None:
 
 
 def read_checkpoint(box: Path) -> CheckpointEnd | None:
-    """The newest complete checkpoint, every file read again."""
+    """Read every file of the newest complete checkpoint again, and name it."""
     latest = _json(box / layout.CHECKPOINTS / "latest.json")
     if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
         return None
@@ -84,7 +84,7 @@ def _sums(named: Sequence[Any]) -> list[FileSum]:
 
 
 def file_sum(path: Path, box: Path) -> FileSum | None:
-    """The file by its checksum; None when it cannot be read."""
+    """Checksum the file; None when it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -107,6 +107,7 @@ def run_checks(
         return ()
     checks = [_check_file(pattern, box, before) for pattern in success.files]
     if success.log is not None:
+        # The raw log: in the merged one each line has a prefix, and some are ours.
         checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
     if success.steps is not None:
         checks.append(_check_steps(success.steps, ranks))
@@ -148,7 +149,7 @@ def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
 
 
 def _found(pattern: str, box: Path) -> list[Path]:
-    """Files of the code folder, or of the outputs, that match; a link does not lead out of these."""
+    """Find files of the code folder, or of the outputs, that match; a link does not lead out of these."""
     outputs = box / layout.OUTPUTS
     named = next((pattern.removeprefix(name) for name in _OUTPUTS if pattern.startswith(name)), None)
     places = [(working_folder(box), pattern), (outputs, pattern)] if named is None else [(outputs, named)]

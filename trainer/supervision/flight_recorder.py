@@ -14,7 +14,7 @@ _POLL_S = 0.05
 
 
 def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
-    """The recorders of the ranks that have one are in `run/flight-recorder`, or had their time.
+    """Have the ranks write their flight recorders to `run/flight-recorder`, and give them time for it.
 
     A rank has one as soon as it has a process group of NCCL. Its watchdog looks at the pipe once a second.
     """
@@ -29,7 +29,7 @@ def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
 
 
 def _ask(box: Path, rank: int) -> bool:
-    """True when somebody reads this rank's pipe."""
+    """Ask this rank; return True when somebody reads its pipe."""
     with contextlib.suppress(OSError):
         pipe = os.open(box / layout.RECORDER_PIPES / f"rank-{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
         try:

@@ -126,7 +126,7 @@ def _keep(connection: socket.socket, program: Callable[[], NoReturn]) -> NoRetur
 
 
 def _become(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:
-    """Be a process such as the watcher would have started."""
+    """Become a process such as the watcher would have started."""
     os.setsid()
     die_with_parent(keeper)
     for number in _DEFAULT_AGAIN:
@@ -149,7 +149,7 @@ def _address(name: str) -> str:
 
 
 def _line(connection: socket.socket) -> str:
-    """What comes before the next end of line. Raises ConnectionError when it ends before."""
+    """Read what comes before the next end of line. Raises ConnectionError when it ends before."""
     line = b""
     while not line.endswith(b"\n"):
         line += _exactly(connection, 1)

@@ -32,7 +32,7 @@ class Agent(Protocol):
     def pid(self) -> int: ...
 
     def poll(self) -> int | None:
-        """Its exit code, or minus the signal that ended it; None while it runs."""
+        """Return its exit code, or minus the signal that ended it; None while it runs."""
         ...
 
     def kill(self) -> None: ...
@@ -51,19 +51,19 @@ class Launch:
     """Ranks that were killed, or asked for their stack, which kills some."""
 
     def processes(self) -> tuple[RankProcess, ...]:
-        """The ranks started so far."""
+        """List the ranks started so far."""
         return read_processes(self.box)
 
     def running(self) -> list[RankProcess]:
-        """The ranks that have not ended."""
+        """List the ranks that have not ended."""
         return [process for process in self.processes() if process.exit_code is None]
 
     def programs(self) -> dict[int, int]:
-        """Rank -> pid of the program that trains, for every rank that has not ended."""
+        """Map each rank that has not ended to the pid of the program that trains."""
         return {process.rank: pid_of(self.box, process) for process in self.running()}
 
     def ask_to_stop(self) -> None:
-        """Every rank has SIGTERM once: its process, or what that waits for, and the program that beats.
+        """Send every rank SIGTERM once: its process, or what that waits for, and the program that beats.
 
         The agent is frozen first: it would end the others as soon as one has left.
         """
@@ -76,17 +76,17 @@ class Launch:
                     send(pid, signal.SIGTERM)
 
     def freeze(self) -> None:
-        """The agent does nothing until the ranks were killed or ended."""
+        """Keep the agent from doing anything until the ranks were killed or ended."""
         send(self.agent.pid, signal.SIGSTOP)
 
     def kill_ranks(self) -> None:
-        """The ranks that are left are killed; how they ended is still recorded."""
+        """Kill the ranks that are left; how they ended is still recorded."""
         for process in self.running():
             self.killed.add(process.rank)
             send(process.pid, signal.SIGKILL)
 
     def dump_stacks(self, *, within_s: float) -> tuple[str, ...]:
-        """Stacks of all ranks, as files relative to the box. Some ranks do not survive it.
+        """Write stacks of all ranks, to files relative to the box. Some ranks do not survive it.
 
         With NCCL, each has told before which collectives it was in.
         """
@@ -97,7 +97,7 @@ class Launch:
         return dump_stacks(self.box, programs, within_s=within_s)
 
     def end(self, *, within_s: float) -> AgentRecord | None:
-        """Nothing of the launch lives on. What the agent recorded, if it still could."""
+        """End all of the launch. Returns what the agent recorded, if it still could."""
         deadline = time.monotonic() + within_s
         if len(self.processes()) == self.world_size:  # else it would go on starting ranks
             send(self.agent.pid, signal.SIGCONT)
@@ -111,14 +111,14 @@ class Launch:
 
 
 def make_folders(box: Path) -> None:
-    """What ranks write into is there."""
+    """Make the folders that ranks write into."""
     own = (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.FLIGHT_RECORDER, layout.RECORDER_PIPES)
     for folder in (*own, layout.OUTPUTS):
         (box / folder).mkdir(parents=True, exist_ok=True)
 
 
 def spare_of(box: Path) -> int | None:
-    """The process that waits to be the next agent, as the last one left its number."""
+    """Return the process that waits to be the next agent, as the last one left its number."""
     with contextlib.suppress(OSError, ValueError):
         return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
     return None
@@ -137,7 +137,7 @@ _WITHIN_S = 30.0
 
 
 def healthy_gpus(env: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
-    """The UUIDs of the GPUs that the ranks may use and that answer; None when that cannot be told."""
+    """Return the UUIDs of the GPUs that the ranks may use and that answer; None when that cannot be told."""
     try:
         done = subprocess.run(
             _QUERY, env=dict(env), capture_output=True, text=True, timeout=_WITHIN_S, check=False

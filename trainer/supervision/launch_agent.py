@@ -61,7 +61,7 @@ class LaunchOrder:
 
 
 def main() -> NoReturn:
-    """Starts the ranks and leaves when all have ended: with 0 when all exited 0."""
+    """Start the ranks and leave when all have ended: with 0 when all exited 0."""
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
     job = Job.read(_box())
@@ -81,7 +81,7 @@ def main() -> NoReturn:
 
 
 def _load(*, for_ranks: bool) -> None:
-    """Imports now what this agent, its copies and the ranks need."""
+    """Import now what this agent, its copies and the ranks need."""
     if for_ranks:
         from trainer.supervision.preload import load
 
@@ -97,7 +97,7 @@ def _serve_ranks() -> None:
 
 
 def _next_order() -> LaunchOrder:
-    """Waits for it; when the supervisor is gone there is none, and nothing to wait for."""
+    """Wait for it; when the supervisor is gone there is none, and nothing to wait for."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, _CHUNK)
@@ -108,7 +108,7 @@ def _next_order() -> LaunchOrder:
 
 
 def _begin(order: LaunchOrder, copy: int) -> None:
-    """This process is the agent of a new start; `copy` is that of the one after it."""
+    """Make this process the agent of a new start; `copy` is that of the one after it."""
     os.environ.clear()
     os.environ.update(order.env)
     os.setpgid(0, 0)
@@ -129,6 +129,7 @@ def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
 
     place = place_of(job.nodes, os.environ)
     config = launch_config(job, place, count, log_dir=str(box / layout.RANKS / "elastic"))
+    # -S: what holds a rank needs no packages, and starts sooner. -P: no file beside it hides a module.
     program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
     try:
         elastic_launch(config, sys.executable)(*program)
@@ -143,7 +144,7 @@ def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
 
 
 def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> LaunchConfig:
-    """How torch's launcher starts `count` ranks here, and as many on every other node."""
+    """Say how torch's launcher starts `count` ranks here, and as many on every other node."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 

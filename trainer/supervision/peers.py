@@ -74,7 +74,10 @@ class _Line:
     _partial: bytes = b""
 
     def states(self) -> Iterator[NodeState]:
-        """What came since. Raises OSError when the other side is gone, ValueError when it is none of ours."""
+        """Return what came since.
+
+        Raises OSError when the other side is gone, ValueError when it is none of ours.
+        """
         while select.select([self.socket], [], [], 0)[0]:
             if not (new := self.socket.recv(_CHUNK)):
                 raise ConnectionResetError("the other side has left")
@@ -144,7 +147,10 @@ class Peers:
         return next((state.stop_cause for state in self.others.values() if state.stop_cause), None)
 
     def meet(self, *, within_s: float, given_up: Callable[[], bool]) -> None:
-        """Every node is here, or `given_up` says that it does not matter any more. Raises PeersError."""
+        """Wait until every node is here, or `given_up` says that it does not matter any more.
+
+        Raises PeersError.
+        """
         deadline = time.monotonic() + within_s
         while not self.complete and not given_up():
             self.listen()
@@ -154,14 +160,14 @@ class Peers:
             time.sleep(_LOOK_EVERY_S)
 
     def tell(self, **changes: Any) -> None:
-        """The others hear how this node stands now."""
+        """Tell the others how this node stands now."""
         state = replace(self.state, **changes)
         if state != self.state:
             self.state = state
             self._say()
 
     def listen(self) -> None:
-        """What the others said is known, and who was lost. To be called several times a second."""
+        """Note what the others said, and who was lost. To be called several times a second."""
         if self.place.nodes == 1:
             return
         self._connect()
@@ -173,7 +179,7 @@ class Peers:
             self._say()
 
     def wait_until_ended(self) -> None:
-        """Every other node's ranks have ended. Not much is waited for once some rank has failed."""
+        """Wait until every other node's ranks have ended. Not for long once some rank has failed."""
         deadline = float("inf")
         while not self.ended and time.monotonic() < deadline:
             self.listen()
@@ -222,7 +228,7 @@ class Peers:
         self.lost.update(node for node in state.lost if node != self.place.node)
 
     def _drop(self, line: _Line) -> None:
-        """Whoever was behind it is lost, unless its ranks have ended; before all are here it may return."""
+        """Note who is lost, unless its ranks have ended; before all are here it may return."""
         line.socket.close()
         self._lines.remove(line)
         if line.node is None:

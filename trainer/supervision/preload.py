@@ -52,7 +52,7 @@ def _unlike_a_new_process() -> str:
 
 
 def _train() -> NoReturn:
-    """The onboard trainer, as `Job.program` starts it."""
+    """Run the onboard trainer, as `Job.program` starts it."""
     import trainer.train
 
     sys.argv = [str(trainer.train.__file__)]

@@ -23,19 +23,19 @@ _OOM_COUNTERS = (
 
 
 def die_with_parent(parent: int) -> None:
-    """This process is killed when the thread that started it ends; at once when `parent` is gone already."""
+    """Have this process killed when the thread that started it ends; at once when `parent` is gone."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Descendants that lose their parent become children of this process, so that they can be found."""
+    """Make descendants that lose their parent children of this process, so that they can be found."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def descendants(pid: int) -> list[int]:
-    """Living processes below `pid`, children first."""
+    """List living processes below `pid`, children first."""
     children = defaultdict(list)
     for child, (parent, state) in _table().items():
         children[parent].append((child, state))
@@ -49,13 +49,13 @@ def descendants(pid: int) -> list[int]:
 
 
 def program_below(pid: int) -> int:
-    """The program that a shell waits for; the process itself where it is no shell, or waits for several."""
+    """Return the program that a shell waits for; the process itself where it is no shell, or has several."""
     children = children_of(pid) if _is_shell(pid) else []
     return program_below(children[0]) if len(children) == 1 else pid
 
 
 def hear_of_a_stop(pid: int) -> set[int]:
-    """Who is to have the SIGTERM that is meant for the process.
+    """Return who is to have the SIGTERM that is meant for the process.
 
     A shell ends at once by it, and leaves what it waits for: that has it instead, and the shell too where it
     has a trap for it, which it runs afterwards.
@@ -66,7 +66,7 @@ def hear_of_a_stop(pid: int) -> set[int]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Living processes that it started, or adopted."""
+    """List living processes that it started, or adopted."""
     return sorted(child for child, (parent, state) in _table().items() if parent == pid and state != _ZOMBIE)
 
 
@@ -87,7 +87,7 @@ def _traps(pid: int, number: int) -> bool:
 
 
 def kill_descendants(*, within_s: float, but: int | None = None) -> list[int]:
-    """Nothing below this process lives on, `but` one. Returns what could not be killed in time."""
+    """Kill all below this process, `but` one. Returns what could not be killed in time."""
     deadline = time.monotonic() + within_s
     while alive := [pid for pid in descendants(os.getpid()) if pid != but]:
         for pid in alive:
@@ -99,20 +99,20 @@ def kill_descendants(*, within_s: float, but: int | None = None) -> list[int]:
 
 
 def reap_orphans(*, but: int) -> None:
-    """Adopted processes that ended leave the process table; `but` is left to whoever started it."""
+    """Take adopted processes that ended out of the process table; `but` is left to whoever started it."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, _LOOK_ONLY)) is not None and ended.si_pid != but:
             os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def send(pid: int, number: int) -> None:
-    """The process has the signal, if there is such a process."""
+    """Send the process the signal, if there is such a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def memory_kills() -> int:
-    """Processes the kernel has killed for want of memory: in this container, else on this computer."""
+    """Count processes the kernel has killed for want of memory: in this container, else on the computer."""
     for path in _OOM_COUNTERS:
         with contextlib.suppress(OSError):
             counts = dict(line.split()[:2] for line in path.read_text().splitlines())
@@ -122,7 +122,7 @@ def memory_kills() -> int:
 
 
 def _table() -> dict[int, tuple[int, bytes]]:
-    """pid -> (parent's pid, state letter) of every process."""
+    """Map the pid of every process to its parent's pid and its state's letter."""
     table = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

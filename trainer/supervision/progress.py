@@ -29,7 +29,7 @@ class ProgressTracker:
     _moved: dict[int, tuple[Beat | None, float]] = field(default_factory=dict)
 
     def ranks_progress(self, processes: Iterable[RankProcess]) -> tuple[RankProgress, ...]:
-        """Where the ranks that still run stand."""
+        """Say where the ranks that still run stand."""
         return tuple(self._progress_of(process.rank) for process in processes if process.exit_code is None)
 
     def _progress_of(self, rank: int) -> RankProgress:
@@ -43,12 +43,12 @@ class ProgressTracker:
 
 
 def beat_of(box: Path, rank: int) -> Beat | None:
-    """The rank's last heartbeat."""
+    """Read the rank's last heartbeat."""
     return read_beat(box / layout.HEARTBEATS / f"rank-{rank}")
 
 
 def pid_of(box: Path, process: RankProcess) -> int:
-    """Of the program that beats; else of the rank's process, or of what it waits for as a shell."""
+    """Return the pid of the program that beats; else of the rank's process, or what that shell waits for."""
     beat = beat_of(box, process.rank)
     return beat.pid if beat else program_below(process.pid)
 
@@ -61,7 +61,7 @@ def write_status(
     world_size: int,
     steps: int,
 ) -> None:
-    """`run/status.json` says where the training stands; a full disk only makes it old.
+    """Write to `run/status.json` where the training stands; a full disk only makes it old.
 
     The step is one that every rank has reached: while some of the `world_size` ranks here have not
     started, it is 0.
@@ -100,14 +100,14 @@ class Loss:
 
     @classmethod
     def of(cls, recorded: object) -> Loss:
-        """From a JSON value; what is not a finite number has no value."""
+        """Read a JSON value; what is not a finite number has no value."""
         if isinstance(recorded, int | float) and math.isfinite(recorded):
             return cls(value=float(recorded), finite=True)
         return cls(value=None, finite=False)
 
 
 def last_loss(box: Path) -> Loss:
-    """The loss in the last whole line of the metrics that has one."""
+    """Return the loss in the last whole line of the metrics that has one."""
     for line in reversed(_last_lines(box / layout.METRICS)):
         with contextlib.suppress(ValueError):
             record = json.loads(line)

@@ -21,13 +21,13 @@ _COMMAND = (sys.executable, "-P", "-m", "trainer.transfer.push")
 
 
 def begin_pushing(box: Path, job: Job) -> None:
-    """Checkpoints leave the box as they are saved, if the job says where to, until the ranks have ended."""
+    """Push checkpoints as they are saved, if the job says where to, until the ranks have ended."""
     if job.push is not None:
         _start(box)
 
 
 def push_last(box: Path, job: Job, stop: StopRequest) -> None:
-    """What the training saved last has left the box too, or had its time: what a stop has left of it."""
+    """Push what the training saved last, in the time that a stop has left of it."""
     if job.push is None:
         return
     with suppress(subprocess.TimeoutExpired):

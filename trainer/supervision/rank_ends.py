@@ -61,7 +61,7 @@ def read_ends(
     *,
     training: bool = False,
 ) -> tuple[DatedEnd, ...]:
-    """How each rank ended, from its process's record, its own record, its heartbeat and its log.
+    """Read how each rank ended, from its process's record, its own record, its heartbeat and its log.
 
     `training`: the ranks are of the onboard trainer, which says when it has finished.
     """
@@ -72,7 +72,7 @@ def read_ends(
 
 
 def left_early(box: Path, process: RankProcess) -> bool:
-    """True when a rank of the onboard trainer exited 0 and had not finished."""
+    """Tell whether a rank of the onboard trainer exited 0 and had not finished."""
     return _is_early(_read_end(box, process.rank, process, None).end)
 
 
@@ -83,6 +83,7 @@ def _is_early(end: RankEnd) -> bool:
 def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None) -> DatedEnd:
     code, at = _exit_of(rank, process, agent)
     own, beat = _own_record(box, rank), beat_of(box, rank)
+    # Only of a rank that Python ended: elsewhere the last traceback of a log may be of an error long caught.
     raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log") if code == _UNCAUGHT else None
     raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
     end = RankEnd(
@@ -116,7 +117,7 @@ def _own_record(box: Path, rank: int) -> OwnRecord:
 
 
 def first_failure(ends: Sequence[DatedEnd], killed: Collection[int]) -> DatedEnd | None:
-    """The failure that the others followed from; `killed` are the ranks that the supervisor killed.
+    """Return the failure that the others followed from; `killed` are the ranks that the supervisor killed.
 
     A rank whose connection broke is a victim when another failed for a reason of its own, whoever was first.
     """
@@ -126,12 +127,15 @@ def first_failure(ends: Sequence[DatedEnd], killed: Collection[int]) -> DatedEnd
 
 
 def _comes_late(dated: DatedEnd) -> tuple[bool, bool, float]:
-    """The lowest is the first: connections break after what broke them, the one asked to stop asks others."""
+    """Order failures, the first one lowest.
+
+    Connections break after what broke them, and the one asked to stop asks others.
+    """
     return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
 
 
 def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[int]) -> tuple[RankEnd, ...]:
-    """The ends as the outcome tells them: marked are those that others brought about.
+    """Return the ends as the outcome tells them: marked are those that others brought about.
 
     A rank that was never seen to end had not begun, or hardly, when the `first` one took all down.
     """
@@ -140,7 +144,7 @@ def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[in
 
 
 def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
-    """Why a rank failed. `memory_killed`: the kernel killed something for want of memory meanwhile."""
+    """Say why a rank failed. `memory_killed`: the kernel killed something for want of memory meanwhile."""
     sigkill = end.exit_code == -signal.SIGKILL or (
         end.reason == "signal" and "SIGKILL" in (end.exception or "")
     )

@@ -51,7 +51,7 @@ class RankProcess:
 
 
 def read_processes(box: Path) -> tuple[RankProcess, ...]:
-    """The ranks that were started so far, in order."""
+    """List the ranks that were started so far, in order."""
     paths = (box / layout.RANKS).glob("rank-*.process.json")
     records = (read_json(RankProcess, path.read_text(encoding="utf-8")) for path in paths)
     return tuple(sorted(records, key=lambda record: record.rank))
@@ -69,7 +69,7 @@ class Program(Protocol):
 
 
 def main() -> NoReturn:
-    """Runs the job's program and leaves as it left."""
+    """Run the job's program and leave as it left."""
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
@@ -79,7 +79,7 @@ def main() -> NoReturn:
 
 
 def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
-    """Starts the rank's program and leaves as it left."""
+    """Start the rank's program and leave as it left."""
     _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
     os.chdir(working_folder(box))
     program = start()
@@ -92,7 +92,7 @@ def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
 
 
 def is_victim(box: Path, rank: int) -> bool:
-    """True when the rank's program failed because it lost others, as its log says."""
+    """Tell whether the rank's program failed because it lost others, as its log says."""
     raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log")
     return raised is not None and reason_of(raised.exception) == "communication"
 
@@ -109,7 +109,7 @@ def _let_another_speak(box: Path, rank: int) -> None:
 
 
 def _copy_or(own: Callable[[], Program], server: str, box: Path) -> Program:
-    """A copy of the server's; without an answer from it the rank starts as any other program does."""
+    """Fork a copy of the server's; without an answer from it the rank starts as any other program does."""
     try:
         return Copy.ask_for(server, os.environ, working_folder(box))
     except OSError as error:
@@ -149,7 +149,7 @@ def _watch(box: Path, rank: int, program: Program) -> int:
 
 
 def _line(process: RankProcess) -> str:
-    """Always as long, so that the end overwrites the beginning."""
+    """Write it always as long, so that the end overwrites the beginning."""
     return f"{json.dumps(asdict(process)):<{_WIDTH}}\n"
 
 
@@ -172,7 +172,7 @@ def _log_into(path: Path) -> None:
 
 
 def _leave_it_to(program: Program, number: int, _frame: object) -> None:
-    """The program decides. A child has had the signal, as one of this group; a copy has not."""
+    """Let the program decide. A child has had the signal, as one of this group; a copy has not."""
     if isinstance(program, Copy):
         send(program.pid, number)
 

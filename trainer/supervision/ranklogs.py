@@ -28,7 +28,7 @@ class Tail:
     _partial: bytes = b""
 
     def lines(self) -> Iterator[str]:
-        """Whole lines that are new, at most one chunk of them."""
+        """Return whole lines that are new, at most one chunk of them."""
         *whole, self._partial = (self._partial + self._read()).split(b"\n")
         if len(self._partial) > _LONGEST_LINE:
             whole, self._partial = [*whole, self._partial], b""
@@ -36,7 +36,7 @@ class Tail:
             yield from as_text(line)
 
     def last_line(self) -> Iterator[str]:
-        """What stands after the last newline."""
+        """Return what stands after the last newline."""
         partial, self._partial = self._partial, b""
         yield from as_text(partial) if partial else ()
 
@@ -63,15 +63,15 @@ class MergedLog:
         return None if self._printed_at is None else time.monotonic() - self._printed_at
 
     def follow(self, tails: tuple[Tail, ...]) -> None:
-        """From now on these are read; none of them has printed anything yet."""
+        """Read these from now on; none of them has printed anything yet."""
         self.tails, self._printed_at = tails, None
 
     def say(self, text: str) -> None:
-        """A line of the supervisor's own."""
+        """Write a line of the supervisor's own."""
         self._append(SUPERVISOR, text.rstrip("\n").split("\n"))
 
     def pump(self) -> None:
-        """New lines of the ranks are in the log."""
+        """Add new lines of the ranks to the log."""
         for tail in self.tails:
             before = tail.offset
             self._append(tail.source, tail.lines())
@@ -79,7 +79,7 @@ class MergedLog:
                 self._printed_at = time.monotonic()
 
     def drain(self, *, within_s: float) -> None:
-        """Everything the ranks printed is in the log; unless that takes longer."""
+        """Add everything the ranks printed to the log; unless that takes longer."""
         deadline = time.monotonic() + within_s
         for tail in self.tails:
             before = -1
@@ -104,7 +104,10 @@ class MergedLog:
 
 
 def as_text(line: bytes) -> Iterator[str]:
-    """The line as a terminal would leave it: of a progress bar the last state. In parts when very long."""
+    """Return the line as a terminal would leave it: of a progress bar the last state.
+
+    In parts when very long.
+    """
     text = line.decode("utf-8", errors="replace").rstrip("\r").rpartition("\r")[2]
     for start in range(0, max(len(text), 1), _LONGEST_LINE):
         yield text[start : start + _LONGEST_LINE]

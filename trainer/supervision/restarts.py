@@ -72,8 +72,10 @@ def next_start(
 
 
 def without_progress(history: Sequence[StartRecord]) -> int:
-    """How many of the last starts saved nothing new; without those that ran out of memory, as another
-    plan follows them."""
+    """Count the last starts that saved nothing new.
+
+    Those that ran out of memory do not count, as another plan follows them.
+    """
     count, saved = 0, [-1, *(_saved(record) for record in history)]
     for before, record in zip(reversed(saved[:-1]), reversed(history), strict=True):
         if _saved(record) > before:
@@ -83,7 +85,7 @@ def without_progress(history: Sequence[StartRecord]) -> int:
 
 
 def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
-    """How many ranks to start: as asked, or the most that the GPUs left can carry; None: none can."""
+    """Say how many ranks to start: as asked, or the most that the GPUs left can carry; None: none can."""
     if not job.gpus or healthy is None or len(healthy) >= job.ranks:
         return job.ranks
     if job.train is None:  # a program of the user's own may count on its ranks
@@ -92,7 +94,7 @@ def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
 
 
 def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:
-    """What is known to fit a rank, once something did not, or each rank has more to do."""
+    """Return what is known to fit a rank, once something did not, or each rank has more to do."""
     if ended.reason == "oom" and job.train is not None:
         return (ended.micro_batch or 0) // 2
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
@@ -108,7 +110,7 @@ def _used_up(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str 
 
 
 def _does_not_fit(job: Job, record: StartRecord) -> str | None:
-    """Why a training that ran out of memory would do so again."""
+    """Say why a training that ran out of memory would do so again."""
     if record.reason != "oom" or job.train is None:
         return None
     if job.train.out_of_memory == "fail":

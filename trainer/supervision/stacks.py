@@ -29,16 +29,16 @@ class StackFrame:
     function: str
 
     def text(self, box: Path) -> str:
-        """`file:line function`, the path as short as it is clear."""
+        """Write `file:line function`, the path as short as it is clear."""
         return f"{_short(self.file, box)}:{self.line} {self.function}"
 
     def is_library(self) -> bool:
-        """False for the user's own code, and for ours."""
+        """Tell whether it is neither the user's own code nor ours."""
         return self.file.startswith("<") or _LIBRARY.search(self.file) is not None
 
 
 def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple[str, ...]:
-    """Stacks of the ranks, each by the pid of its program, in `run/stacks`: the files, relative to the box.
+    """Write the ranks' stacks, each by the pid of its program, to `run/stacks`; return the files.
 
     A rank that opened its stack file answers SIGUSR1 and lives on. Any other gets SIGABRT, and what Python
     then prints into its log is copied.
@@ -56,7 +56,7 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
 
 
 def main_thread(text: str) -> tuple[StackFrame, ...]:
-    """Frames of the main thread in the last dump of a text, innermost first."""
+    """Return frames of the main thread in the last dump of a text, innermost first."""
     threads: list[list[StackFrame]] = []
     for line in text.splitlines():
         if _THREAD.match(line):
@@ -68,13 +68,13 @@ def main_thread(text: str) -> tuple[StackFrame, ...]:
 
 
 def top_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
-    """The innermost frame of the user's own code; of any code when there is none of theirs."""
+    """Return the innermost frame of the user's own code; of any code when there is none of theirs."""
     frames = tuple(frames)
     return next((f for f in frames if not f.is_library()), next(iter(frames), None))
 
 
 def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
-    """Where the rank's answer appears, and from which byte on."""
+    """Return where the rank's answer appears, and from which byte on."""
     own = box / layout.STACKS / f"rank-{rank}.txt"
     if own.exists():
         size = _size(own)
@@ -87,7 +87,7 @@ def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
 
 
 def _python_of(pid: int) -> int:
-    """The Python at or below a process: a shell that started it has no stack to show."""
+    """Return the Python at or below a process: a shell that started it has no stack to show."""
     for candidate in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{candidate}/exe").readlink().name.startswith("python"):
@@ -96,7 +96,7 @@ def _python_of(pid: int) -> int:
 
 
 def _until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
-    """Waits until every file has grown beyond its offset and stopped growing."""
+    """Wait until every file has grown beyond its offset and stopped growing."""
     changed_at = time.monotonic()
     deadline, sizes = changed_at + within_s, dict(offsets)
     while time.monotonic() < deadline:

@@ -36,7 +36,7 @@ class StallLimits:
 
     @classmethod
     def of_job(cls, job: Job) -> StallLimits:
-        """What the job says."""
+        """Return what the job says."""
         own = asdict(job.train.limits) if job.train else {}
         activities = {
             name.removesuffix("_s"): seconds for name, seconds in own.items() if seconds is not None
@@ -44,7 +44,7 @@ class StallLimits:
         return cls(stall_s=job.stall_s, start_s=job.start_s, activities=activities)
 
     def of(self, activity: str) -> float:
-        """Seconds a rank may stand still in this activity."""
+        """Return the seconds a rank may stand still in this activity."""
         if activity in STARTING:
             return self.start_s
         usual = max(self.stall_s, self.start_s) if activity in _SLOW else self.stall_s
@@ -66,12 +66,12 @@ class RankProgress:
 
 
 def stalled(ranks_progress: Iterable[RankProgress], limits: StallLimits) -> bool:
-    """True when a rank made no progress for longer than its activity allows."""
+    """Tell whether a rank made no progress for longer than its activity allows."""
     return any(rank_progress.still_s > limits.of(rank_progress.activity) for rank_progress in ranks_progress)
 
 
 def comparable(ranks_progress: Sequence[RankProgress], silent_s: float | None) -> tuple[RankProgress, ...]:
-    """The ranks whose movement can be told.
+    """Return the ranks whose movement can be told.
 
     Those that beat; a program may beat on some ranks only. When none does, a line in any log is a movement of
     all, and before the first line (`silent_s` is None) they are starting.
@@ -83,14 +83,14 @@ def comparable(ranks_progress: Sequence[RankProgress], silent_s: float | None) -
 
 
 def suspects(ranks_progress: Sequence[RankProgress], silent_s: float | None) -> tuple[RankProgress, ...]:
-    """All of whom one may be stuck: those comparable, and, as still as these, those that never beat."""
+    """Return those of whom one may be stuck: those comparable, and, as still, those that never beat."""
     telling = comparable(ranks_progress, silent_s)
     known, still_s = {s.rank for s in telling}, max(s.still_s for s in telling)
     return (*telling, *(replace(s, still_s=still_s) for s in ranks_progress if s.rank not in known))
 
 
 def stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
-    """The rank the others wait for.
+    """Return the rank the others wait for.
 
     One that waits for nobody comes before those that wait in a collective. When all wait, it is the one whose
     collective differs from that of the most. Of equals it is the furthest behind of those that beat.
@@ -106,7 +106,7 @@ def stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
 
 
 def collective_of(rank_progress: RankProgress) -> str | None:
-    """What it waits for others in: a collective's name, or `backward`, which runs some; None: in nothing."""
+    """Name what it waits for others in: a collective, or `backward`, which runs some; None: in nothing."""
     for frame in itertools.takewhile(StackFrame.is_library, rank_progress.frames):
         if _BACKWARD in frame.file:
             return "backward"
@@ -116,7 +116,7 @@ def collective_of(rank_progress: RankProgress) -> str | None:
 
 
 def _by_hand(rank_progress: RankProgress) -> bool:
-    """True when the user's own code called the collective; those of the trainer are alike on all ranks."""
+    """Tell whether the user's own code called the collective; the trainer's are alike on all ranks."""
     library = list(itertools.takewhile(StackFrame.is_library, rank_progress.frames))
     caller = rank_progress.frames[len(library) : len(library) + 1]
     strategy = any(place in frame.file for frame in library for place in _STRATEGY)

@@ -51,7 +51,8 @@ _OF_ONE_START = (
 def run_ranks(
     box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> Watched:
-    """Starts the ranks and returns when none of them, nor anything that they started, is left."""
+    """Start the ranks and return when none of them, nor anything that they started, is left."""
+    # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
     started_at, memory_kills_before, place = time.time(), memory_kills(), peers.place
     inherited = {**os.environ, **network_environment(place)}
     launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
@@ -92,7 +93,7 @@ def put_aside(box: Path, number: int) -> None:
 
 
 def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
-    """Whose output becomes the log of the run."""
+    """Return whose output becomes the log of the run."""
     ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
     agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
     push = Tail(path=box / PUSH_LOG, source="push")
@@ -100,7 +101,7 @@ def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
 
 
 def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
-    """The same with what the other nodes saw, once their ranks have ended too: all conclude alike."""
+    """Add what the other nodes saw, once their ranks have ended too: all conclude alike."""
     if peers.place.nodes == 1:
         return watched
     ends = ends_here(box, watched)
@@ -125,7 +126,7 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
 
 
 def hang_of(states: Sequence[NodeState]) -> Hang | None:
-    """Of the ranks that are stuck on each node, the one that all others wait for."""
+    """Return, of the ranks that are stuck on each node, the one that all others wait for."""
     hangs = {
         state.culprit: state.hang for state in states if state.culprit is not None and state.hang is not None
     }

@@ -18,7 +18,7 @@ STOPPED_BY: Mapping[str, str] = {
 
 
 def stopped_by(cause: str | None) -> str:
-    """The cause in words; of one that is not known, the first."""
+    """Say the cause in words; of one that is not known, the first."""
     return STOPPED_BY.get(cause or "", STOPPED_BY[_AT_REQUEST])
 
 
@@ -33,7 +33,7 @@ class StopRequest:
 
     @classmethod
     def listen(cls, path: Path) -> StopRequest:
-        """Signals that ask to stop are noted from here on."""
+        """Note signals that ask to stop from here on."""
         request = cls(path=path)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, request._note)

@@ -34,7 +34,7 @@ class Raised:
 
 
 def last_raised(log: Path) -> Raised | None:
-    """The last exception in a program's log; None when there is none."""
+    """Return the last exception in a program's log; None when there is none."""
     if not log.exists():
         return None
     with log.open("rb") as file:
@@ -43,7 +43,7 @@ def last_raised(log: Path) -> Raised | None:
 
 
 def parse_raised(text: str) -> Raised | None:
-    """The last exception in a text: of a chain, the one that was raised last."""
+    """Return the last exception in a text: of a chain, the one that was raised last."""
     lines = _OF_RANK.sub("", text).split("\n")
     headers = [number for number, line in enumerate(lines) if line == _HEADER]
     if not headers:
@@ -57,5 +57,5 @@ def parse_raised(text: str) -> Raised | None:
 
 
 def reason_of(exception: str) -> Reason:
-    """The class of an exception by its type and message."""
+    """Return the class of an exception by its type and message."""
     return next((reason for reason, pattern in _REASONS.items() if pattern.search(exception)), "error")

@@ -29,7 +29,7 @@ _COMMAND = (sys.executable, "-P", "-m", "trainer.telemetry.tracking")
 
 
 def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
-    """The outcome, with what W&B says of it now."""
+    """Return the outcome, with what W&B says of it now."""
     run = outcome.wandb
     truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
     if run is None or run.mode == "off" or run.state == truth or outcome.kind != "train":

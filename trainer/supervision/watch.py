@@ -59,7 +59,7 @@ class Watch:
     _told: set[int] = field(default_factory=set)
 
     def until_over(self) -> None:
-        """Returns when the agent has left, or when there is nothing more to wait for."""
+        """Return when the agent has left, or when there is nothing more to wait for."""
         reported = 0.0
         while self.launch.agent.poll() is None:
             self.log.pump()
@@ -72,7 +72,7 @@ class Watch:
             time.sleep(_LOOK_EVERY_S)
 
     def report(self) -> None:
-        """`run/status.json` is up to date, and the log names every rank that has ended."""
+        """Write `run/status.json`, and name in the log every rank that has ended."""
         processes = self.launch.processes()
         self._tell_ends(processes)
         steps = self.job.train.steps if self.job.train else 0
@@ -96,7 +96,7 @@ class Watch:
         return self._stalled(ranks_progress) and self._hangs(ranks_progress)
 
     def _talk(self) -> None:
-        """The other nodes know when this one is asked to stop, and it knows when they are."""
+        """Tell the other nodes when this one is asked to stop, and hear when they are."""
         self.peers.listen()
         self.stop.heard = self.peers.stop_cause
         self.peers.tell(stop_cause=self.stop.cause)
@@ -120,13 +120,16 @@ class Watch:
         )
 
     def _grace_s(self, processes: tuple[RankProcess, ...]) -> float:
-        """While all that failed have only lost another rank, that one has longer to say why."""
+        """Return how long to wait.
+
+        While all that failed only lost another rank, that one has longer to say why.
+        """
         failed = [process.rank for process in processes if process.exit_code]
         victims = bool(failed) and all(is_victim(self.box, rank) for rank in failed)
         return FAILED_GRACE_S + (VICTIM_S if victims else 0.0)
 
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
-        """The agent lives and no rank does: it has not started them yet, or it should have left."""
+        """Handle an agent without ranks: it has not started them yet, or it should have left."""
         if processes and not self.peers.ended:
             return False  # it waits for those of the other nodes
         name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
@@ -137,6 +140,7 @@ class Watch:
         return self.peers.stalled or stalled(telling, StallLimits.of_job(self.job))
 
     def _hangs(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        # Before anything else: the other nodes look at their ranks while these still stand.
         self.peers.tell(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=DUMP_S)
@@ -168,7 +172,7 @@ class Watch:
         return True
 
     def _lasted(self, name: str, limit_s: float) -> bool:
-        """True when what goes by that name began more than `limit_s` ago."""
+        """Tell whether what goes by that name began more than `limit_s` ago."""
         now = time.monotonic()
         return now - self._since.setdefault(name, now) > limit_s
 

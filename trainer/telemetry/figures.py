@@ -39,7 +39,7 @@ class Rate:
         self._at = time.monotonic()
 
     def at(self, step: int) -> float:
-        """Since the last look, or since the beginning."""
+        """Return the rate since the last look, or since the beginning."""
         now = time.monotonic()
         rate = (step - self._step) * self._samples / max(now - self._at, 1e-9)
         self._step, self._at = step, now
@@ -60,7 +60,7 @@ class Instruments:
             self._most_per_s = most_samples_per_s(session, torch.cuda.get_device_name(session.ranks.device))
 
     def read(self, step: int) -> Figures:
-        """After `step` steps."""
+        """Read the figures after `step` steps."""
         rate = self._rate.at(step)
         return Figures(
             lr=self._session.schedule.rate(step - 1),
@@ -73,7 +73,7 @@ class Instruments:
 
 
 def most_samples_per_s(session: Session, gpu: str) -> float | None:
-    """What such GPUs could do if they did nothing but the model; None where their peak is not known."""
+    """Return what such GPUs could do if they did nothing but the model; None: their peak is not known."""
     peak = peak_of(gpu)
     if peak is None:
         return None
@@ -83,7 +83,7 @@ def most_samples_per_s(session: Session, gpu: str) -> float | None:
 
 
 def _flops_of(session: Session, task: int) -> float:
-    """Of one sample of a task, forward and backward."""
+    """Count one sample of a task, forward and backward."""
     size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
     with torch.device("meta"):
         objective = stages.make(session.config, session.operator.domains)
@@ -98,7 +98,7 @@ def _flops_of(session: Session, task: int) -> float:
 
 
 def _uuids() -> list[str]:
-    """Of the GPUs that the ranks of this machine train on, as NVML knows them."""
+    """Return the GPUs that the ranks of this machine train on, as NVML knows them."""
     devices = range(torch.cuda.device_count())
     return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
 

@@ -24,7 +24,7 @@ class Peak:
     """fp32 outside of the tensor cores."""
 
     def flops_per_s(self, precision: str) -> float:
-        """For a precision of the job."""
+        """Return the peak for a precision of the job."""
         return 1e12 * (self.single if precision == "fp32" else self.half)
 
 
@@ -60,7 +60,7 @@ _OTHERS = frozenset({"D", "Ti", "SUPER", "Laptop", "Max-Q"})
 
 
 def peak_of(name: str) -> Peak | None:
-    """Of a GPU by its full name; None for one that is not in the table."""
+    """Return the peak of a GPU by its full name; None for one that is not in the table."""
     words = f" {name.replace('-', ' ')} "
     part = max((part for part in PEAKS if f" {part} " in words), key=len, default="")
     if _OTHERS & (set(name.split()) - set(part.split())):
@@ -69,7 +69,7 @@ def peak_of(name: str) -> Peak | None:
 
 
 def training_flops(objective: nn.Module, windows: Windows) -> float:
-    """Of forward and backward of these windows. Both are on the meta device: shapes are enough.
+    """Count forward and backward of these windows. Both are on the meta device: shapes are enough.
 
     Give the plain model: what a way to train computes twice to save memory is no work of the model.
     """
@@ -80,13 +80,13 @@ def training_flops(objective: nn.Module, windows: Windows) -> float:
 
 # The counter knows products of matrices, convolutions and attention.
 def _of_complex(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -> int:
-    """5 n log2(n) of a transform of n points (Cooley and Tukey)."""
+    """Count 5 n log2(n) for a transform of n points (Cooley and Tukey)."""
     points = math.prod(shape[dim] for dim in dims)
     return int(5 * math.prod(shape) * math.log2(max(2, points)))
 
 
 def _from_real(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -> int:
-    """Half of what complex numbers take."""
+    """Count half of what complex numbers take."""
     return _of_complex(shape, dims) // 2
 
 

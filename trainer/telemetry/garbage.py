@@ -25,7 +25,7 @@ def importing() -> Iterator[None]:
 
 
 def collect_by_the_step(step: int, start: int) -> None:
-    """After `step` steps of a training that began after `start`.
+    """Collect garbage after `step` steps of a training that began after `start`.
 
     What the first step left behind lives as long as the process, and is never looked at again; nor is what
     was imported (trainer/train.py).

@@ -54,7 +54,7 @@ class GpuWatch:
         self._thread.start()
 
     def look(self) -> GpuFigures | None:
-        """What was seen since the last look; None: nothing."""
+        """Return what was seen since the last look; None: nothing."""
         rounds, self._rounds = self._rounds, []
         return figures_of(rounds) if rounds else None
 
@@ -90,9 +90,10 @@ class GpuWatch:
 
 
 def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
-    """One GPU now."""
+    """Read one GPU now."""
 
     def read(name: str, *arguments: Any) -> Any:
+        # Not every GPU tells everything; a figure that is missing costs the others nothing.
         try:
             return getattr(nvml, name)(gpu, *arguments)
         except nvml.NVMLError:
@@ -112,7 +113,7 @@ def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
 
 
 def figures_of(rounds: Sequence[Sequence[Sample]]) -> GpuFigures:
-    """Each round is a look at all GPUs."""
+    """Sum up the rounds; each is a look at all GPUs."""
     samples = [sample for looked in rounds for sample in looked]
 
     def known(name: str) -> list[float]:
@@ -122,6 +123,7 @@ def figures_of(rounds: Sequence[Sequence[Sample]]) -> GpuFigures:
     return GpuFigures(
         gpu_load=fmean(loads) if loads else None,
         gpu_memory_mib=max(memories, default=None),
+        # Of all GPUs together, the mean over the rounds.
         gpu_power_w=sum(powers) / len(rounds) if powers else None,
         gpu_temperature_c=max(known("temperature_c"), default=None),
         gpu_slowed=fmean(any(sample.slowed_by for sample in looked) for looked in rounds),

@@ -37,7 +37,7 @@ class Point:
     figures: Figures
 
     def flat(self) -> dict[str, float]:
-        """All that is known, by name."""
+        """Return all that is known, by name."""
         groups = {
             "step": self.step,
             "loss": self.loss,
@@ -62,7 +62,7 @@ class Metrics:
         self._board: Board | None = None
 
     def begin_at(self, step: int, wandb_id: str) -> None:
-        """What a former start wrote beyond `step` is forgotten; its W&B run goes on."""
+        """Forget what a former start wrote beyond `step`; its W&B run goes on."""
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
@@ -76,7 +76,7 @@ class Metrics:
         print(self._line(point), flush=True)
 
     def validated(self, step: int, nrmse: float, scores: Mapping[str, float]) -> None:
-        """How well the model does, after `step` steps, on what is kept back from its training."""
+        """Note how well the model does, after `step` steps, on what is kept back from its training."""
         named = {f"validation.{name}": value for name, value in scores.items()}
         self._write({"step": step, "validation_nrmse": nrmse, **named})
         for line in lines_of(scores):
@@ -100,11 +100,11 @@ class Metrics:
         )
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:
-        """Pictures of what was learned after `step` steps, by their names."""
+        """Show pictures of what was learned after `step` steps, by their names."""
         self._tracker.show(step, pictures)
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
-        """The training has ended so. Safe to repeat: the first end counts."""
+        """Say how the training has ended. Safe to repeat: the first end counts."""
         if self._board:
             self._board.close()
         return self._tracker.finish(exit_code, scores)

@@ -24,7 +24,7 @@ class Readings:
         self._on_the_way: tuple[int, Tensor, Any] | None = None
 
     def after(self, step: int, values: Tensor) -> Reading | None:
-        """`values`, a vector, are on their way; the reading that has arrived."""
+        """Send `values`, a vector, on their way; return the reading that has arrived."""
         if values.device.type == "cpu":
             return Reading(step=step, values=values.tolist())
         arrived = self.arrived()
@@ -36,7 +36,7 @@ class Readings:
         return arrived
 
     def arrived(self) -> Reading | None:
-        """The last one, waited for: before a checkpoint, and at the end."""
+        """Wait for the last one: before a checkpoint, and at the end."""
         if self._on_the_way is None:
             return None
         step, copy, event = self._on_the_way

@@ -31,17 +31,17 @@ class Reports:
         """The last mean over all ranks that came through."""
 
     def report(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
-        """What is known after `step` steps is on its way. Raises DivergedError on all ranks alike."""
+        """Send off what is known after `step` steps. Raises DivergedError on all ranks alike."""
         if self._instruments:
             self._figures[step] = self._instruments.read(step)
         self._tell(self._readings.after(step, self._session.ranks.mean(*losses)))
 
     def settle(self) -> None:
-        """All that was on its way has come through. Raises DivergedError on all ranks alike."""
+        """Wait for all that was on its way. Raises DivergedError on all ranks alike."""
         self._tell(self._readings.arrived())
 
     def must_be_sound(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
-        """What was learned in `step` may be saved. Raises DivergedError on all ranks alike."""
+        """Check that what was learned in `step` may be saved. Raises DivergedError on all ranks alike."""
         loss, *_, grad_norm = self._session.ranks.mean_of(*losses)
         self._must_be_finite(step, loss, grad_norm)
 

@@ -56,21 +56,21 @@ class Tracker:
             self._thread.start()
 
     def go_on_as(self, run_id: str) -> None:
-        """Which run it is. Before the first point."""
+        """Name the run that goes on. To be called before the first point."""
         self._run = replace(self._run, id=run_id)
 
     def log(self, point: dict[str, Any]) -> None:
-        """The point is on its way. It has a `step`."""
+        """Send off the point. It has a `step`."""
         if self._run.mode != "off":
             self._queue.put(point)
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:
-        """The pictures are on their way, each by the name of its file."""
+        """Send off the pictures, each by the name of its file."""
         if pictures:
             self.log({"step": step, **{picture.stem: picture for picture in pictures}})
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
-        """The W&B run is over and says how the training ended. Safe to repeat: the first end counts."""
+        """End the W&B run and say how the training ended. Safe to repeat: the first end counts."""
         self._scores = scores or {}
         if self._thread.is_alive():
             self._queue.put(exit_code)
@@ -123,6 +123,7 @@ class Tracker:
 
     def _init(self, wandb: Any) -> Any:
         limits = {"init_timeout": _INIT_S, "finish_timeout": _FINISH_S}
+        # Neither code, nor commit, nor console leaves the box unasked.
         quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
         return wandb.init(
             project=self._config.project,
@@ -144,7 +145,7 @@ class Tracker:
 
 
 def main(arguments: list[str]) -> None:
-    """The W&B run that the box knows of ends with this exit code."""
+    """End the W&B run that the box knows of with this exit code."""
     box = Path(os.environ["VASTRUN_BOX"])
     job, known = read_job(box), known_run(box)
     if job.train and known:
@@ -152,14 +153,14 @@ def main(arguments: list[str]) -> None:
 
 
 def mode_of(config: WandbConfig) -> Mode:
-    """Where W&B's data go. Without a key nothing is sent."""
+    """Say where W&B's data go. Without a key nothing is sent."""
     if config.mode == "auto":
         return "online" if os.environ.get("WANDB_API_KEY") else "offline"
     return config.mode
 
 
 def _as_shown(wandb: Any, value: Any) -> Any:
-    """A picture, where a path is meant."""
+    """Return a picture, where a path is meant."""
     return wandb.Image(str(value)) if isinstance(value, Path) else value
 
 
@@ -168,7 +169,7 @@ def _state_of(exit_code: int) -> Literal["finished", "failed"]:
 
 
 def known_run(box: Path) -> WandbRun | None:
-    """What an earlier start of the ranks left of its W&B run."""
+    """Return what an earlier start of the ranks left of its W&B run."""
     try:
         run: WandbRun = read_json(WandbRun, (box / layout.WANDB).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -177,7 +178,7 @@ def known_run(box: Path) -> WandbRun | None:
 
 
 def _environment(box: Path) -> dict[str, str]:
-    """Keeps W&B quiet, its files in the box, and its service apart from that of who started all this."""
+    """Keep W&B quiet, its files in the box, and its service apart from that of who started all this."""
     folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
     return {
         "WANDB_SILENT": "true",

@@ -52,6 +52,7 @@ def bring(url: str, target: Path) -> bool:
             -1 if _is_of_a_nearer_run(url, target) else newest_step(target),
         )
         newer = [name for name in remote.checkpoints() if step_of(name) > least]
+        # The newest first: where one is damaged or half pushed, the next older one is tried.
         return any(_bring_whole(remote, name, url, target) for name in reversed(newer))
     except faults() as error:
         print(f"no checkpoint was downloaded from {url}: {in_one_line(error)}", flush=True)

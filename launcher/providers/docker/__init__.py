@@ -73,21 +73,21 @@ class DockerProvider:
         return Abilities(keys=self, description=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """One offer: the daemon's computer. Raises NoOfferError, which says all that it lacks."""
-        station, remote = self._engine.station(), bool(self._engine.host)
-        hardware = hardware_of(station, spec.resources, remote=remote, visible=self._visible_gpus)
-        offer = offer_for(spec, station, hardware)
+        """Return one offer: the daemon's computer. Raises NoOfferError, which says all that it lacks."""
+        docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
+        hardware = hardware_of(docker_host, spec.resources, remote=remote, visible=self._visible_gpus)
+        offer = offer_for(spec, docker_host, hardware)
         image, whole = image_for(spec, hardware, self._engine, self._lock())
         return [replace(offer, image=image, image_whole=whole)]
 
     def rent(self, order: RentalOrder) -> Instance:
-        """A container that was started. It carries its labels from the moment it exists."""
+        """Start a container. It carries its labels from the moment it exists."""
         box = ContainerBox(
             name=f"{order.label}.{secrets.token_hex(2)}",
             order=order,
             public_key=self._keys.pair(_run_of(order.label)).public,
             owner=owner_of(self._state),
-            shm_gb=max(_LEAST_SHM_GB, (order.memory_gb or self._engine.station().memory_gb) / 2),
+            shm_gb=max(_LEAST_SHM_GB, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
             published_at=ANYWHERE if self._engine.host else HERE,
         )
         self._engine.create(box.name, config_of(box), limits_of(box))
@@ -95,17 +95,18 @@ class DockerProvider:
         return self._looked_at(box.name)
 
     def instances(self) -> Sequence[Instance]:
-        """Every container that a launcher of this ledger made, whatever became of it."""
+        """List every container that a launcher of this ledger made, whatever became of it."""
         owned = self._engine.containers(f"{OWNER}={owner_of(self._state)}")
         return [_instance(container) for container in owned]
 
     def machine(self, instance_id: str) -> Instance | None:
-        """The one with that name."""
+        """Return the container with that name, or None."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell in the container. One that was made and never started is started."""
+        """Return a shell in the container. One that was made and never started is started."""
         container = self._found(instance.id)
+        # A launcher that was killed between `create` and `start` left it so; its lease is not armed yet.
         if container is not None and container.state == "created":
             self._engine.start(container.name)
             container = self._found(instance.id)
@@ -120,23 +121,23 @@ class DockerProvider:
         return self._shell(container, container.ssh_port)
 
     def destroy(self, instance_id: str) -> None:
-        """The container and its volumes are removed."""
+        """Remove the container and its volumes."""
         container = self._found(instance_id)
         if container is not None:
             self._engine.remove(container.name)
 
     def forget(self, run_id: str) -> None:
-        """The run's key is gone from this computer."""
+        """Remove the run's key from this computer."""
         self._keys.forget(run_id)
 
     def describe(self) -> str:
-        """Which Docker it is, what its containers have, and what they can be made of."""
-        station = self._engine.station()
-        gpus = "GPUs" if station.gives_gpus else "no GPUs"
+        """Say which Docker it is, what its containers have, and what they can be made of."""
+        docker_host = self._engine.docker_host()
+        gpus = "GPUs" if docker_host.gives_gpus else "no GPUs"
         variants = ", ".join(variants_here(self._engine)) or "none yet (vastrun image build)"
         return (
-            f"Docker {station.version} on {station.name}: {station.cores} cores, "
-            f"{station.memory_gb:.0f} GB memory, {gpus}; our images: {variants}"
+            f"Docker {docker_host.version} on {docker_host.name}: {docker_host.cores} cores, "
+            f"{docker_host.memory_gb:.0f} GB memory, {gpus}; our images: {variants}"
         )
 
     def _looked_at(self, name: str) -> Instance:

@@ -28,7 +28,7 @@ _REFUSALS = (
 
 
 def sdk() -> ModuleType:
-    """The package `docker`. Raises ProviderError where it is not installed."""
+    """Import the package `docker`. Raises ProviderError where it is not installed."""
     try:
         import docker
     except ImportError as error:
@@ -40,13 +40,14 @@ def sdk() -> ModuleType:
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Around a question. Raises GoneError when it is about nothing, UnreachableError without an answer."""
+    """Map errors of a question: GoneError when it is about nothing, UnreachableError without an answer."""
     errors = sdk().errors
     try:
         yield
     except errors.NotFound as error:
         raise GoneError(f"Docker says: {_said(error)}") from error
     except errors.APIError as error:
+        # A daemon that stumbles has answered nothing: what was asked about may well be there.
         if error.is_server_error():
             raise _silent(_said(error)) from error
         raise ProviderError(f"Docker refused: {_said(error)}") from error
@@ -58,7 +59,7 @@ def asking() -> Iterator[None]:
 
 @contextmanager
 def ordering() -> Iterator[None]:
-    """Around an order. Raises ProviderError when it is refused, UncertainError when it is not answered."""
+    """Map errors of an order: ProviderError when it is refused, UncertainError when it is not answered."""
     errors = sdk().errors
     try:
         yield
@@ -116,7 +117,7 @@ _ENDS = {
 
 
 def end_error(container: Container, printed: str) -> ProviderError:
-    """How it ended, with its cause. `printed`: its log."""
+    """Return how the container ended, as an error with its cause. `printed`: its log."""
     cause, how = _ENDS.get(container.exit_code, (Cause.HOST, f"ended with exit code {container.exit_code}"))
     if container.exit_code == 137 and container.out_of_memory:
         cause, how = Cause.OUT_OF_MEMORY, "was killed by the kernel: it used more memory than it may"

@@ -43,7 +43,7 @@ class ContainerBox:
 
 
 def config_of(box: ContainerBox) -> dict[str, Any]:
-    """What runs in the container. Holds no secret."""
+    """Return what runs in the container. Holds no secret."""
     order = box.order
     injected = {
         "CONTAINER_ID": box.name,
@@ -52,6 +52,7 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
         "SSH_PUBLIC_KEY": box.public_key,
         "HOME": "/root",
     }
+    # In `environment` ours come last: a job must not rename the box or its key.
     return {
         "image": order.image,
         "entrypoint": ["bash", "-c", _BEGIN, "begin"],
@@ -64,7 +65,7 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
 
 
 def limits_of(box: ContainerBox) -> dict[str, Any]:
-    """What the container may use, and how it is reached."""
+    """Return what the container may use, and how it is reached."""
     order = box.order
     limits: dict[str, Any] = {
         "port_bindings": {SSH_PORT: (box.published_at,)},

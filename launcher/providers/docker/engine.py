@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from launcher.core.errors import GoneError, ProviderError
 from launcher.providers.docker.answers import asking, ordering, sdk
-from launcher.providers.docker.rows import Container, Station
+from launcher.providers.docker.rows import Container, DockerHost
 
 if TYPE_CHECKING:
     from docker import APIClient, DockerClient
@@ -32,49 +32,49 @@ class Engine:
         self.host = _host(environ.get("DOCKER_HOST", ""))
         """The other computer that it runs on; empty: it is this one."""
 
-    def station(self) -> Station:
-        """What it runs on."""
+    def docker_host(self) -> DockerHost:
+        """Describe the computer that the daemon runs on."""
         with asking():
-            return Station.of(self._api.info())
+            return DockerHost.of(self._api.info())
 
     def has_image(self, name: str) -> bool:
-        """Whether a container can be made of this image at once."""
+        """Tell whether a container can be made of this image at once."""
         with suppress(GoneError), asking():
             self.client.images.get(name)
             return True
         return False
 
     def containers(self, label: str) -> list[Container]:
-        """Those with this label, whatever their state."""
+        """List those with this label, whatever their state."""
         with asking():
             rows = self._api.containers(all=True, filters={"label": [label]})
             return [Container.listed(row) for row in rows]
 
     def container(self, name: str) -> Container | None:
-        """The container of that name, seen from near; None where there is none."""
+        """Inspect the container of that name; None where there is none."""
         with suppress(GoneError), asking():
             return Container.inspected(self._api.inspect_container(name))
         return None
 
     def log(self, name: str) -> str:
-        """What the container printed last. Raises GoneError, too."""
+        """Return what the container printed last. Raises GoneError, too."""
         with asking():
             printed: bytes = self._api.logs(name, tail=_LOG_LINES)
             return printed.decode("utf-8", "replace")
 
     def create(self, name: str, config: Mapping[str, Any], limits: Mapping[str, Any]) -> None:
-        """There is a container of that name. `config` and `limits`: as the SDK names them."""
+        """Create a container of that name. `config` and `limits`: as the SDK names them."""
         with ordering():
             host_config = self._api.create_host_config(**limits)
             self._api.create_container(name=name, host_config=host_config, **config)
 
     def start(self, name: str) -> None:
-        """The container runs."""
+        """Start the container."""
         with ordering():
             self._api.start(name)
 
     def remove(self, name: str) -> None:
-        """The container and its volumes are gone, or are being removed already."""
+        """Remove the container and its volumes; one that is being removed already is none of our business."""
         try:
             with asking():
                 self._api.remove_container(name, v=True, force=True)

@@ -16,12 +16,13 @@ _CPU = "cpu"
 
 
 def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> tuple[str, bool]:
-    """Its name, and whether it is ours. Raises NoOfferError, which says how to get one, and ImageError."""
+    """Return the image's name, and whether it is ours. Raises NoOfferError, which says how to get one."""
     if spec.image is not None:
         if not engine.has_image(spec.image):
             raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
         return spec.image, False
     variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
+    # Of the variants that are here the best: a launch does not wait for a build, which takes minutes.
     for variant in variants:
         built = built_here(engine.client, variant, lock)
         if built is not None:
@@ -34,7 +35,7 @@ def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> 
 
 
 def variants_here(engine: Engine) -> list[str]:
-    """Those that an image of ours is there of. Raises ImageError."""
+    """List the variants that an image of ours is there of. Raises ImageError."""
     return sorted({image.variant for image in images_here(engine.client)})
 
 

@@ -8,47 +8,49 @@ from launcher.core import Offer
 from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec, Resources
 from launcher.providers.docker.boxes import CPU_ONLY
-from launcher.providers.docker.rows import Station
+from launcher.providers.docker.rows import DockerHost
 from launcher.providers.hardware import Hardware, LocalGpu, fitting_gpus, gpus_here, remedy, shortfall
 
 
-def hardware_of(station: Station, wanted: Resources, *, remote: bool, visible: str | None) -> Hardware:
-    """What a container could have there. `visible`: the GPUs that may be used, where the daemon is here.
+def hardware_of(docker_host: DockerHost, wanted: Resources, *, remote: bool, visible: str | None) -> Hardware:
+    """Return what a container could have there. `visible`: the GPUs that may be used, with the daemon here.
 
     A remote daemon tells neither which GPUs it has nor its free disk. Both are taken to be as wanted, but for
     limits on the kind of GPU; the box looks for itself before it trains.
     """
     if remote:
         unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(wanted.gpus)]
-        gpus, cuda = tuple(unknown) if station.gives_gpus else (), 0.0
+        gpus, cuda = tuple(unknown) if docker_host.gives_gpus else (), 0.0
         disk_gb = wanted.disk_gb
     else:
         gpus, cuda = gpus_here(visible)
-        disk_gb = _free_gb(station.folder) or wanted.disk_gb
-    return Hardware(cores=station.cores, memory_gb=station.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda)
+        disk_gb = _free_gb(docker_host.folder) or wanted.disk_gb
+    return Hardware(
+        cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
+    )
 
 
-def offer_for(spec: JobSpec, station: Station, hardware: Hardware) -> Offer:
-    """The computer, as the job would use it. Raises NoOfferError, which says all that it lacks."""
+def offer_for(spec: JobSpec, docker_host: DockerHost, hardware: Hardware) -> Offer:
+    """Return the computer, as the job would use it. Raises NoOfferError, which says all that it lacks."""
     wanted = spec.resources
     lacking = shortfall(hardware, wanted)
     if lacking:
         raise NoOfferError(
-            f"{station.name} does not fit the job: " + "; ".join(lacking), hint=remedy(hardware, wanted)
+            f"{docker_host.name} does not fit the job: " + "; ".join(lacking), hint=remedy(hardware, wanted)
         )
     gpus = fitting_gpus(hardware, wanted)[: wanted.gpus]
     kind = (gpus[0].name or None) if gpus else None
-    room = f"{station.cores} cores, {station.memory_gb:.0f} GB memory"
+    room = f"{docker_host.cores} cores, {docker_host.memory_gb:.0f} GB memory"
     devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""
     return Offer(
         id=",".join(gpu.uuid for gpu in gpus) or CPU_ONLY,
-        host=station.name,
+        host=docker_host.name,
         gpu_name=kind,
         gpus=len(gpus),
         gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
         disk_gb=hardware.disk_gb,
         usd_per_hour=0.0,
-        description=f"Docker on {station.name}: {devices}{room}",
+        description=f"Docker on {docker_host.name}: {devices}{room}",
         cuda=hardware.cuda,
     )
 

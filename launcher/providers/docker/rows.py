@@ -33,7 +33,7 @@ class Container:
 
     @classmethod
     def listed(cls, row: Mapping[str, Any]) -> Container:
-        """As a list has it: nothing is known of its end or its ports."""
+        """Read a row of a list: nothing is known of its end or its ports."""
         return cls(
             name=(row["Names"] or [row["Id"]])[0].removeprefix("/"),
             labels=row["Labels"] or {},
@@ -44,7 +44,7 @@ class Container:
 
     @classmethod
     def inspected(cls, row: Mapping[str, Any]) -> Container:
-        """As it is seen from near."""
+        """Read what the daemon tells of a single container."""
         state, published = row["State"], row["NetworkSettings"]["Ports"] or {}
         ports = [int(port["HostPort"]) for port in published.get(f"{SSH_PORT}/tcp") or () if port["HostPort"]]
         return cls(
@@ -58,7 +58,7 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Station:
+class DockerHost:
     """The computer that containers run on."""
 
     name: str
@@ -72,7 +72,7 @@ class Station:
     """To containers, as far as it says."""
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> Station:
+    def of(cls, info: Mapping[str, Any]) -> DockerHost:
         return cls(
             name=info["Name"],
             version=info["ServerVersion"],
@@ -87,7 +87,7 @@ _NAME = "docker-owner"
 
 
 def owner_of(state: Path) -> str:
-    """A word for the ledger in this folder, the same one for every launcher. Raises StorageError."""
+    """Return a word for the ledger in this folder, the same for every launcher. Raises StorageError."""
     path = state / _NAME
     try:
         if not path.exists():

@@ -77,7 +77,7 @@ class LocalProvider:
         return Abilities()
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """One offer: this computer. Raises NoOfferError, which says all that it lacks."""
+        """Return one offer: this computer. Raises NoOfferError, which says all that it lacks."""
         wants, hint = lack()
         if wants:
             raise NoOfferError(f"`local` {wants}", hint=hint)
@@ -91,7 +91,7 @@ class LocalProvider:
         return [self._offer(hardware, fitting_gpus(hardware, spec.resources)[: spec.resources.gpus])]
 
     def rent(self, order: RentalOrder) -> Instance:
-        """A folder that is whole from the moment it has its name, and its lease."""
+        """Make a folder that is whole from the moment it has its name, and arm its lease."""
         instance_id = f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(2)}"
         box = self._root / instance_id
         record = {
@@ -99,6 +99,7 @@ class LocalProvider:
             "usd_per_hour": order.offer.usd_per_hour,
             "rented_at": self._clock.now(),
             "host": platform.node(),
+            # Other runs train on this computer, too: a box sees the GPUs of its offer alone.
             "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(_CPU_ONLY)},
         }
         try:
@@ -110,7 +111,7 @@ class LocalProvider:
         return self._instance(box)
 
     def instances(self) -> Sequence[Instance]:
-        """Every folder of ours, also one whose removal was cut short."""
+        """List every folder of ours, also one whose removal was cut short."""
         found = []
         try:
             boxes = sorted(self._root.iterdir()) if self._root.exists() else []
@@ -123,11 +124,11 @@ class LocalProvider:
         return found
 
     def machine(self, instance_id: str) -> Instance | None:
-        """The one with that name."""
+        """Return the folder with that name, or None."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell in the folder."""
+        """Return a shell in the folder."""
         box = self._box(instance.id)
         record = _read_record(box)
         if record is None:
@@ -138,7 +139,7 @@ class LocalProvider:
         return LocalRemote(box, self._environment(box, record))
 
     def destroy(self, instance_id: str) -> None:
-        """Kills all that the box started, wherever it hid, and removes its folder."""
+        """Kill all that the box started, wherever it hid, and remove its folder."""
         box = self._box(instance_id)
         script = str(onstart_dir() / layout.LEASE_SCRIPT)
         try:
@@ -217,7 +218,7 @@ class LocalProvider:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a box gets of this computer's environment."""
+    """Return what a box gets of this computer's environment."""
     return {name: environ[name] for name in _INHERITED if name in environ}
 
 

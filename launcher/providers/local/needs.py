@@ -12,13 +12,13 @@ _SPOKEN = {"Darwin": "macOS"}
 
 
 def other_system() -> str:
-    """The name of this computer's system; empty where that is Linux."""
+    """Return the name of this computer's system; empty where that is Linux."""
     system = platform.system()
     return "" if system == _SYSTEM else _SPOKEN.get(system, system)
 
 
 def lack() -> tuple[str, str]:
-    """What is needed and not here, and what to do about it; both are empty where nothing is missing."""
+    """Return what is needed and not here, and what to do about it; both empty where nothing is missing."""
     if system := other_system():
         wants = f"needs Linux with {', '.join(TOOLS)}; this computer runs {system}"
         return wants, "--provider docker, or --provider vast"

@@ -27,7 +27,8 @@ class LocalRemote:
         self._env = env
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """The finished command. What is left of it after `timeout_s` is killed."""
+        """Run the command to its end. What is left of it after `timeout_s` is killed."""
+        # Files, not pipes: what the command leaves running may hold them open without holding us up.
         with self._errors(), TemporaryFile() as out, TemporaryFile() as err:
             process = subprocess.Popen(
                 ["bash", "-c", command],
@@ -44,17 +45,17 @@ class LocalRemote:
         return Completed(exit_code=process.returncode, stdout=stdout, stderr=stderr)
 
     def put(self, local_path: str, path: str) -> None:
-        """The file is in the folder, whole."""
+        """Copy the file into the folder, whole."""
         with self._errors(), Path(local_path).open("rb") as source, self._whole(path, 0o600) as target:
             shutil.copyfileobj(source, target)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """As `put`, from memory."""
+        """Write the bytes to a file in the folder, whole."""
         with self._errors(), self._whole(path, mode) as target:
             target.write(content)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Up to `limit` bytes from `offset`."""
+        """Read up to `limit` bytes from `offset`."""
         with self._errors():
             try:
                 place = self._box / path
@@ -68,7 +69,7 @@ class LocalRemote:
                 return b""
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     @staticmethod
     def _finish(process: subprocess.Popen[bytes], command: str, timeout_s: float) -> None:
@@ -118,7 +119,7 @@ def _text_of(printed: IO[bytes]) -> str:
 
 
 def box_error(error: OSError) -> ProviderError:
-    """What went wrong with a folder on this computer, in words."""
+    """Say what went wrong with a folder on this computer."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ProviderError("no space left on this computer's disk", hint="free some space")
     return ProviderError(f"this computer refused: {error}")

@@ -118,7 +118,10 @@ class VastProvider:
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
+        """Return offers, the cheapest to finish first.
+
+        Raises NoOfferError, which says what each limit removed.
+        """
         if not self._crowd:
             return self._fitting(spec)
         # Points of a batch differ in what they train; most of them ask the same of the market.
@@ -143,11 +146,11 @@ class VastProvider:
         )
 
     def market_report(self, spec: JobSpec) -> MarketReport:
-        """The market as the job sees it: what each limit removes, and what the rest would cost."""
+        """Return the market as the job sees it: what each limit removes, and what the rest would cost."""
         return market.market_report(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
 
     def rent(self, order: RentalOrder) -> Instance:
-        """A machine, to be checked against its offer. Asks once."""
+        """Rent a machine, to be checked against its offer. Asks once."""
         now = self._clock.now()
         if now - self._taken.get(order.offer.id, -math.inf) < _MARKET_S:
             raise NoOfferError("another run of this launcher took it")
@@ -159,7 +162,7 @@ class VastProvider:
             self._rows.forget()
 
     def instances(self) -> Sequence[Instance]:
-        """Every machine whose label is ours."""
+        """List every machine whose label is ours."""
         rows, asked_at = self._rows.get()
         return [renting.instance_of(InstanceRow.of(row), asked_at) for row in rows if _is_ours(row)]
 
@@ -167,15 +170,16 @@ class VastProvider:
         return self._api.instances(), self._api.asked_at
 
     def machine(self, instance_id: str) -> Instance | None:
-        """As Vast answers for that id alone: sooner than its list."""
+        """Return what Vast answers for that id alone: sooner than its list."""
         row, asked_at = self._row(instance_id)
         return None if row is None else renting.instance_of(row, asked_at)
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell on the instance. Raises ProviderError, with its cause, when it will not run."""
+        """Return a shell on the instance. Raises ProviderError, with its cause, when it will not run."""
         row, _ = self._row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
+        # Most certain first: what never comes up needs no look at the account, which is a call of its own.
         fault = boot.fault(row)
         if fault is not None:
             raise fault
@@ -189,7 +193,7 @@ class VastProvider:
         return self._shell(row, run_id_in(instance.label), addresses)
 
     def destroy(self, instance_id: str) -> None:
-        """Vast agreed to end it, or has none."""
+        """Ask until Vast agreed to end the instance, or has none."""
         if instance_id.isdecimal():
             try:
                 with contextlib.suppress(GoneError):
@@ -198,19 +202,19 @@ class VastProvider:
                 self._rows.forget()
 
     def forget(self, run_id: str) -> None:
-        """The run's key is gone from this computer."""
+        """Remove the run's key from this computer."""
         self._keys.forget(run_id)
 
     def account_status(self) -> AccountStatus:
-        """The account's credit, and what its key may do."""
+        """Return the account's credit, and what its key may do."""
         return accounts.account_status(self._api, self._clock.now)
 
     def identity(self) -> Identity:
-        """The account's number, and Vast's time."""
+        """Return the account's number, and Vast's time."""
         return accounts.identity(self._api, self._clock.now)
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
-        """By machine; Vast settles its charges minutes later."""
+        """Return charges by machine; Vast settles them minutes later."""
         return charges.charges_of(self._api, since, until)
 
     def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:

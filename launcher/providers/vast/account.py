@@ -19,7 +19,10 @@ _MOST_AHEAD_S = 366 * 86_400.0
 
 
 def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
-    """What can be told without changing anything. Raises AuthError when the key is not accepted at all."""
+    """Tell what can be told without changing anything.
+
+    Raises AuthError when the key is not accepted at all.
+    """
     user, date = api.account()
     heard_at = now()
     return AccountStatus(
@@ -32,7 +35,7 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
 
 
 def identity(api: VastApi, now: Callable[[], float]) -> Identity:
-    """Whose key this is. Raises AuthError when it is not accepted."""
+    """Tell whose key this is. Raises AuthError when it is not accepted."""
     user, date = api.account()
     return Identity(account=_id_of(user), clock_ahead_s=_ahead_s(date, now()))
 

@@ -105,7 +105,10 @@ class VastApi:
         self._of_thread.asked_at = moment
 
     def search(self, query: Mapping[str, Any], *, kind: str, disk_gb: float, order: str) -> list[Any]:
-        """Offers, at most one page of them. `order` is a column and its direction, as `dph_total asc`."""
+        """Return offers, at most one page of them.
+
+        `order`: a column and its direction, as `dph_total asc`.
+        """
 
         def search() -> Any:
             return self._sdk().search_offers(
@@ -115,7 +118,7 @@ class VastApi:
         return _list(self._repeat("search", search))
 
     def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Rents. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
+        """Rent. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
 
         def create() -> Any:
             return self._sdk().create_instance(id=int(offer_id), **request)
@@ -123,6 +126,7 @@ class VastApi:
         try:
             answer = self._answer("create", create)
         except RefusedError as refused:
+            # A 5xx may come after the machine was made; only a refusal says that there is none.
             if refused.answer.transient:
                 raise UncertainError(f"Vast failed while it rented: {refused}") from refused
             raise error_of(refused.answer) from refused
@@ -133,7 +137,10 @@ class VastApi:
         return answer
 
     def instances(self) -> list[Any]:
-        """Every instance of the account: all pages, or an error. `asked_at` is then of the first page."""
+        """List every instance of the account: all pages, or an error.
+
+        `asked_at` is then of the first page.
+        """
 
         def list_from(token: str | None) -> Any:
             request = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
@@ -141,16 +148,18 @@ class VastApi:
 
         rows: list[Any] = []
         asked_at: float | None = None
+        # Pages are read one after the other. Absence counts from the first: it is the oldest.
         for page in self._pages("list", list_from, "instances"):
             asked_at = self.asked_at = self.asked_at if asked_at is None else asked_at
             rows += page["instances"]
             counted = min(_count(page, "instances_found"), _count(page, "total_instances"))
+        # A list that is shorter than it says lacks machines: none of them may be taken for gone.
         if len(rows) < counted:
             raise silent(f"a list of {len(rows)} instances that counts {counted}")
         return rows
 
     def charges(self, since: float, until: float) -> list[Any]:
-        """What was charged on the days between: all that is settled, or an error."""
+        """Return what was charged on the days between: all that is settled, or an error."""
         request = {"charges": True, "start_date": int(since), "end_date": int(until), "limit": _CHARGES_PAGE}
 
         def list_from(token: str | None) -> Any:
@@ -159,7 +168,7 @@ class VastApi:
         return [row for page in self._pages("charges", list_from, "results") for row in page["results"]]
 
     def instance(self, instance_id: str) -> Any:
-        """One instance's row; None when there is no such instance."""
+        """Return one instance's row; None when there is no such instance."""
 
         def show() -> Any:
             # The SDK's own show_instance fails on a row without start_date or extra_env.
@@ -176,18 +185,18 @@ class VastApi:
         return answer["instances"]
 
     def destroy(self, instance_id: str) -> None:
-        """Vast agreed to end the instance. Raises GoneError when there is none."""
+        """Ask Vast to end the instance. Returns when it agreed. Raises GoneError when there is none."""
         answer = _object(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
         if answer.get("success") is False:
             said = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast does not destroy {instance_id}: {said}")
 
     def credit_usd(self) -> float:
-        """Dollars left on the account."""
+        """Return the dollars left on the account."""
         return credit_of(self.account()[0])
 
     def account(self) -> tuple[Mapping[str, Any], str | None]:
-        """The account's row, and the answer's Date header."""
+        """Return the account's row, and the answer's Date header."""
 
         def show() -> Any:
             # The SDK's own show_user does not hand on the header.
@@ -199,11 +208,11 @@ class VastApi:
         return _object(user), date
 
     def hosted_machines(self) -> None:
-        """Returns when the key may read the machines that the account lets; raises AuthError when not."""
+        """Check that the key may read the machines that the account lets; raises AuthError when not."""
         self._repeat("account", lambda: self._sdk().show_machines())
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
-        """The instance lets the owner of that SSH key in."""
+        """Let the owner of that SSH key into the instance."""
 
         def attach() -> Any:
             return self._sdk().attach_ssh(instance_id=int(instance_id), ssh_key=public_key)
@@ -211,7 +220,7 @@ class VastApi:
         self._repeat("attach key", attach)
 
     def log(self, instance_id: str, containing: str) -> str:
-        """The lines of the container's own log with that text in them. Asked for once: it takes its time."""
+        """Return the lines of the container's log with that text. Asked for once: it takes its time."""
 
         def logs() -> Any:
             return self._sdk().logs(int(instance_id), tail=_LOG_LINES, filter=containing)
@@ -239,6 +248,7 @@ class VastApi:
             former, token = token, answer.get("next_token")
             if not token:
                 return
+            # A token that repeats itself would page for ever.
             if token == former:
                 break
         raise silent(f"a list of {rows} without an end")
@@ -255,6 +265,8 @@ class VastApi:
                     raise error from refused
             except NoAnswerError as missing:
                 error = silent(str(missing))
+            # Out of pauses: what is down for longer is for the flow to wait for, which looks at the limits
+            # meanwhile.
             pause = next(pauses, None)
             if pause is None:
                 raise error
@@ -296,7 +308,7 @@ def _sdk_of(account: VastAccount) -> VastAI:
 
 
 def credit_of(user: Mapping[str, Any]) -> float:
-    """Dollars left on the account, by its row. Raises ProviderError."""
+    """Return the dollars left on the account, by its row. Raises ProviderError."""
     credit = user.get("credit")
     if isinstance(credit, int | float) and abs(credit) <= _MOST_USD:
         return float(credit)

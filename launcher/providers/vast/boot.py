@@ -21,10 +21,11 @@ _ON_ITS_WAY = ("", "created", "loading", "scheduling", "rebooting", "recycling")
 
 
 def fault(row: InstanceRow) -> ProviderError | None:
-    """Why this instance never comes up; None while it may. Cheap to know, and known within seconds."""
+    """Return why this instance never comes up; None while it may. Cheap to know, and known within seconds."""
     if row.actual_status == "running":
         return None
     said = row.status_msg.replace("\n", " ")[-300:]
+    # First the image: a name that does not exist fails on any host, and must not count against this one.
     if _IMAGE.search(row.status_msg):
         return ProviderError(
             f"the image cannot be pulled: {said}",
@@ -40,11 +41,11 @@ def fault(row: InstanceRow) -> ProviderError | None:
 
 
 def may_answer(row: InstanceRow) -> bool:
-    """Whether it is worth trying to reach the box."""
+    """Tell whether it is worth trying to reach the box."""
     return row.actual_status not in _ON_ITS_WAY
 
 
 def progress(row: InstanceRow) -> str:
-    """How far its start is, in a few words."""
+    """Say in a few words how far its start is."""
     said = row.status_msg.splitlines()[-1] if row.status_msg else ""
     return f"{row.actual_status or 'created'}: {said}" if said else row.state

@@ -14,7 +14,7 @@ _IDENTITY = ("source", "type", "start", "end", "amount")
 
 
 def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
-    """Vast counts in whole days: the one before and the one after are asked for, too."""
+    """Return charges. Vast counts in whole days: the one before and the one after are asked for, too."""
     charges: dict[object, Charge] = {}
     for number, row in enumerate(api.charges(since - _DAY_S, until + _DAY_S)):
         charge = charge_of(row)

@@ -46,12 +46,13 @@ class Funnel:
 
 
 def funnel(rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float) -> Funnel:
-    """What is left of the rows, and what each constraint removed."""
+    """Return what is left of the rows, and what each constraint removed."""
     read = [row for row in map(OfferRow.of, rows) if row is not None]
     constraints = tuple(_constraints(spec, lock, now))
     failed = [[constraint for constraint in constraints if not constraint.passes(row)] for row in read]
     left = tuple(row for row, faults in zip(read, failed, strict=True) if not faults)
     first = Counter(faults[0] for faults in failed if faults)
+    # An offer that fails by one constraint alone is what relaxing that one would bring.
     alone = Counter(faults[0] for faults in failed if len(faults) == 1)
     return Funnel(
         offers=len(rows),

@@ -57,20 +57,26 @@ class _Queue:
     """How many times as far apart as documented calls are kept, since Vast refused one."""
 
     def book(self, limit: Limit, now: float) -> str:
-        """A ticket for the next free time."""
+        """Take a ticket for the next free time."""
         past, waiting = self._split(now)
         self.booked = [*past[-limit.calls :], *waiting]
         self.pace = 1 + (self.pace - 1) * _RECOVERY
         return self._append(secrets.token_hex(8), limit, now)
 
     def close(self, limit: Limit, now: float, seconds: float) -> str:
-        """Nobody calls for so long, and less often after that. The ticket is the first one then."""
+        """Keep everybody from calling for so long, and less often after that.
+
+        The ticket is the first one then.
+        """
         self.pace = min(_SLOWEST, self.pace * _SLOWER)
         self.closed_until = max(self.closed_until, now + seconds)
         return self._put(secrets.token_hex(8), limit, now)
 
     def left_s(self, ticket: str, limit: Limit, now: float) -> float:
-        """How long the ticket has to wait; 0: its turn is now, and the others keep their distance from it."""
+        """Return how long the ticket has to wait.
+
+        0: its turn is now, and the others keep their distance from it.
+        """
         at = next((at for at, one in self.booked if one == ticket), now)
         if at <= now:
             self._put(ticket, limit, now)
@@ -123,7 +129,7 @@ class Limiter:
 
     @contextmanager
     def turn(self, endpoint: str, refused_s: float | None = None) -> Iterator[None]:
-        """Begins when this process may call the endpoint once. Raises StorageError.
+        """Wait until this process may call the endpoint once. Raises StorageError.
 
         `refused_s`: Vast has just refused this call as one too many. Nobody calls for so long, then this one
         first. The distance to the next call counts from the end of the turn: when within it Vast heard of
@@ -136,6 +142,7 @@ class Limiter:
             self._sleep(left_s)
         try:
             yield
+        # Also after an error: Vast has counted the call whatever came of it.
         finally:
             self._left_s(endpoint, ticket)
 
@@ -150,6 +157,7 @@ class Limiter:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._path.open("a+", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
+                # The time is read under the lock: who waited for it longest would otherwise book in the past.
                 now = self._now()
                 queues = _read(file, now)
                 yield queues.setdefault(endpoint, _Queue()), now

@@ -30,7 +30,7 @@ _PAGES = 4
 def fitting(
     api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float, chance: Random
 ) -> list[Offer]:
-    """Offers that pass every hard limit, the cheapest to finish first; equals in any order.
+    """Return offers that pass every hard limit, the cheapest to finish first; equals in any order.
 
     Raises NoOfferError, which says what each limit removed.
     """
@@ -53,7 +53,7 @@ def fitting(
 
 
 def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float) -> MarketReport:
-    """What the job's limits leave of the market, and what each offer would cost to finish."""
+    """Return what the job's limits leave of the market, and what each offer would cost to finish."""
     best = _search(api, spec, query(spec), _order(spec))
     rows = {str(row.get("id")): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
     seen = funnel(list(rows.values()), spec, lock, now)

@@ -18,7 +18,7 @@ _LEAST_MARGIN = 1.05
 
 
 def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
-    """The job's hard limits as Vast's filters. Vast may ignore any of them: the funnel checks again."""
+    """Return the job's limits as Vast's filters. Vast may ignore any of them: the funnel checks again."""
     wanted = spec.resources
     filters: dict[str, dict[str, Any]] = {
         **verified_and_free(),
@@ -26,6 +26,7 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
         "disk_space": {"gte": wanted.disk_gb},
         "reliability": {"gte": wanted.reliability},
     }
+    # With a limit on money the lease may end sooner, and a shorter contract may do: the funnel knows.
     if spec.limits.usd is None:
         filters["duration"] = {"gte": spec.limits.hours * 3600 + START_S}
     if wanted.gpu_names:
@@ -45,7 +46,7 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
 
 
 def verified_and_free() -> dict[str, dict[str, Any]]:
-    """What every search asks for: machines that Vast verified and that are free."""
+    """Return what every search asks for: machines that Vast verified and that are free."""
     return {
         "verified": {"eq": True},
         "external": {"eq": False},
@@ -55,13 +56,14 @@ def verified_and_free() -> dict[str, dict[str, Any]]:
 
 
 def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
-    """The row as an offer, at the price that we would pay; None where that is over the job's limit."""
+    """Return the row as an offer at the price that we would pay; None where that is over the job's limit."""
     bid = None
     price = row.usd_per_hour
     if spec.resources.interruptible:
         bid = _bid(row, spec.limits.usd_per_hour)
         if bid is None:
             return None
+        # A bid buys the GPUs; the disk is billed on top of it.
         price = bid + row.extras.storage_usd_per_hour
     if spec.limits.usd_per_hour is not None and price > spec.limits.usd_per_hour:
         return None

@@ -70,7 +70,7 @@ class Estimate:
 
 
 def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHistory) -> list[Estimate]:
-    """Estimates for the rows that the job can pay, the cheapest to finish first."""
+    """Return estimates for the rows that the job can pay, the cheapest to finish first."""
     speeds = speeds_of(rows, spec, known)
     estimates = (_estimate(row, spec, lock, speeds, known) for row in rows)
     return sorted(
@@ -80,7 +80,7 @@ def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHist
 
 
 def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estimate]:
-    """In the same order, but for those that cost as good as the same: many launches must not want one."""
+    """Mix those that cost as good as the same: many launches must not want one. Else the order stays."""
     left, found = list(estimates), []
     while left:
         equals = [one for one in left if one.usd <= left[0].usd * _EQUAL]

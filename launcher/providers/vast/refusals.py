@@ -52,7 +52,7 @@ class Answer:
         return self.status == 429 and "search_quota_exceeded" not in self.text
 
     def retry_after_s(self) -> float | None:
-        """How long Vast asks to wait, where it says so."""
+        """Return how long Vast asks to wait, where it says so."""
         said: object = self.headers.get("Retry-After")
         if said is None:
             try:
@@ -66,7 +66,7 @@ class Answer:
 
 
 def silent(text: str) -> UnreachableError:
-    """Vast's API cannot be reached: what it would have said is not known."""
+    """Make the error of an API that cannot be reached: what it would have said is not known."""
     return UnreachableError(
         f"Vast's API does not answer: {text}",
         hint="look at https://status.vast.ai",
@@ -75,7 +75,7 @@ def silent(text: str) -> UnreachableError:
 
 
 def error_of(answer: Answer) -> VastrunError:
-    """What the refusal means. The first line of the table that fits says it."""
+    """Return what the refusal means. The first line of the table that fits says it."""
     for statuses, substring, meaning in _TABLE:
         if (not statuses or answer.status in statuses) and substring in answer.text:
             return meaning(answer)

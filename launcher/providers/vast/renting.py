@@ -20,7 +20,7 @@ _LOOKS = 5
 
 
 def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], now: float) -> Instance:
-    """A machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError."""
+    """Rent a machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError."""
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
     instance_id = str(answer.get("new_contract") or "")
@@ -32,7 +32,7 @@ def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], now: float) -
 
 
 def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
-    """What Vast is asked for. Holds no secret."""
+    """Return what Vast is asked for. Holds no secret."""
     if order.image is None:
         raise NoOfferError("no image of vastrun runs on this offer", hint="image: in the job file")
     return {
@@ -49,7 +49,7 @@ def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def instance_of(row: InstanceRow, asked_at: float) -> Instance:
-    """The row as an instance of ours."""
+    """Return the row as an instance of ours."""
     return Instance(
         id=row.id,
         label=row.label,
@@ -114,6 +114,7 @@ def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float) -
         return ordered
     if row is None:
         return ordered
+    # `cancel_unavail` should prevent this. Where it does not, the stopped machine would bill its disk.
     if row.is_stopped:
         _end(api, instance_id)
         raise NoOfferError("another user rented it first; the machine is stopped")

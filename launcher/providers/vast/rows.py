@@ -53,7 +53,7 @@ class OfferRow:
 
     @classmethod
     def of(cls, row: Any) -> OfferRow | None:
-        """None where the row lacks what it needs, or makes no sense."""
+        """Read a row; None where it lacks what it needs, or makes no sense."""
         try:
             return cls._read(row)
         except _WHAT_A_ROW_RAISES:
@@ -69,6 +69,7 @@ class OfferRow:
             gpu_name=_text(row["gpu_name"]),
             gpus=int(_number(row["num_gpus"])),
             gpu_memory_gb=_number(row["gpu_ram"]) / 1000,
+            # `cpu_ram` is of the whole machine, in MB; `gpu_frac` is the share that comes with the GPUs.
             memory_gb=_number(row["cpu_ram"]) * _number(row.get("gpu_frac") or 1.0) / 1000,
             disk_gb=_number(row["disk_space"]),
             cuda=_number(row.get("cuda_max_good")),
@@ -141,7 +142,7 @@ class InstanceRow:
 
     @classmethod
     def of(cls, row: Any) -> InstanceRow:
-        """Raises UnreachableError on a row that cannot be read: it may be ours."""
+        """Read a row. Raises UnreachableError when it cannot be read: it may be ours."""
         try:
             return cls._read(row)
         except _WHAT_A_ROW_RAISES as error:

@@ -22,7 +22,9 @@ class Speeds:
     """Steps a second for each point of the score, by what was learned; None: nothing was."""
 
     def hours(self, row: OfferRow) -> tuple[float, str]:
-        """Hours to train, and how that is known. A job without GPUs gains nothing by a faster one.
+        """Estimate the hours to train, and how that is known.
+
+        A job without GPUs gains nothing by a faster one.
 
         With nothing learned, the job takes its whole time limit where `typical_dlperf` is had.
         """
@@ -42,7 +44,7 @@ class Speeds:
 
 
 def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
-    """What a score is worth is learned where a kind of machine that has one was used before."""
+    """Return the speeds. What a score is worth is learned where a kind of machine that has one was used."""
     ratios = [
         known.speeds[row.gpu_name, row.gpus].steps_per_s / row.dlperf
         for row in rows

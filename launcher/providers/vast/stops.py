@@ -12,7 +12,8 @@ _CLOCK_SKEW_S = 60.0
 
 
 def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderError:
-    """What stopped it, with its cause."""
+    """Return what stopped it, with its cause."""
+    # Without credit Vast stops everything: the other signs are then its consequences.
     if credit_usd <= 0:
         return ProviderError(
             f"Vast stopped instance {row.id}: the account's credit is used up",
@@ -30,7 +31,7 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
 
 
 def offline_error(row: InstanceRow) -> ProviderError:
-    """The host is gone, and has been for a while."""
+    """Make the error of a host that is gone, and has been for a while."""
     return ProviderError(
         f"machine {row.machine_id} has been offline for {OFFLINE_S / 60:.0f} min, says Vast", cause=Cause.LOST
     )

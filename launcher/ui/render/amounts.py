@@ -10,7 +10,7 @@ from launcher.decisions.estimates import usd as usd
 
 
 def duration(seconds: float) -> str:
-    """`4.2s`, `1m 32s`, `2h 05m`, `3d 04h`."""
+    """Write seconds as `4.2s`, `1m 32s`, `2h 05m`, `3d 04h`."""
     seconds = max(0.0, seconds)
     if seconds < 59.95:
         return f"{seconds:.1f}s"
@@ -25,19 +25,19 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """What cannot be told to the second: `40s`, `12m`, `2h 05m`, `3d 04h`."""
+    """Write seconds that are not known exactly: `40s`, `12m`, `2h 05m`, `3d 04h`."""
     if seconds < 57.5:
         return f"{max(5, round(seconds / 5) * 5)}s"
     return f"{round(seconds / 60)}m" if seconds < 3570 else duration(seconds)
 
 
 def usd_sum(amounts: Iterable[float]) -> str:
-    """What the amounts come to as they are shown, each to a tenth of a cent: it adds up for who checks it."""
+    """Sum the amounts as they are shown, each to a tenth of a cent: it adds up for who checks it."""
     return f"${sum(map(_mills, amounts)) / 1000:.3f}"
 
 
 def usd_parts(parts: Sequence[float], usd: float | None = None) -> list[float]:
-    """The parts to a tenth of a cent, so that they add up to their sum as it is shown.
+    """Round the parts to a tenth of a cent so that they add up to their sum as it is shown.
 
     What rounding lacks goes to those that it cut most (the method of the largest remainders). `usd`: the sum
     that they must come to, where it is the sum of other parts, too.
@@ -55,5 +55,5 @@ def _mills(amount: float) -> int:
 
 
 def moment(at: float) -> str:
-    """Local time, to the second."""
+    """Write the local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

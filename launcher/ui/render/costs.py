@@ -11,9 +11,10 @@ from launcher.ui.render.table import table
 
 
 def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
-    """Hours and dollars by run, part by part, with the total; what was billed takes the place of the job."""
+    """Show hours and dollars by run, part by part, with the total; what was billed takes the job's place."""
     if not rows:
         return "no runs yet"
+    # Rounded before they are summed: whoever adds up the column gets the total below it.
     hours = [round(rented_seconds(row.run, now) / 3600, 2) for row in rows]
     parts = [usd_parts((row.cost.gpu_usd, row.cost.storage_usd, row.cost.traffic_usd)) for row in rows]
     gpu, storage, traffic = zip(*parts, strict=True)

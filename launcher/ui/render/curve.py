@@ -44,6 +44,7 @@ def loss_picture(title: str, below: str, curves: Sequence[Curve]) -> str:
         return ""
     values = [value for curve in drawn for _, value in curve.points]
     steps = [step for curve in drawn for step in (*(step for step, _ in curve.points), *curve.lost)]
+    # A loss that falls by decades shows nothing but its first steps on a linear axis.
     is_log = min(values) > 0 and max(values) / min(values) >= _LOG_FROM
     x = _linear(min(steps), max(steps), _LEFT, _WIDTH - _RIGHT, whole=True)
     y = (_logarithmic if is_log else _linear)(min(values), max(values), _HEIGHT - _BOTTOM, _TOP)

@@ -12,7 +12,7 @@ _NAME, _HEALTH = 16, 4
 
 
 def finding_text(finding: Finding) -> str:
-    """A line, and one more with what to do."""
+    """Show a finding on a line, with what to do on another."""
     line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
     fix = f"\n{'':<{_HEALTH}}  {'':<{_NAME}}  try: {finding.fix}" if finding.fix else ""
     return line + fix

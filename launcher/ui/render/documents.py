@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 
 
 def to_text(document: Document) -> str:
-    """The document as it goes to stdout."""
+    """Write the document as it goes to stdout."""
     return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2)
 
 
@@ -57,7 +57,7 @@ def ending_document(ending: RunEnding) -> Document:
 def result_document(
     row: RunRow, scores: Mapping[str, float], *, newest: str | None, best: str | None
 ) -> Document:
-    """What lies in the run's folder as `result.json`; checkpoints by their names."""
+    """Return what `result.json` in the run's folder says; checkpoints by their names."""
     return {
         "run": _run(row),
         "exit_code": None if row.verdict is None else row.run.exit_code(),

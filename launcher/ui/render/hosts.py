@@ -12,7 +12,7 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 
 
 def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
-    """One line a machine. `width`: of the terminal; None: there is none, and nothing is cut."""
+    """Show one line a machine. `width`: of the terminal; None: there is none, and nothing is cut."""
     if not records:
         return "no paid machine was rented yet"
     cells = [

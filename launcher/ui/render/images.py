@@ -17,7 +17,7 @@ _DIGEST = 19
 
 
 def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
-    """The lock, and what Docker has here."""
+    """Show the lock, and what Docker has here."""
     locked = [
         (variant, image.name, short(image.digest, _DIGEST), _size(image.size_mb), _needs(image))
         for variant, image in lock.images.items()
@@ -48,7 +48,7 @@ def images_document(lock: Lock, here: Sequence[LocalImage], note: str) -> Docume
 
 
 def checks_text(checks: Sequence[ImageCheck]) -> str:
-    """One line for each thing that was compared."""
+    """Show one line for each thing that was compared."""
     rows = [(_verdict(check), check.name, check.found, check.wanted) for check in checks]
     return table(("", "WHAT", "FOUND", "EXPECTED"), rows)
 

@@ -48,7 +48,7 @@ class LogFilter:
 
 
 def parse_line(raw: str) -> LogLine | None:
-    """The line as a noun; None for one that is not in the log's form."""
+    """Parse the line; None for one that is not in the log's form."""
     match = _LINE.fullmatch(raw.rstrip("\r\n"))
     if match is None:
         return None
@@ -57,23 +57,23 @@ def parse_line(raw: str) -> LogLine | None:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a part of the log: what else some take for the end of a line is a part of it."""
+    """Split a part of the log at its line ends, and at nothing else that some take for one."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def shown(text: str) -> str:
-    """A line as a terminal would leave it: of a bar of progress its last state."""
+    """Return a line as a terminal would leave it: of a progress bar, its last state."""
     return printable(text.rstrip("\r").rpartition("\r")[2][:LINE_CHARACTERS])
 
 
 def chosen(raw: Iterable[str], choice: LogFilter, *, tail: int | None = None) -> Iterator[LogLine]:
-    """The lines that `choice` takes; of these the last `tail` only."""
+    """Return the lines that `choice` takes; of these the last `tail` only."""
     lines = (line for line in map(parse_line, raw) if line is not None and choice.takes(line))
     return lines if tail is None else iter(deque(lines, maxlen=tail))
 
 
 def first_error(lines: Iterable[LogLine], step: str = "") -> list[LogLine]:
-    """The first line that looks like an error, and what the same source said next. Empty when none does.
+    """Find the first line that looks like an error, with what the same source said next. May be empty.
 
     `step`: the onstart step that failed; an error elsewhere did not end the run, and is passed over.
     """
@@ -89,7 +89,7 @@ def first_error(lines: Iterable[LogLine], step: str = "") -> list[LogLine]:
 
 
 def remembered(lines: Iterable[LogLine], last: Mapping[str, deque[LogLine]]) -> Iterator[LogLine]:
-    """The lines as they are; each is noted in `last` under its source, and under "" with all others."""
+    """Yield the lines; each is noted in `last` under its source, and under "" with all others."""
     for line in lines:
         for source in ("", line.source):
             if source in last:

@@ -15,7 +15,7 @@ _MOST_RELAXATIONS = 3
 
 
 def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
-    """The funnel, the ranking with its terms, and the terms of the best."""
+    """Show the funnel, the ranking with its terms, and the terms of the best."""
     parts = [_funnel(market_report)]
     if market_report.quotes:
         parts += [_ranking(market_report.quotes), _best(market_report.quotes[0], spec)]

@@ -13,7 +13,7 @@ Document = Mapping[str, Any]
 
 
 def title(notification: Notification) -> str:
-    """What happened to which run, in a few words."""
+    """Say what happened to which run, in a few words."""
     run, share = notification.run, BUDGET_SHARES.get(notification.kind)
     if notification.kind is NotificationKind.BUDGET_100:
         return f"{run.id}: its money limit is reached"
@@ -25,7 +25,7 @@ def title(notification: Notification) -> str:
 
 
 def body(notification: Notification) -> str:
-    """What one needs to know next, on a few lines."""
+    """Say what one needs to know next, on a few lines."""
     run = notification.run
     limit = "" if notification.limit_usd is None else f" of {usd(notification.limit_usd)}"
     lines = [f"job {run.job} on {run.provider}: {usd(notification.usd)}{limit} spent"]
@@ -39,7 +39,7 @@ def body(notification: Notification) -> str:
 
 
 def notification_document(notification: Notification) -> Document:
-    """The notice for a webhook."""
+    """Return the notification for a webhook."""
     run = notification.run
     return {
         "schema_version": 1,

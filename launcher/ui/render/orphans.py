@@ -16,7 +16,7 @@ _NONE = "every machine that vastrun rented belongs to an open run"
 
 
 def orphans_text(orphans: Sequence[Orphan], now: float) -> str:
-    """A table of this computer's, then one of each other owner's, with how to end them."""
+    """Show a table of this computer's, then one of each other owner's, with how to end them."""
     mine = [orphan for orphan in orphans if orphan.owner is Owner.THIS]
     parts = [_table(mine, now) if mine else _NONE]
     for owner, theirs in by_owner(orphans):

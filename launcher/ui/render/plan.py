@@ -23,7 +23,7 @@ _LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONE
 
 
 def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
-    """What `launch` would do. Nothing was asked for that costs money. `width`: of the terminal."""
+    """Show what `launch` would do. Nothing was asked for that costs money. `width`: of the terminal."""
     return f"{_request(plan)}\n\n{_offers(plan, width)}"
 
 

@@ -18,7 +18,7 @@ _HEADER = ("STEP", "EXIT CODE", "SECONDS")
 def rehearsal_text(
     performed: Sequence[StepEnd], judgement: Judgement | None, scores: Mapping[str, float], folder: str
 ) -> str:
-    """A line for each step, and the verdict."""
+    """Show a line for each step, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in performed]
     parts = [table(_HEADER, rows, right=(1, 2))]
     told = [("folder", folder)]

@@ -15,7 +15,7 @@ _LAST_EVENTS = 8
 
 
 def runs_table(rows: Sequence[RunRow], now: float, width: int | None = None) -> str:
-    """One line a run. `width`: of the terminal; None: there is none, and nothing is cut."""
+    """Show one line a run. `width`: of the terminal; None: there is none, and nothing is cut."""
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
     cells = [
@@ -35,7 +35,7 @@ def runs_table(rows: Sequence[RunRow], now: float, width: int | None = None) -> 
 
 
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
-    """All that is known of one run. `width`: as above."""
+    """Show all that is known of one run. `width`: as above."""
     run, row = detail.row.run, detail.row
     parts = [
         facts(
@@ -62,7 +62,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
 
 
 def state_of(row: RunRow) -> str:
-    """The verdict with its cause, or the phase of a run that is open."""
+    """Say the verdict with its cause, or the phase of a run that is open."""
     if row.verdict is not None:
         return row.verdict.value
     if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
@@ -73,12 +73,12 @@ def state_of(row: RunRow) -> str:
 
 
 def progress_of(run: Run) -> str:
-    """`340/1500`."""
+    """Write the steps done of all, as in `340/1500`."""
     return f"{run.step}/{run.steps}" if run.steps else str(run.step or "-")
 
 
 def progress_text(progress: Progress) -> str:
-    """`step 340/1500 (23%)  loss 0.031  evaluating  ETA 12m`: as much of it as is known."""
+    """Write what is known of `step 340/1500 (23%)  loss 0.031  evaluating  ETA 12m`."""
     step, steps = progress.step, progress.steps
     parts = [
         f"step {step}{f'/{steps} ({step / steps:.0%})' if steps else ''}" if step else "",

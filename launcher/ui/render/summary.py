@@ -16,7 +16,7 @@ _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
 
 def summary(ending: RunEnding, now: float) -> str:
-    """The last lines of `launch`."""
+    """Write the last lines of `launch`."""
     run, ends_at = ending.row.run, ending.lease_ends_at
     return facts(
         [
@@ -39,12 +39,12 @@ def summary(ending: RunEnding, now: float) -> str:
 
 
 def verdict_line(row: RunRow) -> str:
-    """`FAILED: out of memory: rank 1 failed at step 4: …`."""
+    """Write a line such as `FAILED: out of memory: rank 1 failed at step 4: …`."""
     return ": ".join(filter(None, (state_of(row), because(row.run))))
 
 
 def proof_lines(proofs: Sequence[Proof]) -> str:
-    """One proof a line: does it hold?"""
+    """Write a line for each proof: does it hold?"""
     width = max((len(proof.name) for proof in proofs), default=0)
     return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
 
@@ -85,6 +85,6 @@ WORDS: Mapping[Cause, str] = {
 
 
 def because(run: Run) -> str:
-    """Why the run ended as it did: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
+    """Say why the run ended so: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
     words = "" if run.cause is None else WORDS[run.cause]
     return ": ".join(filter(None, (words, run.detail)))

@@ -18,7 +18,7 @@ def table(
     cut: Sequence[int] = (),
     width: int | None = None,
 ) -> str:
-    """Lines of columns as wide as their widest cell; those numbered in `right` are set to the right.
+    """Set columns as wide as their widest cell; those numbered in `right` are aligned to the right.
 
     Where that is more than `width`, the columns numbered in `cut` are cut, one after the other; None: nothing
     is.
@@ -26,6 +26,7 @@ def table(
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     if width is not None:
+        # One after the other, and never below its header: the first columns to be cut matter least.
         for column in cut:
             over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
             least = min(widths[column], max(len(header[column]), _LEAST))
@@ -35,7 +36,7 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """`name   value`, one a line; an empty value leaves its line out, a long one keeps its indent."""
+    """Write `name   value` lines; an empty value leaves its line out, a long one keeps its indent."""
     kept = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in kept), default=0)
     indent = "\n" + " " * width + _GAP
@@ -43,7 +44,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def short(text: str, width: int | None) -> str:
-    """The text, cut to a width; None: not cut."""
+    """Cut the text to a width; None: it is not cut."""
     return text if width is None or len(text) <= width else text[: width - 1] + "…"
 
 

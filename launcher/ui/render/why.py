@@ -16,7 +16,7 @@ from trainer.contract.outcome import Outcome, RankEnd
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
-    """Everything that speaks for and against. `width`: of the terminal."""
+    """Show everything that speaks for and against. `width`: of the terminal."""
     run, outcome = explanation.row.run, explanation.outcome
     parts = [
         facts(

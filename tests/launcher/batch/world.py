@@ -19,8 +19,9 @@ from launcher.core.job import JobSpec
 from launcher.decisions.schedule import PointState, Standing, states_of
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
+from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
-from tests.fakes import FakeOutputStore, FakePacker, FakeProvider, FakeScreen, train_job
+from tests.fakes import FakeProvider, FakeScreen, train_job
 from tests.launcher.batch.virtual_time import VirtualTime
 
 NAME = "widths"

@@ -18,8 +18,9 @@ from launcher.flow.context import Services
 from launcher.flow.saving import METRICS_S, SLICE_S, Saving, next_limit
 from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
+from tests.fake_outputs import FakeOutputStore
 from tests.fakebox import Training
-from tests.fakes import FakeClock, FakeOutputStore, train_job
+from tests.fakes import FakeClock, train_job
 from tests.launcher.faults import Fault
 from tests.launcher.world import World
 

@@ -15,9 +15,9 @@ BOOKWORM = Interpreter(version=(3, 11), glibc="2.36", machine="x86_64")
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def wheel_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where pip finds wheels, and nowhere else."""
-    folder = tmp_path / "shelf"
+    folder = tmp_path / "wheel_folder"
     folder.mkdir()
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -25,20 +25,20 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_is_pinned_is_fetched_once(tmp_path: Path, shelf: Path) -> None:
+def test_what_is_pinned_is_fetched_once(tmp_path: Path, wheel_folder: Path) -> None:
     pins = tmp_path / "pins.txt"
-    pins.write_text(f"tinythere==1.0 --hash=sha256:{wheel(shelf, 'tinythere')}\n")
+    pins.write_text(f"tinythere==1.0 --hash=sha256:{wheel(wheel_folder, 'tinythere')}\n")
     fetch([pins], BOOKWORM, tmp_path / "wheels")
     assert [path.name for path in (tmp_path / "wheels").glob("*.whl")] == ["tinythere-1.0-py3-none-any.whl"]
-    (shelf / "tinythere-1.0-py3-none-any.whl").unlink()
+    (wheel_folder / "tinythere-1.0-py3-none-any.whl").unlink()
     fetch([pins], BOOKWORM, tmp_path / "wheels")
 
 
 def test_another_file_than_was_pinned_is_refused_and_asked_for_again_the_next_time(
-    tmp_path: Path, shelf: Path
+    tmp_path: Path, wheel_folder: Path
 ) -> None:
     pins = tmp_path / "pins.txt"
-    digest = wheel(shelf, "tinythere")
+    digest = wheel(wheel_folder, "tinythere")
     pins.write_text("tinythere==1.0 --hash=sha256:" + "0" * 64)
     with pytest.raises(ImageError, match=r"pip cannot fetch what pins\.txt pins: (?s:.*)MATCH THE HASHES"):
         fetch([pins], BOOKWORM, tmp_path / "wheels")

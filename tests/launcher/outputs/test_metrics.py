@@ -19,7 +19,7 @@ from launcher.core.errors import BoxError
 from launcher.gate import caps
 from launcher.outputs.folder import Outputs
 from launcher.outputs.store import FolderStore
-from tests.launcher.outputs.test_store import MemoryBox, run_in
+from tests.launcher.outputs.boxes import MemoryBox, run_in
 from trainer.contract import layout
 
 STORE = FolderStore()

@@ -1,4 +1,4 @@
-"""A log on a machine, followed by its growth."""
+"""A log on a machine, followed by its tail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import random
 
 from launcher.core.errors import UnreachableError
-from launcher.outputs.logcopy import OVERLAP, Growth, growth
+from launcher.outputs.logcopy import OVERLAP, LogTail, log_tail
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
@@ -15,14 +15,14 @@ LOG = "run.log"
 LINES = b"".join(b"%d.000 rank0 step %d\n" % (step, step) for step in range(200))
 
 
-def next_of(shell: SshRemote, held: bytes, *, limit: int = 1 << 20) -> Growth:
-    return growth(shell, LOG, held=len(held), last=held[-OVERLAP:], limit=limit)
+def next_of(shell: SshRemote, held: bytes, *, limit: int = 1 << 20) -> LogTail:
+    return log_tail(shell, LOG, held=len(held), last=held[-OVERLAP:], limit=limit)
 
 
 def test_what_was_appended_follows_what_is_held(shell: SshRemote, machine: Machine) -> None:
     (machine.box / LOG).write_bytes(LINES)
-    assert next_of(shell, LINES[:2000]) == Growth(new=LINES[2000:], replaced=False)
-    assert next_of(shell, b"") == Growth(new=LINES, replaced=False)
+    assert next_of(shell, LINES[:2000]) == LogTail(new=LINES[2000:], replaced=False)
+    assert next_of(shell, b"") == LogTail(new=LINES, replaced=False)
 
 
 def test_no_more_than_the_limit_is_taken(shell: SshRemote, machine: Machine) -> None:
@@ -32,25 +32,25 @@ def test_no_more_than_the_limit_is_taken(shell: SshRemote, machine: Machine) -> 
 
 def test_a_log_that_did_not_grow_has_nothing_new(shell: SshRemote, machine: Machine) -> None:
     (machine.box / LOG).write_bytes(LINES)
-    assert next_of(shell, LINES) == Growth(new=b"", replaced=False)
+    assert next_of(shell, LINES) == LogTail(new=b"", replaced=False)
 
 
 def test_a_log_that_is_not_there_has_not_grown(shell: SshRemote) -> None:
-    assert next_of(shell, b"") == Growth(new=b"", replaced=False)
-    assert next_of(shell, LINES) == Growth(new=b"", replaced=False)
+    assert next_of(shell, b"") == LogTail(new=b"", replaced=False)
+    assert next_of(shell, LINES) == LogTail(new=b"", replaced=False)
 
 
 def test_a_log_that_was_cut_is_noticed(shell: SshRemote, machine: Machine) -> None:
     for left in (1, len(LINES) - OVERLAP, len(LINES) - 1):
         (machine.box / LOG).write_bytes(LINES[:left])
-        assert next_of(shell, LINES) == Growth(new=b"", replaced=True)
+        assert next_of(shell, LINES) == LogTail(new=b"", replaced=True)
 
 
 def test_a_log_that_was_begun_anew_is_noticed_although_it_is_longer(
     shell: SshRemote, machine: Machine
 ) -> None:
     (machine.box / LOG).write_bytes(b"another run\n" + LINES * 2)
-    assert next_of(shell, LINES) == Growth(new=b"", replaced=True)
+    assert next_of(shell, LINES) == LogTail(new=b"", replaced=True)
 
 
 def test_nothing_is_lost_or_repeated_while_the_line_breaks_and_the_log_grows(

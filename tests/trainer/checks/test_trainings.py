@@ -17,7 +17,7 @@ from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 
-TASK_THAT_IGNORES_PICKS = """
+TASK_THAT_IGNORES_INDICES = """
 from dataclasses import replace
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
@@ -70,7 +70,7 @@ def curve(ranks: Ranks, box: Path, keep: str) -> list[float]:
 def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
     box = sessions.prepare(tmp_path_factory.mktemp("checks") / "box")
     (box / layout.CODE).mkdir()
-    (box / layout.CODE / "deaf.py").write_text(TASK_THAT_IGNORES_PICKS)
+    (box / layout.CODE / "deaf.py").write_text(TASK_THAT_IGNORES_INDICES)
     return box
 
 

@@ -23,20 +23,20 @@ def test_a_gpu_that_is_not_there_is_an_error_and_never_the_cpu(tmp_path: Path) -
     assert not torch.distributed.is_initialized()
 
 
-def test_a_wish_to_stop_passes_in_the_first_vote(alone: Ranks) -> None:
-    assert StopVote(alone, 500, CLOCK).passes(501, wish=True)
+def test_a_request_to_stop_passes_in_the_first_vote(alone: Ranks) -> None:
+    assert StopVote(alone, 500, CLOCK).passes(501, asked=True)
 
 
-def test_nobody_stops_when_nobody_wishes_to(alone: Ranks) -> None:
+def test_nobody_stops_when_nobody_was_asked_to(alone: Ranks) -> None:
     vote = StopVote(alone, 0, CLOCK)
-    assert not any(vote.passes(step, wish=False) for step in range(1, 2000))
+    assert not any(vote.passes(step, asked=False) for step in range(1, 2000))
 
 
 def test_quick_steps_are_not_held_up_by_a_vote_each(alone: Ranks) -> None:
     vote = StopVote(alone, 0, CLOCK)
-    vote.passes(1, wish=False)
-    assert not vote.passes(2, wish=True)
-    assert any(vote.passes(step, wish=True) for step in range(3, 5_000_000))
+    vote.passes(1, asked=False)
+    assert not vote.passes(2, asked=True)
+    assert any(vote.passes(step, asked=True) for step in range(3, 5_000_000))
 
 
 def test_means_and_totals_of_one_rank_are_its_own(alone: Ranks) -> None:

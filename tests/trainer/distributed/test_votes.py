@@ -27,7 +27,7 @@ def train_with_a_slow_second(ranks: Ranks) -> str:
     clock = StepClock(ranks.device)
     vote, step = StopVote(ranks, 0, clock), 0
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        while not vote.passes(step, wish=bool(said.getvalue())):
+        while not vote.passes(step, asked=bool(said.getvalue())):
             clock.begin()
             time.sleep(0.02 + 0.02 * ranks.rank.rank)
             clock.meet()

@@ -38,7 +38,7 @@ def test_the_strategy_is_chosen_by_what_fits(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "wished", "cap", "micro_batch"),
+    ("ranks", "asked", "cap", "micro_batch"),
     [
         (1, None, None, 48),
         (2, None, None, 24),
@@ -52,10 +52,10 @@ def test_the_strategy_is_chosen_by_what_fits(
     ],
 )
 def test_a_cap_makes_micro_batches_smaller_and_never_the_batch(
-    ranks: int, wished: int | None, cap: int | None, micro_batch: int
+    ranks: int, asked: int | None, cap: int | None, micro_batch: int
 ) -> None:
     facts = replace(CPU, world_size=ranks, micro_batch_cap=cap)
-    plan = make_plan(TrainConfig(batch=48, micro_batch=wished), facts)
+    plan = make_plan(TrainConfig(batch=48, micro_batch=asked), facts)
     assert plan.micro_batch == micro_batch
     assert plan.world_size * plan.micro_batch * plan.accumulation == 48
 

@@ -20,7 +20,10 @@ _USAGE = "usage: python -m trainer.boot.preflight machine|comm   (in a box: VAST
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status, as docs/box.md says of a step; 2 when the call is wrong."""
+    """Run the check that the arguments name.
+
+    Returns its exit status, as docs/box.md says; 2: the call is wrong.
+    """
     box = os.environ.get("VASTRUN_BOX")
     if arguments not in (["machine"], ["comm"]) or not box:
         print(_USAGE, file=sys.stderr)
@@ -69,7 +72,7 @@ def _check_communication(box: Path) -> int:
 
 
 def run(arguments: list[str]) -> NoReturn:
-    """As `main`, and the process ends at once: taking torch down again would cost half a second."""
+    """Run the check and end the process at once: taking torch down again would cost half a second."""
     exit_code = main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()

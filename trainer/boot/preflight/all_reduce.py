@@ -18,12 +18,12 @@ _TIMES = 5
 
 
 def all_reduce(backend: str, limit_s: float) -> Work:
-    """The work of a rank: gigabytes a second, if there is a link to measure."""
+    """Do the work of a rank. Returns gigabytes a second, if there is a link to measure."""
     return partial(_all_reduce, backend, limit_s)
 
 
 def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
-    """Raises RuntimeError when the ranks cannot talk, or the sum is wrong."""
+    """Sum over the ranks. Raises RuntimeError when they cannot talk, or the sum is wrong."""
     device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
     torch_dist.init_process_group(
         backend,

@@ -45,7 +45,10 @@ _LEAST_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
 
 
 def check_communication(box: Path, ranks: int, backend: str) -> int:
-    """The exit status of the step. `run/preflight.json` says what was tried and what the training gets."""
+    """Find a way for the ranks to talk.
+
+    Returns the step's exit status; `run/preflight.json` says what was tried.
+    """
     name = f"all-reduce {ranks} ranks {backend}"
 
     def try_way(way: Way) -> Trial:
@@ -55,12 +58,13 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     trials = try_ways(WAYS[backend], try_way)
     for trial in trials:
         print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+    # Also when no way works: the record says what each of them failed with.
     write_json(box / layout.PREFLIGHT, _record(backend, ranks, trials))
     return 1 if trials[-1].fault else 0
 
 
 def try_ways(ways: Sequence[Way], try_way: Callable[[Way], Trial]) -> list[Trial]:
-    """Each way until one works; that is the last."""
+    """Try each way until one works; that is the last."""
     trials: list[Trial] = []
     for way in ways:
         trials.append(try_way(way))
@@ -70,7 +74,7 @@ def try_ways(ways: Sequence[Way], try_way: Callable[[Way], Trial]) -> list[Trial
 
 
 def judge(way: Way, forked: Forked, *, least_gb_per_s: float) -> Trial:
-    """What the ranks' end says of the way they talked."""
+    """Say what the ranks' end tells of the way they talked."""
     fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
     if fault is None and forked.figure is not None and forked.figure < least_gb_per_s:
         fault = f"only {forked.figure:.2g} GB/s, expected at least {least_gb_per_s:g}"

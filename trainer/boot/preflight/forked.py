@@ -31,7 +31,10 @@ class Forked:
 
 
 def run_forked(work: Work, ranks: int, env: Mapping[str, str], limit_s: float) -> Forked:
-    """All ranks do their work together, with `env` in their environment. At the limit they are killed."""
+    """Fork ranks that do their work together, with `env` in their environment.
+
+    At the limit they are killed.
+    """
     with tempfile.TemporaryDirectory(prefix="vastrun-preflight-") as name:
         folder = Path(name)
         pids = {rank: _fork(work, rank, ranks, env, folder) for rank in range(ranks)}
@@ -66,7 +69,7 @@ def _become_rank(work: Work, rank: int, ranks: int, env: Mapping[str, str], fold
 
 
 def _wait(running: dict[int, int], deadline: float) -> dict[int, str]:
-    """How ranks failed until then; `running` keeps those that have not ended."""
+    """Return how ranks failed until then; `running` keeps those that have not ended."""
     faults: dict[int, str] = {}
     while running and time.monotonic() < deadline:
         for rank, pid in list(running.items()):
@@ -81,7 +84,7 @@ def _wait(running: dict[int, int], deadline: float) -> dict[int, str]:
 
 
 def _kill(running: dict[int, int], limit_s: float) -> dict[int, str]:
-    """Kills what is left. A rank that a driver holds cannot be killed, and is not waited for."""
+    """Kill what is left. A rank that a driver holds cannot be killed, and is not waited for."""
     faults = dict.fromkeys(running, f"did not end within {limit_s:.0f} s")
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)

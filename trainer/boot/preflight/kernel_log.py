@@ -35,7 +35,7 @@ class Xid:
 
 
 def read_xids() -> tuple[Xid, ...]:
-    """Those since the machine started; none where a container may not read the kernel's log."""
+    """Read the GPU errors since the machine started; none where a container may not read the kernel's log."""
     try:
         done = subprocess.run(["dmesg"], capture_output=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -44,7 +44,7 @@ def read_xids() -> tuple[Xid, ...]:
 
 
 def parse_xids(lines: Iterable[str]) -> tuple[Xid, ...]:
-    """Each kind of hardware error once for each GPU, in order."""
+    """Return each kind of hardware error once for each GPU, in order."""
     found = (match for line in lines if (match := _XID.search(line)))
     xids = (Xid(match[1].lower(), int(match[2])) for match in found)
     return tuple(dict.fromkeys(xid for xid in xids if xid.number in HARDWARE))

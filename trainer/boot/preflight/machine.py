@@ -49,7 +49,7 @@ class Machine:
 
 
 def look_at_machine(box: Path, needs: Needs) -> Machine:
-    """What this machine has."""
+    """Measure what this machine has."""
     machine = Machine(
         cpu=_cpu(),
         shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
@@ -74,7 +74,7 @@ def _with_gpus(machine: Machine, box: Path) -> Machine:
 
 
 def description(machine: Machine) -> list[str]:
-    """A line for each part."""
+    """Describe each part in a line."""
     speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
     return [
         machine.cpu,
@@ -86,7 +86,7 @@ def description(machine: Machine) -> list[str]:
 
 
 def refusals(machine: Machine, needs: Needs) -> list[str]:
-    """Why the job cannot run on this machine; empty when it can."""
+    """Say why the job cannot run on this machine; empty when it can."""
     faults = [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
     if machine.shm_mib < _SHM_MIB and needs.gpus > 1:
         # NCCL passes data between GPUs through it, and dies of a segmentation fault when it is full.
@@ -97,7 +97,7 @@ def refusals(machine: Machine, needs: Needs) -> list[str]:
 
 
 def warnings(machine: Machine, needs: Needs) -> list[str]:
-    """What the user should know of the machine, though the job can run."""
+    """Say what the user should know of the machine, though the job can run."""
     names = sorted({gpu.name for gpu in machine.gpus})
     busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > _OTHERS_MIB]
     speed = machine.disk_mb_per_s
@@ -125,11 +125,15 @@ def _gpu_faults(machine: Machine, needs: Needs) -> list[str]:
             (gpu.remap_failed, "faulty memory that cannot be replaced"),
         )
         faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
+    # Most of these errors were of a program that is gone; only those of the hardware outlast it.
     return faults + [text for xid, text in _xid_lines(machine) if xid.number in LASTING]
 
 
 def _cuda_faults(machine: Machine, needs: Needs) -> list[str]:
-    """Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility")."""
+    """Compare CUDA versions.
+
+    Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
+    """
     driver, built_for = machine.driver_cuda, machine.torch_cuda
     if needs.onboard and driver and built_for and driver[0] < built_for[0]:
         return [f"the driver supports CUDA {_dotted(driver)}, but torch needs {_dotted(built_for)}"]
@@ -137,7 +141,7 @@ def _cuda_faults(machine: Machine, needs: Needs) -> list[str]:
 
 
 def _xid_lines(machine: Machine) -> list[tuple[Xid, str]]:
-    """Of the job's GPUs: a shared machine has others."""
+    """Return the errors of the job's GPUs: a shared machine has others."""
     by_bus = {gpu.bus_id: gpu.index for gpu in machine.gpus}
     return [
         (xid, f"GPU {by_bus[xid.bus_id]}: {HARDWARE[xid.number]} (XID {xid.number} in the kernel's log)")
@@ -165,7 +169,7 @@ def _cpu() -> str:
 
 
 def _write_speed(box: Path) -> float:
-    """Of one file, in MB/s, until it is on the disk."""
+    """Measure the writing of one file, in MB/s, until it is on the disk."""
     block = os.urandom(1 << 20) * 8  # zeros are not written at all on some disks
     with tempfile.TemporaryFile(dir=box, buffering=0) as file:
         began = time.monotonic()

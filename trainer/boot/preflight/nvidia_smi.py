@@ -39,7 +39,7 @@ class Gpu:
 
 
 def read_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine. Raises NvidiaSmiError."""
+    """List the GPUs of this machine. Raises NvidiaSmiError."""
     gpus = [
         Gpu(index=int(index), name=name, memory_mib=_number(memory), driver=driver)
         for index, name, memory, driver in _rows("--query-gpu", _BASIC)
@@ -48,7 +48,7 @@ def read_gpus() -> tuple[Gpu, ...]:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA that the driver supports; None when it does not say."""
+    """Return the newest CUDA that the driver supports; None when it does not say."""
     try:
         found = _CUDA.search(_run())
     except NvidiaSmiError:
@@ -103,17 +103,17 @@ def _run(*arguments: str) -> str:
 
 
 def _number(text: str) -> int | None:
-    """None for `[N/A]` and its like."""
+    """Parse a number; None for `[N/A]` and its like."""
     digits = text.split(" ")[0]
     return int(digits) if digits.isdigit() else None
 
 
 def _is_set(text: str) -> bool:
-    """Drivers say it in a word or in a number."""
+    """Parse a flag: drivers say it in a word or in a number."""
     return text.lower() == "yes" or (_number(text) or 0) > 0
 
 
 def _kernel_name(bus: str) -> str | None:
-    """nvidia-smi writes `00000000:3B:00.0`, the kernel `0000:3b:00`."""
+    """Return the kernel's name, `0000:3b:00`, where nvidia-smi writes `00000000:3B:00.0`."""
     found = re.fullmatch(r"[0-9A-Fa-f]*([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.\d", bus)
     return found[1].lower() if found else None

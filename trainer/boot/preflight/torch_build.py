@@ -10,7 +10,7 @@ Version = tuple[int, int]
 
 
 def torch_fault(*, gpus: int) -> str:
-    """Why no job can train on so many GPUs with it; empty when it can."""
+    """Say why no job can train on so many GPUs with it; empty when it can."""
     if find_spec("torch") is None:
         return "torch is not installed: take an image that has it"
     if gpus and torch_cuda() is None:
@@ -19,7 +19,7 @@ def torch_fault(*, gpus: int) -> str:
 
 
 def torch_cuda() -> Version | None:
-    """The CUDA that torch was built for."""
+    """Return the CUDA that torch was built for."""
     found = find_spec("torch")
     if found is None or found.origin is None:
         return None

@@ -27,7 +27,7 @@ class ShortError(Exception):
 
 
 def run_with_oom_vote(ranks: Ranks, work: Callable[[Ask], Tensor]) -> Tensor:
-    """What `work` gives, where no rank runs out of memory. Raises ShortError.
+    """Return what `work` gives, where no rank runs out of memory. Raises ShortError.
 
     All ranks do the same work, which asks before each message to others. So the votes of all ranks meet one
     by one, and that of a rank that has failed meets the next one of the others: they never send that message.
@@ -51,10 +51,11 @@ def run_with_oom_vote(ranks: Ranks, work: Callable[[Ask], Tensor]) -> Tensor:
 
 
 def with_less(session: Session, short: int) -> Session:
-    """The session with half of its micro-batch, or the next smaller one that divides a rank's share.
+    """Return the session with half of its micro-batch, or the next smaller one that divides a rank's share.
 
     Raises torch.OutOfMemoryError when rank `short` has no room for a single window.
     """
+    # First of all: the message below tells how much is free.
     release(session)
     size = session.plan.micro_batch
     if size == 1:
@@ -68,7 +69,7 @@ def with_less(session: Session, short: int) -> Session:
 
 
 def release(session: Session) -> None:
-    """The device has back what a failed try left."""
+    """Give the device back what a failed try left."""
     session.optimizer.zero_grad()
     gc.collect()
     if session.ranks.device.type == "cuda":

@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 
 def fitted(session: Session, heart: Heartbeat) -> Session:
-    """The session with the largest micro-batch that fits, of a rank's share, half of it, and so on."""
+    """Return the session with the largest micro-batch that fits, of a rank's share, half of it, and so on."""
     if not _is_due(session):
         return session
     with _undone(session):
@@ -37,7 +37,7 @@ def fitted(session: Session, heart: Heartbeat) -> Session:
 
 
 def _is_due(session: Session) -> bool:
-    """A CUDA graph keeps memory of its own, which no single pass shows."""
+    """Tell whether to probe: a CUDA graph keeps memory of its own, which no single pass shows."""
     config, ranks = session.config, session.ranks
     wanted = {"auto": ranks.device.type == "cuda", "on": True, "off": False}[config.probe]
     known = config.micro_batch is not None or ranks.rank.micro_batch_cap is not None
@@ -46,7 +46,7 @@ def _is_due(session: Session) -> bool:
 
 @contextmanager
 def _undone(session: Session) -> Iterator[None]:
-    """Meanwhile the optimiser has its state; afterwards all is as it was."""
+    """Give the optimiser its state within; afterwards all is as it was."""
     device, optimizer = session.ranks.device, session.optimizer
     on_gpu = device.type == "cuda"
     is_new = not optimizer.state
@@ -61,7 +61,7 @@ def _undone(session: Session) -> Iterator[None]:
 
 
 def _short_rank(session: Session, heart: Heartbeat) -> int | None:
-    """The rank that has too little memory for the next step, if any."""
+    """Return the rank that has too little memory for the next step, if any."""
 
     def rehearse(ask: Ask) -> Tensor:
         step = session.start
@@ -82,7 +82,7 @@ def _short_rank(session: Session, heart: Heartbeat) -> int | None:
 
 
 def _reserved_mib(session: Session) -> int | None:
-    """What the passes took of a GPU, on the rank that needed most."""
+    """Return what the passes took of a GPU, on the rank that needed most."""
     if session.ranks.device.type != "cuda":
         return None
     [most] = session.ranks.highest(torch.cuda.max_memory_reserved(session.ranks.device))

@@ -47,7 +47,7 @@ def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tens
 
 @torch.no_grad()
 def average(session: Session) -> None:
-    """The gradients of a model that no wrapper spreads, over all ranks."""
+    """Average the gradients of a model that no wrapper spreads, over all ranks."""
     world_size = session.plan.world_size
     if world_size == 1:
         return
@@ -60,7 +60,7 @@ def average(session: Session) -> None:
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """As many at once as make a message large, and its copy not too large."""
+    """Yield as many at once as make a message large, and its copy not too large."""
     bucket: list[Tensor] = []
     for gradient in gradients:
         if bucket and sum(tensor.nbytes for tensor in [*bucket, gradient]) > _BUCKET_BYTES:

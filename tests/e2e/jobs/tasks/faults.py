@@ -12,23 +12,23 @@ WAITS_AT = 25
 
 
 class Hanging(TrajectoryTask):
-    def batch(self, step, picks):
+    def batch(self, step, indices):
         if step == HANGS_AT and os.environ["RANK"] == "1":
             wait_for_what_never_comes()
-        return super().batch(step, picks)
+        return super().batch(step, indices)
 
 
 class Waiting(TrajectoryTask):
     """Goes past that step only in a run that continues another one."""
 
-    def batch(self, step, picks):
+    def batch(self, step, indices):
         if step == WAITS_AT and not Path(os.environ["VASTRUN_BOX"], layout.RESUME).is_dir():
             wait_for_what_never_comes()
-        return super().batch(step, picks)
+        return super().batch(step, indices)
 
 
 class Leaving(TrajectoryTask):
-    def batch(self, step, picks):
+    def batch(self, step, indices):
         os._exit(0)
 
 

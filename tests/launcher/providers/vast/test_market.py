@@ -28,7 +28,9 @@ def test_an_empty_market_is_no_offer(vast: VastEmulator, provider: VastProvider)
         provider.search(job())
 
 
-def test_an_offer_that_only_the_survey_finds_is_taken(vast: VastEmulator, provider: VastProvider) -> None:
+def test_an_offer_that_only_the_market_report_finds_is_taken(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
     vast.faults.add("no_offers")
     assert provider.search(job())
 
@@ -38,7 +40,9 @@ def test_a_gpu_that_nobody_offers_is_named(provider: VastProvider) -> None:
         provider.search(job(gpu_names=("RTX 9999",)))
 
 
-def test_a_survey_says_what_each_limit_took_and_what_each_offer_would_cost(provider: VastProvider) -> None:
+def test_a_market_report_says_what_each_limit_took_and_what_each_offer_would_cost(
+    provider: VastProvider,
+) -> None:
     seen = provider.market_report(job(gpu_names=("RTX 4090",), reliability=0.97))
     assert seen.offers == sum(constraint.removed for constraint in seen.constraints) + len(seen.quotes)
     assert "reliability" in {constraint.name for constraint in seen.constraints}
@@ -46,11 +50,11 @@ def test_a_survey_says_what_each_limit_took_and_what_each_offer_would_cost(provi
     assert {quote.offer.gpu_name for quote in seen.quotes} == {"RTX 4090"}
 
 
-def test_the_offer_that_is_taken_is_the_first_of_the_survey(provider: VastProvider) -> None:
+def test_the_offer_that_is_taken_is_the_first_of_the_market_report(provider: VastProvider) -> None:
     assert provider.market_report(job()).quotes[0].offer.host == provider.search(job())[0].host
 
 
-def test_a_survey_of_what_nothing_fits_says_what_to_relax(provider: VastProvider) -> None:
+def test_a_market_report_of_what_nothing_fits_says_what_to_relax(provider: VastProvider) -> None:
     seen = provider.market_report(job(gpu_names=("RTX 4090",), reliability=1.0))
     assert not seen.quotes
     assert seen.relaxations[0].name == "reliability"

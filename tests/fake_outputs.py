@@ -1,0 +1,93 @@
+"""Fakes of what a launcher ships to a box, and of where it keeps what it downloads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launcher.core import Bundle, CheckpointCopy, Collected, Run
+from launcher.core.job import JobSpec
+from launcher.gate.evidence import evidence_of, exit_code_of
+from launcher.ports import Remote
+from trainer.contract import layout
+
+
+class FakePacker:
+    """One small bundle in `folder`."""
+
+    def __init__(self, folder: Path, *, secrets: bytes = b"") -> None:
+        self._path = folder / "bundle.tar.gz"
+        self._secrets = secrets
+
+    def check(self, spec: JobSpec) -> None:
+        return
+
+    def pack(self, run: Run, spec: JobSpec) -> Bundle:
+        content = f"bundle of {run.id}".encode()
+        self._path.write_bytes(content)
+        return Bundle(path=str(self._path), size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+    def secrets(self, spec: JobSpec) -> bytes:
+        return self._secrets
+
+    def lease(self) -> str:
+        return "#!/bin/bash\n"
+
+
+@dataclass
+class FakeOutputStore:
+    """An output store in memory. Outlives launchers when it is handed on, as a disk does."""
+
+    home: dict[str, bytes] = field(default_factory=dict)
+    log: str = ""
+
+    def must_be_free(self, run: Run) -> None:
+        pass
+
+    def check(self, run: Run) -> None:
+        pass
+
+    def pump(self, run: Run, remote: Remote) -> str:
+        new = remote.read(layout.LOG, offset=len(self.log)).decode()
+        self.log += new
+        return new
+
+    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+        latest = f"{layout.CHECKPOINTS}/latest.json"
+        named = remote.read(latest)
+        if not named or named == self.home.get(latest):
+            return None
+        name = json.loads(named)["path"]
+        state = f"{layout.CHECKPOINTS}/{name}/state.pt"
+        self.home[state] = remote.read(state)
+        self.home[latest] = named
+        return CheckpointCopy(name=name, size=len(self.home[state]), held=len(self.home[state]))
+
+    def save_metrics(self, run: Run, remote: Remote) -> int:
+        held = len(self.home.get(layout.METRICS, b""))
+        new = remote.read(layout.METRICS, offset=held)
+        if new:
+            self.home[layout.METRICS] = self.home.get(layout.METRICS, b"") + new
+        return len(new)
+
+    def collect(self, run: Run, remote: Remote) -> Collected:
+        self.pump(run, remote)
+        damaged: list[str] = []
+        for entry in json.loads(remote.read(layout.MANIFEST) or b'{"files": []}')["files"]:
+            content = remote.read(entry["path"])
+            self.home[entry["path"]] = content
+            if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+                damaged.append(entry["path"])
+        evidence = evidence_of(
+            remote.read(layout.OUTCOME),
+            remote.read(layout.STEPS),
+            exit_code_of(remote.read(layout.EXIT)),
+            damaged=tuple(damaged),
+        )
+        size = sum(map(len, self.home.values()))
+        return Collected(evidence=evidence, files=len(self.home), bytes=size)
+
+    def describe(self, run: Run, now: float) -> None:
+        pass

@@ -1,0 +1,81 @@
+"""A box in memory, whose files an output store downloads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from launcher.core import Completed, Phase, Run
+from launcher.core.errors import UnreachableError
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
+
+OUTCOME = Outcome(
+    kind="train", reason="finished", detail="", started_at=0.0, ended_at=1.0, world_size=1, ranks=()
+)
+LINES = "1.000 rank0 step 1\n1.500 rank0 gemäß\n"
+
+
+class MemoryBox:
+    """A Remote that only reads, from a dictionary."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.asked: list[str] = []
+        self.reads_left = 10**9
+        """Of outputs, before the cable is pulled."""
+        self.flips: set[str] = set()
+        """Files whose first read is damaged on the way."""
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        if path.startswith(layout.OUTPUTS):
+            if not self.reads_left:
+                raise UnreachableError("cable pulled")
+            self.reads_left -= 1
+        self.asked.append(path)
+        content = self.files.get(path, b"")[offset : offset + limit]
+        if path in self.flips:
+            self.flips.remove(path)
+            return bytes([content[0] ^ 1]) + content[1:]
+        return content
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        raise AssertionError("an output store runs nothing")
+
+    def put(self, local_path: str, path: str) -> None:
+        raise AssertionError("an output store writes nothing")
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        raise AssertionError("an output store writes nothing")
+
+    def close(self) -> None:
+        pass
+
+
+def box_with(files: dict[str, bytes], *, manifest: dict[str, bytes] | None = None) -> MemoryBox:
+    """A box that has ended, whose manifest names `files`, or what `manifest` says."""
+    entries = [
+        {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for path, content in (files if manifest is None else manifest).items()
+    ]
+    ended = {layout.EXIT: b"0\n", layout.LEASE_LOG: b"armed\n", layout.LOG: LINES.encode()}
+    return MemoryBox({**ended, **files, layout.MANIFEST: json.dumps({"files": entries}).encode()})
+
+
+def run_in(folder: Path) -> Run:
+    return Run(
+        id="calm-heron-3f1a",
+        job="job",
+        spec_json="{}",
+        provider="local",
+        phase=Phase.COLLECT,
+        out_dir=str(folder),
+        created_at=0.0,
+        phase_at=0.0,
+    )
+
+
+def files_in(folder: str) -> dict[str, bytes]:
+    root = Path(folder)
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}

@@ -1,0 +1,15 @@
+"""Fixtures of the output store's tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Run
+from tests.launcher.outputs.boxes import run_in
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return run_in(tmp_path / "runs" / "calm-heron-3f1a")

@@ -1,0 +1,132 @@
+"""What a manifest names is downloaded, whole or not at all, whatever a box says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Evidence, Run, StepEnd
+from launcher.core.errors import UnreachableError
+from launcher.outputs.store import FolderStore
+from tests.launcher.outputs.boxes import LINES, OUTCOME, MemoryBox, box_with, files_in
+from trainer.contract import layout
+
+
+def test_everything_the_manifest_names_comes_home(run: Run) -> None:
+    weights = os.urandom(3_000_000)
+    box = box_with(
+        {
+            layout.OUTCOME: OUTCOME.to_json().encode(),
+            layout.STEPS: b'{"step": "10-check-gpu", "exit_code": 0}\n',
+            "run/checkpoints/step-000010/model.pt": weights,
+            "run/outputs/empty": b"",
+            "code/results/a.npz": b"abc",
+        }
+    )
+    collected = FolderStore().collect(run, box)
+    home = files_in(run.out_dir)
+    assert home["checkpoints/step-000010/model.pt"] == weights
+    assert home["outputs/results/a.npz"] == b"abc"
+    assert home["outputs/empty"] == b""
+    assert home["log.txt"] == LINES.encode()
+    assert home["details/lease.log"] == b"armed\n"
+    steps = (StepEnd(step="10-check-gpu", exit_code=0, seconds=0.0),)
+    assert collected.evidence == Evidence(outcome=OUTCOME, steps=steps, exit_code=0, damaged=())
+    assert collected.files == len(home)
+    assert collected.bytes == sum(map(len, home.values()))
+
+
+def test_a_second_collection_reads_no_checked_file_again(run: Run) -> None:
+    box = box_with({"run/outputs/a": b"a" * 100})
+    first = FolderStore().collect(run, box)
+    box.asked.clear()
+    assert FolderStore().collect(run, box) == first
+    assert "run/outputs/a" not in box.asked
+
+
+def test_a_collection_that_was_cut_off_goes_on_where_it_was(run: Run) -> None:
+    content = os.urandom(4 << 20)
+    box = box_with({"run/outputs/a": content})
+    box.reads_left = 3
+    with pytest.raises(UnreachableError):
+        FolderStore().collect(run, box)
+    box.reads_left = 10**9
+    assert FolderStore().collect(run, box).evidence.damaged == ()
+    assert box.asked.count("run/outputs/a") == 4
+    assert files_in(run.out_dir)["outputs/a"] == content
+
+
+def test_a_file_damaged_on_the_way_is_asked_for_again(run: Run) -> None:
+    box = box_with({"run/outputs/a": b"abc"})
+    box.flips = {"run/outputs/a"}
+    assert FolderStore().collect(run, box).evidence.damaged == ()
+    assert files_in(run.out_dir)["outputs/a"] == b"abc"
+
+
+@pytest.mark.parametrize("content", [b"abX", b"ab", b""])
+def test_a_file_that_is_not_as_its_manifest_says_is_damaged_and_left_out(run: Run, content: bytes) -> None:
+    box = box_with({"run/outputs/a": content, "run/outputs/b": b"b"}, manifest={"run/outputs/a": b"abc"})
+    assert FolderStore().collect(run, box).evidence.damaged == ("run/outputs/a",)
+    home = files_in(run.out_dir)
+    assert "outputs/a" not in home
+    assert not any(".incoming" in path for path in home)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tmp/vastrun-stranger",
+        "../stranger",
+        "run/../../stranger",
+        "run//../../stranger",
+        "run",
+        "",
+        "a\0b",
+        "x" * 300,
+        "\ud800",
+        "link/stranger",
+    ],
+)
+def test_a_path_that_no_honest_box_writes_is_refused(run: Run, path: str) -> None:
+    out = Path(run.out_dir)
+    (out / "outputs").mkdir(parents=True)
+    (out / "outputs" / "link").symlink_to(out.parent)
+    box = box_with({path: b"evil", "run/outputs/a": b"abc"})
+    before = set(out.parent.rglob("*"))
+    assert len(FolderStore().collect(run, box).evidence.damaged) == 1
+    assert files_in(run.out_dir)["outputs/a"] == b"abc"
+    assert not [p for p in set(out.parent.rglob("*")) - before if p.is_file() and p.read_bytes() == b"evil"]
+
+
+def test_a_path_with_a_doubled_slash_stays_inside(run: Run, tmp_path: Path) -> None:
+    FolderStore().collect(run, box_with({f"run/{tmp_path}/stranger": b"evil"}))
+    assert not (tmp_path / "stranger").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"{", "run/manifest.json: not JSON"),
+        (b"[]", "run/manifest.json: files: expected a list"),
+        (b'{"files": [{"path": 1, "size": 1, "sha256": ""}]}', "path: expected the name of a file, not 1"),
+        (b'{"files": [3]}', "expected an object, not 3"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_damaged_and_it_is_said_why(
+    run: Run, text: bytes, why: str
+) -> None:
+    box = box_with({})
+    box.files[layout.MANIFEST] = text
+    collected = FolderStore().collect(run, box)
+    (damaged,) = collected.evidence.damaged or ()
+    assert damaged.startswith(why)
+    assert collected.evidence.exit_code == 0
+
+
+def test_a_box_that_died_early_still_gives_its_logs(run: Run) -> None:
+    box = MemoryBox({layout.LOG: LINES.encode(), layout.LEASE_LOG: b"run.sh died\n", layout.STATUS: b"{}"})
+    collected = FolderStore().collect(run, box)
+    assert collected.evidence == Evidence(outcome=None, damaged=())
+    assert sorted(files_in(run.out_dir)) == ["details/lease.log", "details/status.json", "log.txt"]
