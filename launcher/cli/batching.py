@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from launcher.api import batches
 from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of
 from launcher.cli.options import confirm, must_ship
@@ -15,10 +16,9 @@ from launcher.cli.output import say, show, width
 from launcher.config import read_job
 from launcher.core import UserRequest, Verdict
 from launcher.core.batch import Batch, BatchSpec, Point
-from launcher.core.errors import UsageError
 from launcher.core.verdict import EXIT_CODE_OF
 from launcher.decisions.estimates import usd
-from launcher.decisions.schedule import PointState, Standing, states_of
+from launcher.decisions.schedule import PointState, Standing
 from launcher.ui.render.batch import (
     ended_text,
     plan_document,
@@ -53,20 +53,10 @@ def submit(
         show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
         return 0
     folder = (submission.out or Path("batches") / spec.name).resolve()
-    _must_be_free(wiring, spec.name, folder)
+    batches.must_be_free(ledger, spec.name, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
-    now = wiring.now()
-    batch = Batch(
-        name=spec.name,
-        spec=spec,
-        provider=plan.provider,
-        folder=str(folder),
-        created_at=now,
-        opened_at=now,
-    )
-    new = ledger.batches.submit(batch, plan.points)
-    batch = ledger.batches.get(spec.name)
+    batch, new = batches.submit(ledger, plan, folder, wiring.now())
     say(
         f"batch {batch.name}: {new} of {len(plan.points)} points are new, outputs in {batch.folder}", err=True
     )
@@ -109,8 +99,7 @@ def exit_code(batch: Batch, states: Sequence[PointState], request: UserRequest) 
 
 def states_in(wiring: Wiring, name: str) -> list[PointState]:
     """Return the points of a batch with their runs, by number."""
-    ledger = wiring.ledger()
-    return states_of(ledger.batches.points(name), ledger.runs(batch=name))
+    return batches.states_in(wiring.ledger(), name)
 
 
 class BatchLines:
@@ -138,17 +127,6 @@ def _question(plan: BatchPlan) -> str:
     count = len(plan.points)
     points = f"{count:,} point{'' if count == 1 else 's'}"
     return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"
-
-
-def _must_be_free(wiring: Wiring, name: str, folder: Path) -> None:
-    """Raise UsageError where a batch that is new would write into a folder that holds other files."""
-    known = any(batch.name == name for batch in wiring.ledger().batches.all())
-    try:
-        holds_files = not known and folder.exists() and any(folder.iterdir())
-    except OSError as error:
-        raise UsageError(f"cannot read {folder}: {error.strerror}") from error
-    if holds_files:
-        raise UsageError(f"{folder} holds other files", hint="--out ANOTHER_FOLDER, or another name:")
 
 
 def reads_text(path: Path, what: str) -> str:
