@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import (
+    batch,
     chaos,
     checkpoints,
     container,
@@ -54,6 +55,7 @@ RUNS: dict[str, Run] = {
     "release": release.run,
     "container": container.run,
     "crowd": crowd.run,
+    "batch": batch.run,
 }
 
 

@@ -81,9 +81,8 @@ class Wiring:
     bell: Callable[[], Bell] = ThreadBell
     """What those wait by."""
 
-    def crowd_provider(self, name: str) -> Provider:
-        """The provider of that name, for many runs at once: they share what it was asked lately."""
-        return self.provider(name)
+    crowd: Callable[[str], Provider] | None = None
+    """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
 
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""
@@ -114,7 +113,7 @@ class Wiring:
         from launcher.batch.driver import BatchDriver, BatchServices
 
         batch = self.ledger().batches.get(name)
-        market = self.crowd_provider(batch.provider)
+        market = (self.crowd or self.provider)(batch.provider)
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
             def services_for(_: str, origin: Origin) -> Services:
@@ -199,11 +198,18 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         who=lambda: presence.who,
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
+        crowd=cache(partial(_provider, environ, state, output, ledger, crowd=True)),
     )
 
 
 def _provider(
-    environ: Mapping[str, str], state: Path, output: HeldStream, ledger: Callable[[], Ledger], name: str
+    environ: Mapping[str, str],
+    state: Path,
+    output: HeldStream,
+    ledger: Callable[[], Ledger],
+    name: str,
+    *,
+    crowd: bool = False,
 ) -> Provider:
     """The provider of that name. Raises UsageError when there is none."""
     from launcher.image.lock import read_lock
@@ -217,6 +223,7 @@ def _provider(
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),
         speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
+        crowd=crowd,
     )
     return provider_class(name).of(context)
 

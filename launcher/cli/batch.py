@@ -34,7 +34,14 @@ dry_run_option = click.option(
 )
 
 
-@click.group("batch")
+class _InOrder(click.Group):
+    """Lists its commands in the order in which a batch meets them."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group("batch", cls=_InOrder)
 def command() -> None:
     """Run one job at many points, under one budget.
 
@@ -61,9 +68,10 @@ def submit_command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Start a batch, or add the new points of its edited file, and follow it to its end.
+    """Run the points of a batch file that are new.
 
-    Points that ran before are not run again. Ctrl-C asks what to do; without a terminal it stops the batch.
+    Follows them to their end. Points that ran before are not run again. Ctrl-C asks what to do; without a
+    terminal it stops the batch.
     """
     say(f"reading {batch_file}", err=True)
     reads(batch_file)
@@ -83,7 +91,7 @@ def submit_command(
 @json_option
 @click.pass_obj
 def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
-    """List the batches, or show one with its points: what ended, what runs, what was spent."""
+    """List the batches, or show one from near."""
     batches = wiring.ledger().batches
     if name is None:
         rows = [_row(wiring, batch.name) for batch in batches.all()]
@@ -98,7 +106,10 @@ def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Follow a batch that another launcher drives. Ctrl-C ends the watch, and nothing else."""
+    """Follow a batch that another launcher drives.
+
+    Ctrl-C ends the watch, and nothing else.
+    """
     wiring: Wiring = ctx.obj
     interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
     screen = wiring.screen(wiring.now())
@@ -125,7 +136,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def resume_command(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Go on with a batch whose launcher was stopped or killed. Nothing is rented twice."""
+    """Continue a batch that was stopped or killed."""
     wiring: Wiring = ctx.obj
     wiring.ledger().batches.get(name)
     wiring.ledger().batches.reopen(name)
@@ -136,7 +147,10 @@ def resume_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @name_argument
 @click.pass_obj
 def stop_command(wiring: Wiring, name: str) -> None:
-    """Start nothing more; stop what runs: save checkpoints, download the outputs, destroy the machines."""
+    """Stop a batch: start nothing more, stop what runs.
+
+    Each run saves a checkpoint and downloads its outputs; its machine is destroyed.
+    """
     ledger = wiring.ledger()
     asked = ask_to_stop(ledger, name)
     say(f"asked {asked} runs of {name} to stop", err=True)
@@ -150,7 +164,7 @@ def stop_command(wiring: Wiring, name: str) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="Print lines of comma-separated values.")
 @click.pass_obj
 def results_command(wiring: Wiring, name: str, as_json: bool, as_csv: bool) -> None:
-    """Show what each point came to, the best first; also while the batch runs."""
+    """Show what each point came to, the best first."""
     batch = wiring.ledger().batches.get(name)
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
@@ -170,7 +184,10 @@ def results_command(wiring: Wiring, name: str, as_json: bool, as_csv: bool) -> N
 @json_option
 @click.pass_context
 def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: bool) -> None:
-    """Run the points that failed once more, each in a new folder, and follow the batch to its end."""
+    """Run the points that failed once more.
+
+    Each of them gets a new folder; the batch is followed to its end.
+    """
     wiring: Wiring = ctx.obj
     count = run_again(wiring.ledger(), name, cause)
     say(f"{count} points of {name} are run again", err=True)
@@ -182,7 +199,7 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
 @yes_option
 @click.pass_obj
 def rm_command(wiring: Wiring, name: str, yes: bool) -> None:
-    """Forget a batch that has ended. Its runs, their costs and their outputs stay."""
+    """Forget a batch that has ended; its runs stay."""
     ledger = wiring.ledger()
     batch = ledger.batches.get(name)
     if ledger.batches.is_driven(name) or any(state.is_open for state in states_in(wiring, name)):

@@ -66,6 +66,7 @@ def submit(
 def drive(wiring: Wiring, name: str, *, as_json: bool) -> int:
     """Drive the batch to its end and print its results; return the exit code."""
     interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
+    interrupts.subject = f"the runs of {name}"
     screen = wiring.screen(wiring.now())
     try:
         with interrupts.listening():
@@ -74,11 +75,19 @@ def drive(wiring: Wiring, name: str, *, as_json: bool) -> int:
         screen.close()
     batch = wiring.ledger().batches.get(name)
     show_results(wiring, batch, states, as_json=as_json)
-    if batch.reason:
-        say(f"not all points were started: {batch.reason}\ntry:   vastrun batch resume {name}", err=True)
-    if interrupts.current() is UserRequest.DETACH:
-        say(f"its runs continue under their leases; go on: vastrun batch resume {name}", err=True)
+    if told := _what_is_left(batch, states, interrupts.current()):
+        say(f"{told}\ntry:   vastrun batch resume {name}", err=True)
     return exit_code(batch, states, interrupts.current())
+
+
+def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserRequest) -> str:
+    """Say what was not started, or goes on without this launcher; empty where nothing is left to do."""
+    if request is UserRequest.DETACH:
+        return "the runs continue without this launcher; their leases limit how long"
+    waiting = sum(state.is_waiting for state in states)
+    if not waiting:
+        return ""
+    return f"{waiting} of {len(states)} points were not started: {batch.reason or 'stopped'}"
 
 
 def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:

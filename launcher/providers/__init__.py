@@ -40,6 +40,8 @@ class ProviderContext:
     """The images to choose from."""
     speeds: Callable[[str, JobSpec], SpeedHistory]
     """What earlier runs of a job have shown on the provider of that name."""
+    crowd: bool = False
+    """Many runs of this process use it at once: what was asked lately may answer all of them."""
 
 
 class ProviderClass(Protocol):

@@ -32,12 +32,12 @@ _DETACH = Choice(key="d", request=UserRequest.DETACH, text="detach: keep trainin
 _CONTINUE = Choice(key="c", request=UserRequest.NONE, text="continue: change nothing")
 
 DRIVES = Question(
-    about="Ctrl-C: what should happen to this run? (again: stop)",
+    about="Ctrl-C: what should happen to {subject}? (again: stop)",
     choices=(_STOP, _DETACH, _CONTINUE),
     again=UserRequest.STOP,
 )
 VIEWS = replace(
-    DRIVES, about="Ctrl-C: what should happen to this run? (again: detach)", again=UserRequest.DETACH
+    DRIVES, about="Ctrl-C: what should happen to {subject}? (again: detach)", again=UserRequest.DETACH
 )
 STOPS = Question(
     about="The run is stopping, its outputs are not complete yet.",
@@ -70,6 +70,8 @@ class Interrupts:
         `request` holds from the start; from the moment `until` on, at least a detach does. `views`: the
         command only looks at a run. No signal stops it then, only an answer does.
         """
+        self.subject = "this run"
+        """What the question of a Ctrl-C is about."""
         self._views = views
         self._say, self._ask, self._request, self._until = say, ask, request, until
         self._first = UserRequest.DETACH if views else first
@@ -152,7 +154,8 @@ class Interrupts:
         if former is not None:
             former.join()  # the question before this one leaves the terminal as it was
         before = self._request
-        request = ask(question, lambda: self._left or self._request is not before)
+        about = question.about.format(subject=self.subject)
+        request = ask(replace(question, about=about), lambda: self._left or self._request is not before)
         if self._asked is question:
             self._asked = None
         if request is None:

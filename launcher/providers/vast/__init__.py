@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from launcher.core import LABEL_PREFIX, AccountStatus, Identity, Instance, Offer, RentalOrder, run_id_in
-from launcher.core.errors import GoneError, ProviderError, UnreachableError
+from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.speed_history import SpeedHistory
@@ -22,6 +24,7 @@ from launcher.providers.onstart import BOX
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
+from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, Limiter
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
@@ -33,6 +36,9 @@ from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 
 Recall = Callable[[JobSpec], SpeedHistory]
+
+_LIST_S, _MARKET_S = 5.0, 30.0
+"""So old may be what many runs are told of their machines, and of the market."""
 
 
 def _nothing(_: JobSpec) -> SpeedHistory:
@@ -57,9 +63,11 @@ class VastProvider:
         elapsed: Callable[[], float] | None = None,
         *,
         clock: Clock,
+        crowd: bool = False,
     ) -> None:
         """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.
         `lock`: the images to choose from. `elapsed`: a clock that all of them share, and that nobody sets.
+        `crowd`: many runs of this process use it at once; what one of them asked lately answers the others.
         """
         self._recall = recall
         self._lock = lock
@@ -75,6 +83,11 @@ class VastProvider:
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
         self._offline_since: dict[str, float] = {}
+        self._crowd = crowd
+        self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
+        self._markets: dict[str, Latest[Sequence[Offer]]] = {}
+        self._taken: dict[str, float] = {}
+        """When a run of this process asked for an offer: no other one needs to try it."""
 
     @property
     def abilities(self) -> Abilities:
@@ -92,10 +105,30 @@ class VastProvider:
             context.image_lock,
             context.uptime,
             clock=context.clock,
+            crowd=context.crowd,
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Offers, the cheapest to finish first. Raises NoOfferError, which says what each limit removed."""
+        if not self._crowd:
+            return self._fitting(spec)
+        # Points of a batch differ in what they train; most of them ask the same of the market.
+        wants = repr((spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes, _work_of(spec)))
+        latest = self._markets.setdefault(
+            wants, Latest(lambda: self._fitting(spec), self._clock.now, _MARKET_S)
+        )
+        left = self._untaken(latest)
+        if left:
+            return left
+        latest.forget()
+        return self._untaken(latest)
+
+    def _untaken(self, market: Latest[Sequence[Offer]]) -> Sequence[Offer]:
+        """Offers that were not asked for since the market was: one that is there afterwards is free again."""
+        offers, asked_at = market.get(), market.asked_at
+        return [offer for offer in offers if self._taken.get(offer.id, -math.inf) < asked_at]
+
+    def _fitting(self, spec: JobSpec) -> Sequence[Offer]:
         return market.fitting(
             self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
         )
@@ -106,21 +139,32 @@ class VastProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """A machine, to be checked against its offer. Asks once."""
-        return renting.rent(self._api, order, self._env, self._clock.now())
+        now = self._clock.now()
+        if now - self._taken.get(order.offer.id, -math.inf) < _MARKET_S:
+            raise NoOfferError("another run of this launcher took it")
+        if self._crowd:
+            self._taken[order.offer.id] = now
+        try:
+            return renting.rent(self._api, order, self._env, now)
+        finally:
+            self._rows.forget()
 
     def instances(self) -> Sequence[Instance]:
         """Every machine whose label is ours."""
-        rows = self._api.instances()
-        return [renting.instance_of(InstanceRow.of(row), self._api.asked_at) for row in rows if _is_ours(row)]
+        rows, asked_at = self._rows.get()
+        return [renting.instance_of(InstanceRow.of(row), asked_at) for row in rows if _is_ours(row)]
+
+    def _asked_rows(self) -> tuple[list[Any], float]:
+        return self._api.instances(), self._api.asked_at
 
     def machine(self, instance_id: str) -> Instance | None:
         """As Vast answers for that id alone: sooner than its list."""
-        row = self._row(instance_id)
-        return None if row is None else renting.instance_of(row, self._api.asked_at)
+        row, asked_at = self._row(instance_id)
+        return None if row is None else renting.instance_of(row, asked_at)
 
     def connect(self, instance: Instance) -> Remote:
         """A shell on the instance. Raises ProviderError, with its cause, when it will not run."""
-        row = self._row(instance.id)
+        row, _ = self._row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         fault = boot.fault(row)
@@ -138,8 +182,11 @@ class VastProvider:
     def destroy(self, instance_id: str) -> None:
         """Vast agreed to end it, or has none."""
         if instance_id.isdecimal():
-            with contextlib.suppress(GoneError):
-                self._api.destroy(instance_id)
+            try:
+                with contextlib.suppress(GoneError):
+                    self._api.destroy(instance_id)
+            finally:
+                self._rows.forget()
 
     def forget(self, run_id: str) -> None:
         """The run's key is gone from this computer."""
@@ -157,9 +204,19 @@ class VastProvider:
         """Dollars by label; Vast settles its charges minutes later."""
         return charges.by_label(self._api, since, until)
 
-    def _row(self, instance_id: str) -> InstanceRow | None:
+    def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+        """The machine's row, and when it was asked for.
+
+        Vast answers one such question in two seconds. For many runs a list that has the machine is enough;
+        that it is gone only its own row can say.
+        """
+        if self._crowd:
+            rows, asked_at = self._rows.get()
+            listed = [row for row in rows if _is_ours(row) and str(row.get("id")) == instance_id]
+            if listed:
+                return InstanceRow.of(listed[0]), asked_at
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
-        return None if found is None else InstanceRow.of(found)
+        return (None if found is None else InstanceRow.of(found)), self._api.asked_at
 
     def _offline_s(self, row: InstanceRow) -> float:
         """How long Vast has called the host offline, as far as this launcher has seen."""
@@ -178,7 +235,7 @@ class VastProvider:
             Login(addresses=addresses, key=key, hosts=known, user=self._login),
             root=BOX,
             env={},
-            is_gone=lambda: self._row(row.id) is None,
+            is_gone=lambda: self._row(row.id)[0] is None,
             noise=self._noise[run_id],
         )
 
@@ -193,6 +250,11 @@ class VastProvider:
         except ProviderError:
             pass  # another launcher of this run handed it in already
         self._opened.add(instance_id)
+
+
+def _work_of(spec: JobSpec) -> object:
+    """What of a job decides how much it has to do, as far as the market's ranking goes by it."""
+    return None if spec.train is None else (spec.train.steps, spec.train.batch, spec.train.model)
 
 
 def _is_ours(row: object) -> bool:

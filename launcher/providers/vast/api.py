@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -91,8 +92,17 @@ class VastApi:
         self._limiter = limiter
         self._clock = clock
         self._made: VastAI | None = None
-        self.asked_at = 0.0
-        """When the last call was made: its turn may have come long after it was wanted."""
+        self._making = threading.Lock()
+        self._of_thread = threading.local()
+
+    @property
+    def asked_at(self) -> float:
+        """When this thread's last call was made: its turn may have come long after it was wanted."""
+        return getattr(self._of_thread, "asked_at", 0.0)
+
+    @asked_at.setter
+    def asked_at(self, moment: float) -> None:
+        self._of_thread.asked_at = moment
 
     def search(self, query: Mapping[str, Any], *, kind: str, disk_gb: float, order: str) -> list[Any]:
         """Offers, at most one page of them. `order` is a column and its direction, as `dph_total asc`."""
@@ -266,17 +276,23 @@ class VastApi:
                         raise
 
     def _sdk(self) -> VastAI:
-        if self._made is None:
-            try:
-                from vastai import VastAI
-            except ImportError as error:
-                raise UsageError(
-                    "the provider vast needs the package vastai", hint=install_command("vast")
-                ) from error
-            # One attempt: its own retries may rent twice, and are too quick for Vast's limits.
-            self._made = VastAI(api_key=self._account.key, server_url=self._account.server, retry=1)
-            self._made.client.timeout = _TIMEOUT_S
-        return self._made
+        with self._making:
+            if self._made is None:
+                self._made = _sdk_of(self._account)
+            return self._made
+
+
+def _sdk_of(account: VastAccount) -> VastAI:
+    try:
+        from vastai import VastAI
+    except ImportError as error:
+        raise UsageError(
+            "the provider vast needs the package vastai", hint=install_command("vast")
+        ) from error
+    # One attempt: its own retries may rent twice, and are too quick for Vast's limits.
+    sdk = VastAI(api_key=account.key, server_url=account.server, retry=1)
+    sdk.client.timeout = _TIMEOUT_S
+    return sdk
 
 
 def credit_of(user: Mapping[str, Any]) -> float:

@@ -123,6 +123,7 @@ def test_a_limit_that_ends_a_batch_is_told_with_what_goes_on(tmp_path: Path) -> 
     desk = Desk(tmp_path, CRASH)
     code, _, err = desk.submit()
     assert code == 9
+    assert "of 6 points were not started: limits.stop.same_cause" in err
     assert "points failed with the same cause, signal" in err
     assert "try:   vastrun batch resume widths" in err
 

@@ -89,7 +89,7 @@ def test_whoever_only_looks_may_still_answer_that_the_run_is_to_stop(said: Said)
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
         eventually(lambda: interrupts.current() is UserRequest.STOP)
-    assert asked == [VIEWS]
+    assert [(one.choices, one.again) for one in asked] == [(VIEWS.choices, VIEWS.again)]
 
 
 def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:

@@ -1,0 +1,51 @@
+"""The page on the batch file says what the types say."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from launcher.cli.tables import EXIT_CODES
+from launcher.config import load_batch
+from launcher.config.schema import Option, options
+from launcher.core.batch import BatchSpec
+from tests.launcher.config.test_job_file_page import shown
+
+PAGE = (Path(__file__).parents[3] / "docs" / "batch.md").read_text(encoding="utf-8")
+ROWS = {
+    row[0]: row[1:] for row in re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
+}
+OPTIONS = {option.key: option for option in options(BatchSpec) if option.expected != "a section"}
+JOB = "name: demo\nresources: {gpus: 0}\ntrain: {steps: 10, batch: 24}\n"
+
+
+def test_every_key_has_one_row_and_no_other_is_there() -> None:
+    named = Counter(re.findall(r"^\| `(.+?)` \|", PAGE, re.MULTILINE))
+    assert named == Counter(list(OPTIONS))
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.key)
+def test_a_row_gives_what_is_expected_and_the_default(option: Option) -> None:
+    expected, default, meaning = ROWS[option.key]
+    assert (expected, default) == (option.expected, shown(option.default))
+    assert meaning[0].isupper()
+
+
+def test_the_examples_of_the_page_are_sound() -> None:
+    whole, kinds = re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)
+
+    def read(name: str) -> str:
+        return "train.seed\n1\n" if name.endswith(".csv") else JOB
+
+    assert len(load_batch(whole, "page", read, "/here").points) == 4
+    for kind, points in yaml.safe_load(kinds).items():
+        text = yaml.safe_dump({"name": "page", "job": "job.yaml", kind: points})
+        assert load_batch(text, "page", read, "/here").points
+
+
+def test_its_exit_codes_are_those_of_the_help() -> None:
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} <= set(EXIT_CODES)
