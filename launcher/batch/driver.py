@@ -93,6 +93,7 @@ class BatchDriver:
         """
         self._hold()
         try:
+            self._heed()
             self._table.follow(self._batch)
             self._resume()
             while self._go_on():
@@ -131,13 +132,15 @@ class BatchDriver:
         self._shared.ask(max(here, elsewhere, key=lambda request: request.strength))
 
     def _resume(self) -> None:
-        """Take up runs that a launcher before left open, and attempts that it did not live to begin."""
-        if self._batch.request in _STOPPING:
-            return
+        """Take up runs that a launcher before left open, and attempts that it did not live to begin.
+
+        After a stop only what is open: its machines are to be ended.
+        """
+        stops, ledger = self._batch.request in _STOPPING, self._services.ledger
         for state in self._table.states:
             run = state.last
             if run is not None and (
-                state.is_open or is_owed(self._services.ledger, run, self._services.now())
+                state.is_open or (not stops and is_owed(ledger, run, self._services.now()))
             ):
                 self._follow(state.point, run)
 

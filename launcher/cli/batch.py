@@ -149,13 +149,15 @@ def resume_command(ctx: click.Context, name: str, as_json: bool) -> None:
 def stop_command(wiring: Wiring, name: str) -> None:
     """Stop a batch: start nothing more, stop what runs.
 
-    Each run saves a checkpoint and downloads its outputs; its machine is destroyed.
+    Each run saves a checkpoint and downloads its outputs; its machine is destroyed. Tells the launcher that
+    drives the batch; where none does, drives its runs to their end.
     """
     ledger = wiring.ledger()
     asked = ask_to_stop(ledger, name)
     say(f"asked {asked} runs of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
-        say(f"no launcher drives the batch; end its machines: vastrun batch resume {name}", err=True)
+        say("no launcher drives the batch; ending its machines", err=True)
+        drive(wiring, name, as_json=False)
 
 
 @command.command("results")
