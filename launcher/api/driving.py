@@ -17,30 +17,32 @@ from launcher.core import UserRequest
 from launcher.core.batch import Batch
 from launcher.core.errors import VastrunError
 from launcher.decisions.schedule import PointState, Standing
+from launcher.ui.interrupts import Interrupts
 from launcher.wiring import Wiring, wire
 
 
 def main(arguments: Sequence[str]) -> int:
     """Drive what the arguments name; return the exit code."""
     kind, name = arguments
+    wiring = silent(wire(os.environ))
+    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
     try:
-        drive(silent(wire(os.environ)), Target("batch" if kind == "batch" else "run", name))
+        with interrupts.listening():
+            drive(wiring, interrupts, Target("batch" if kind == "batch" else "run", name))
     except VastrunError as error:
         print(error_line(error), file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def drive(wiring: Wiring, target: Target) -> None:
+def drive(wiring: Wiring, interrupts: Interrupts, target: Target) -> None:
     """Drive a run or a batch as far as it goes. Raises as `Attempts.resume` and `BatchDriver.drive`."""
-    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
-    with interrupts.listening():
-        if target.kind == "batch":
-            wiring.drive_batch(target.name, interrupts, _NoScreen())
-            return
-        run = wiring.ledger().get(target.name)
-        with wiring.attempts(interrupts, began=run.created_at) as attempts:
-            attempts.resume(run, None)
+    if target.kind == "batch":
+        wiring.drive_batch(target.name, interrupts, _NoScreen())
+        return
+    run = wiring.ledger().get(target.name)
+    with wiring.attempts(interrupts, began=run.created_at) as attempts:
+        attempts.resume(run, None)
 
 
 class _NoScreen:

@@ -93,9 +93,8 @@ class RunHandle:
         """Its id, by which the command line knows it, too."""
         return self._id
 
-    @property
     def status(self) -> RunStatus:
-        """Where it stands now. Raises StorageError."""
+        """Return where it stands now. Raises StorageError."""
         attempts = self._attempts()
         run = attempts[-1]
         row = row_of(self._session.ledger, run, self._session.now())
@@ -175,7 +174,7 @@ class RunHandle:
 
     def __repr__(self) -> str:
         try:
-            status = self.status
+            status = self.status()
         except VastrunError:
             return f"<run {self.id}>"
         return f"<run {self.id}: {status.verdict or status.phase}, step {status.step}, ${status.usd:.3f}>"

@@ -47,8 +47,9 @@ class Session:
 
     def drive(self, target: Target) -> None:
         """Start a launcher for the run or batch, unless one that this session started is at work."""
-        driver = self._drivers.get(target)
-        if driver is None or not driver.is_alive():
+        # All are asked, so that none of them stays as a zombie that nobody waits for.
+        alive = {other for other, driver in self._drivers.items() if driver.is_alive()}
+        if target not in alive:
             self._drivers[target] = self._start_driver(target)
 
     def is_driving(self, target: Target) -> bool:
