@@ -82,23 +82,25 @@ def _opened(path: str, how: int) -> int:
     return os.open(path, how, 0o644)
 
 
-def __getattr__(name: str) -> Any:
-    """Import what the launcher offers when it is first used.
+if not TYPE_CHECKING:  # for a type checker it would mean that every name is there
 
-    Raises ImportError where there is no launcher, as on a box.
-    """
-    if name == "errors":
-        return import_module("vastrun.errors")
-    if name not in _OF_THE_LAUNCHER:
-        raise AttributeError(f"module 'vastrun' has no attribute {name!r}")
-    try:
-        launcher = import_module(_LAUNCHER)
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"vastrun.{name} needs vastrun's launcher, which is not installed here: pip install vastrun"
-        ) from error
-    value = globals()[name] = getattr(launcher, name)
-    return value
+    def __getattr__(name: str) -> Any:
+        """Import what the launcher offers when it is first used.
+
+        Raises ImportError where there is no launcher, as on a box.
+        """
+        if name == "errors":
+            return import_module("vastrun.errors")
+        if name not in _OF_THE_LAUNCHER:
+            raise AttributeError(f"module 'vastrun' has no attribute {name!r}")
+        try:
+            launcher = import_module(_LAUNCHER)
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"vastrun.{name} needs vastrun's launcher, which is not installed here: pip install vastrun"
+            ) from error
+        value = globals()[name] = getattr(launcher, name)
+        return value
 
 
 def __dir__() -> list[str]:
