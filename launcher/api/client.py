@@ -27,11 +27,13 @@ from launcher.batch.pricing import price
 from launcher.commands.queries import LaunchPlan, all_rows, plan_of
 from launcher.config import load_batch, load_sweep, read_job
 from launcher.core import NOTHING, UserRequest
-from launcher.core.batch import BatchLimits, BatchSpec, Objective, Point
+from launcher.core.batch import MOST_POINTS, BatchSpec, Point
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
 from launcher.ledger.run_ids import find_run
 from launcher.wiring import DEFAULT_PROVIDER, Wiring
+
+_ANY_JOB = "{name: any, command: 'true', success: {exit_code: 0}}"
 
 
 class Client:
@@ -144,12 +146,16 @@ class Client:
         once. `metric` and `goal`: what they are compared by. Raises as `launch`.
         """
         source = source_of(job)
-        spec = BatchSpec(
-            name=name or f"{source.file.stem if source.file else load(source).name}-sweep",
-            job=source.name,
-            objective=Objective(metric=metric, goal=goal),
-            limits=BatchLimits(usd=usd, parallel=parallel),
+        spec = _checked(
+            {
+                "name": name or f"{source.file.stem if source.file else load(source).name}-sweep",
+                "job": source.name,
+                "objective": {"metric": metric, "goal": goal},
+                "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
+            }
         )
+        if not 1 <= samples <= MOST_POINTS:
+            raise UsageError(f"samples: expected a whole number from 1 to {MOST_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
         loaded = load_sweep(spec, source.text, axes, str(source.folder), samples)
         return self._submit(spec, loaded.points, source, provider, out)
@@ -197,6 +203,12 @@ class Client:
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
         return BatchHandle(self._session, batch.name)
+
+
+def _checked(batch: Mapping[str, Any]) -> BatchSpec:
+    """Return a batch without points, checked as a batch file is. Raises JobFileError with every fault."""
+    text = as_yaml({**batch, "list": [{}]}, "sweep")
+    return load_batch(text, "sweep", lambda _: _ANY_JOB, ".").spec
 
 
 def _id_of(run: str | RunHandle) -> str:

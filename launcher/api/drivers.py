@@ -18,6 +18,7 @@ from typing import IO, Any, Literal, Protocol
 
 from launcher.core import Cause, errors
 from launcher.core.errors import JobFileError, VastrunError
+from launcher.gate.text import printable
 
 _MODULE = "launcher.api.driving"
 _MOST_BYTES = 1 << 16
@@ -97,7 +98,7 @@ class ProcessDriver:
 def error_line(error: VastrunError) -> str:
     """Return the error as a line for another process."""
     faults = list(error.faults) if isinstance(error, JobFileError) else None
-    fields = {"message": str(error), "hint": error.hint, "cause": error.cause, "faults": faults}
+    fields = {"message": printable(str(error)), "hint": error.hint, "cause": error.cause, "faults": faults}
     return json.dumps({"error": type(error).__name__, **fields})
 
 

@@ -19,6 +19,7 @@ from launcher.core.errors import HeldError, UsageError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.gate.metrics import records_of
+from launcher.gate.text import printable
 from launcher.outputs.folder import Outputs
 from launcher.outputs.index import metric_lines
 from launcher.ports import Ledger
@@ -83,6 +84,7 @@ class RunHandle:
     """One run. All of it is read from the ledger and from its outputs; a handle may be made anew at any time.
 
     Where the job's `retry:` began further attempts, everything but `id` is about the newest of them.
+    What a machine said is without control characters: it may be printed.
     """
 
     def __init__(self, session: Session, run_id: str) -> None:
@@ -126,8 +128,8 @@ class RunHandle:
     ) -> Iterator[LogLine]:
         """Yield the lines of its log: of the onstart steps, the supervisor and all ranks, or of one rank.
 
-        `tail`: only the last ones of those that are there. `follow`: goes on until the run has ended. Control
-        characters are made visible. Raises StorageError; and as `wait` where its launcher could not go on.
+        `tail`: only the last ones of those that are there. `follow`: goes on until the run has ended.
+        Raises StorageError; and as `wait` where its launcher could not go on.
         """
         run = self._newest()
         feed = LogFeed(run, self._session.ledger, self._session.wiring.provider(run.provider))
@@ -138,10 +140,9 @@ class RunHandle:
             clock.sleep(seconds)
 
         lines = chosen(written(feed), choice, tail=tail)
-        yield from (replace(line, text=shown(line.text)) for line in lines)
+        yield from map(_shown, lines)
         if follow:
-            lines = chosen(growing(feed, sleep), choice)
-            yield from (replace(line, text=shown(line.text)) for line in lines)
+            yield from map(_shown, chosen(growing(feed, sleep), choice))
 
     def metrics(self) -> list[dict[str, float]]:
         """Return what it measured, as far as it has come home: for each line the step, and numbers by name.
@@ -154,7 +155,7 @@ class RunHandle:
 
     def why(self) -> str:
         """Return the text of `vastrun why`: cause, proofs, first failing rank, what to try next."""
-        return explanation_text(explain(self._session.ledger, self._newest(), self._session.now()))
+        return printable(explanation_text(explain(self._session.ledger, self._newest(), self._session.now())))
 
     def stop(self, *, now: bool = False, reason: str = "") -> None:
         """Ask it to save a checkpoint, download the outputs and destroy its machine; `wait` waits for that.
@@ -224,17 +225,21 @@ class RunHandle:
             id=run.id,
             verdict=run.verdict,
             cause=run.cause,
-            detail=run.detail,
+            detail=printable(run.detail),
             exit_code=code if known else None,
             step=run.step,
             cost=ending.row.cost,
             usd=sum(attempt.usd for attempt in ending.attempts),
             scores=ending.scores,
-            proofs=run.proofs,
+            proofs=tuple(replace(proof, text=printable(proof.text)) for proof in run.proofs),
             outputs=Path(run.out_dir),
             checkpoint=Outputs(run).checkpoints,
             attempts=tuple(attempt.run.id for attempt in ending.attempts),
         )
+
+
+def _shown(line: LogLine) -> LogLine:
+    return replace(line, source=shown(line.source), text=shown(line.text))
 
 
 def _target(run: Run) -> Target:

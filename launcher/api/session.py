@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -27,14 +28,16 @@ class Session:
         self._wiring: Wiring | None = None
         self._process = 0
         self._drivers: dict[Target, Driver] = {}
+        self._lock = threading.Lock()
 
     @property
     def wiring(self) -> Wiring:
         """The adapters of this process; they print nothing."""
-        if self._wiring is None or self._process != os.getpid():
-            # A forked process must not use its parent's connection to the ledger, nor wait for its children.
-            self._wiring, self._process, self._drivers = silent(self._wire()), os.getpid(), {}
-        return self._wiring
+        with self._lock:
+            if self._wiring is None or self._process != os.getpid():
+                # A fork must not use its parent's connection to the ledger, nor wait for its children.
+                self._wiring, self._process, self._drivers = silent(self._wire()), os.getpid(), {}
+            return self._wiring
 
     @property
     def ledger(self) -> Ledger:
@@ -47,10 +50,11 @@ class Session:
 
     def drive(self, target: Target) -> None:
         """Start a launcher for the run or batch, unless one that this session started is at work."""
-        # All are asked, so that none of them stays as a zombie that nobody waits for.
-        alive = {other for other, driver in self._drivers.items() if driver.is_alive()}
-        if target not in alive:
-            self._drivers[target] = self._start_driver(target)
+        with self._lock:
+            # All are asked, so that none of them stays as a zombie that nobody waits for.
+            alive = {other for other, driver in self._drivers.items() if driver.is_alive()}
+            if target not in alive:
+                self._drivers[target] = self._start_driver(target)
 
     def is_driving(self, target: Target) -> bool:
         """Return whether a launcher that this session started is at work on it."""

@@ -119,6 +119,20 @@ def test_a_sweep_of_a_dict_is_named_after_its_job(notebook: Notebook) -> None:
         notebook.client.sweep(JOB, {"train.seed": []}, usd=9)
 
 
+def test_what_a_sweep_is_given_is_checked_as_a_file_is(notebook: Notebook) -> None:
+    seeds = {"train.seed": [1, 2]}
+    with pytest.raises(JobFileError) as caught:
+        notebook.client.sweep(JOB, seeds, usd=-1, parallel=0, name="no/name")
+    assert [fault.partition(": ")[2].partition(":")[0] for fault in caught.value.faults] == [
+        "limits.parallel",
+        "limits.usd",
+        "name",
+    ]
+    with pytest.raises(UsageError, match="samples: expected a whole number from 1 to 10,000, got 0"):
+        notebook.client.sweep(JOB, {"train.noise": "0.1..0.2"}, usd=9, samples=0)
+    assert not notebook.ledger.batches.all()
+
+
 def test_a_wait_has_an_end_and_the_batch_goes_on(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, LONG)
     batch = notebook.client.batch(BATCH | {"job": JOB}, out=tmp_path / "out")

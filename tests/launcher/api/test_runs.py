@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from launcher.core.errors import (
 )
 from tests.fakebox import Training
 from tests.launcher.api.notebook import JOB, Notebook
-from tests.launcher.terminal import CRASH
+from tests.launcher.terminal import CRASH, segfault
+from trainer.contract.outcome import Outcome
 
 LONG = Training(seconds=600.0)
 
@@ -186,6 +188,17 @@ def test_a_launcher_that_was_killed_is_no_reason_to_follow_a_log_for_ever(notebo
     run = notebook.client.launch(JOB)
     with pytest.raises(StorageError):
         list(run.logs(follow=True))
+
+
+def test_what_a_box_says_of_its_end_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    def says(outcome: Outcome) -> Outcome:
+        return replace(segfault(outcome), detail="rank 1 \x1b[2J\u202edied")
+
+    notebook = Notebook(tmp_path, Training(outcome=says, exit_code=1))
+    run = notebook.client.launch(JOB, out=tmp_path / "out")
+    texts = [run.wait().detail, run.why(), *(proof.text for proof in run.result().proofs)]
+    assert texts[0] == "rank 1 died"
+    assert all(text.replace("\n", "").isprintable() for text in texts)
 
 
 def test_a_run_that_no_launcher_drives_is_taken_up(tmp_path: Path) -> None:

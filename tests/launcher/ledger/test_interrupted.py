@@ -1,4 +1,4 @@
-"""Ctrl-C in a notebook is an exception between any two lines: the ledger is left whole, and free for others."""
+"""Ctrl-C in a notebook is an exception between any two lines: the ledger stays whole, and free for others."""
 
 from __future__ import annotations
 
