@@ -10,6 +10,7 @@ from launcher.core import (
     AccountStatus,
     Bundle,
     Cause,
+    Charge,
     CheckpointCopy,
     Collected,
     Completed,
@@ -135,8 +136,11 @@ class KeepsKeys(Protocol):
 class HasBills(Protocol):
     """A provider that says afterwards what it charged."""
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        """Dollars charged in that time, by label: what is settled so far. Raises AuthError, ProviderError."""
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        """What was charged on the days of that time, as far as it is settled; a machine may stand in several.
+
+        Raises AuthError, ProviderError.
+        """
         ...
 
 
@@ -382,6 +386,13 @@ class OutputStore(Protocol):
         """Up to `limit` bytes more of the box's newest checkpoint are here; None: nothing to bring.
 
         It takes its place once it is whole and checked; of older ones, one stays.
+        """
+        ...
+
+    def save_metrics(self, run: Run, remote: Remote) -> int:
+        """Whole lines that are new of the box's metrics are here; return how many bytes of them.
+
+        A limited part at once: call again soon when many came. Raises BoxError when they are none.
         """
         ...
 

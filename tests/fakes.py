@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launcher.core import (
     Bundle,
+    Charge,
     CheckpointCopy,
     Collected,
     Completed,
@@ -94,6 +95,8 @@ class FakeProvider:
         """What each machine has fetched, as it is listed."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
+        self.bills = True
+        """It says what it charged."""
         self.image: str | None = None
         """What runs there when the job names none."""
         self.most_at_once = self.rentals = 0
@@ -106,7 +109,7 @@ class FakeProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(bills=self, keys=self, market=self)
+        return Abilities(bills=self if self.bills else None, keys=self, market=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return [
@@ -178,8 +181,8 @@ class FakeProvider:
     def forget(self, run_id: str) -> None:
         self.forgotten.add(run_id)
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        return self.charges
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        return [Charge(instance_id="", label=label, usd=usd) for label, usd in self.charges.items()]
 
     def box(self, instance_id: str) -> FakeBox:
         """The living box, up to date. Raises as a Remote does."""
@@ -352,6 +355,13 @@ class FakeOutputStore:
         self.home[state] = remote.read(state)
         self.home[latest] = named
         return CheckpointCopy(name=name, size=len(self.home[state]), held=len(self.home[state]))
+
+    def save_metrics(self, run: Run, remote: Remote) -> int:
+        held = len(self.home.get(layout.METRICS, b""))
+        new = remote.read(layout.METRICS, offset=held)
+        if new:
+            self.home[layout.METRICS] = self.home.get(layout.METRICS, b"") + new
+        return len(new)
 
     def collect(self, run: Run, remote: Remote) -> Collected:
         self.pump(run, remote)

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_wiring.py)
 files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_drive.py tests/launcher/outputs/test_store.py)
 files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
-tools=(docker psutil pyte pytest pytest-timeout)
+tools=(docker hypothesis psutil pyte pytest pytest-timeout)
 
 # Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.
 interpreter() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,7 +55,8 @@ def metric_of(run: Run, name: str) -> float | None:
     """Return the run's `scores.NAME`, or the last value of NAME in its metrics; None where it has none."""
     outputs = Outputs(run)
     if not name.startswith(_SCORES):
-        return outputs.last_metric(name)
+        told = [value for _, value in outputs.curve(name) if math.isfinite(value)]
+        return told[-1] if told else None
     outcome = outputs.outcome()
     scores: dict[str, float] = (outcome.scores if outcome else None) or {}
     return scores.get(name.removeprefix(_SCORES))

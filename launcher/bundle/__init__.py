@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from launcher.core.errors import JobValueError, StorageError, UsageError
 from launcher.core.job import JobSpec, Secret
 from launcher.shipped import library_dir, onstart_dir, trainer_dir
 from trainer.contract import layout
+from trainer.contract.config import TrainConfig
 
 _CHECKPOINTS = 2
 """The newest so many travel with a run that continues from them."""
@@ -132,7 +133,7 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "ranks": spec.ranks_per_node,
         "nodes": spec.nodes,
         "gpus": spec.resources.gpus,
-        "train": None if spec.train is None else asdict(spec.train),
+        "train": None if spec.train is None else asdict(_with_tags(spec.train, spec.tags)),
         "command": spec.command,
         "stall_s": spec.limits.stall_s,
         "start_s": spec.limits.start_s,
@@ -146,6 +147,14 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "restarts": None if spec.restarts is None else dict(spec.restarts),
         "code": None if tree is None else {"commit": tree.commit, "dirty": tree.dirty},
     }
+
+
+def _with_tags(train: TrainConfig, tags: Sequence[str]) -> TrainConfig:
+    """The job's tags are the W&B run's, too."""
+    if train.wandb.mode == "off":
+        return train
+    together = tuple(dict.fromkeys((*tags, *train.wandb.tags)))
+    return replace(train, wandb=replace(train.wandb, tags=together))
 
 
 def _continues(spec: JobSpec, origin: Origin) -> list[str]:

@@ -1,26 +1,133 @@
-"""`vastrun cost`: what runs cost."""
+"""`vastrun cost`: what runs cost, together and one by one; `cost reconcile`: beside what was charged."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from launcher.cli.options import json_option, maybe_run_argument, the_run
-from launcher.cli.output import show, width
+from launcher.cli.output import say, show, width
+from launcher.commands.accounting import cost_report, reconciliation
 from launcher.commands.queries import all_rows, row_of, with_bills
+from launcher.decisions.calendar import Calendar
+from launcher.decisions.grouping import By
 from launcher.ui.render.costs import costs_table
-from launcher.ui.render.documents import costs_document
+from launcher.ui.render.documents import costs_document, reconciliation_document, report_document
+from launcher.ui.render.reconciling import reconciliation_text
+from launcher.ui.render.spending import report_csv, report_text
 from launcher.wiring import Wiring
 
 
-@click.command("cost")
+class CostGroup(click.Group):
+    """Has commands besides the one that is meant where none is named."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        return cost_command.make_context(info_name, args, parent, **extra)
+
+
+class CostCommand(click.Command):
+    """Its help names those commands."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str()) for name, one in command.commands.items()])
+        super().format_epilog(ctx, formatter)
+
+
+@click.command("cost", cls=CostCommand)
 @maybe_run_argument
+@click.option("--by", "by_name", type=click.Choice([by.value for by in By]), help="Add up by this.")
+@click.option("--since", metavar="TIME", help="2026-11-01, 2026-11, today, or how long ago: 7d, 24h.")
+@click.option("--until", metavar="TIME", help="The same; that day or month is part of it.")
+@click.option("--metric", metavar="NAME", help="Show what the runs that are done scored by it, too.")
 @click.option("--billed", is_flag=True, help="Ask the provider what it charged (a few minutes late).")
 @json_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated lines, with unrounded numbers.")
 @click.pass_obj
-def command(wiring: Wiring, run_name: str | None, billed: bool, as_json: bool) -> None:
-    """Show what the runs, or one RUN, cost: hours and dollars, so far or in total."""
+def cost_command(
+    wiring: Wiring,
+    run_name: str | None,
+    by_name: str | None,
+    since: str | None,
+    until: str | None,
+    metric: str | None,
+    billed: bool,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show what the runs, or one RUN, cost: hours and dollars, so far or in total.
+
+    With --by, or any of --since, --until, --metric and --csv: what they cost together, what it went to
+    (training, idle time, failed runs), and what a finished run and a thousand steps cost.
+    """
+    if not as_csv and all(value is None for value in (by_name, since, until, metric)):
+        _list(wiring, run_name, billed=billed, as_json=as_json)
+        return
+    _must_agree(billed=billed, as_json=as_json, as_csv=as_csv)
+    now, ledger, calendar = wiring.now(), wiring.ledger(), Calendar()
+    report = cost_report(
+        ledger,
+        [the_run(wiring, run_name)] if run_name else ledger.runs(),
+        now,
+        by=By(by_name or By.RUN),
+        since=_moment("--since", since, calendar.since, now),
+        until=_moment("--until", until, calendar.until, now),
+        metric=metric or "",
+        calendar=calendar,
+    )
+    if as_csv:
+        say(report_csv(report))
+    else:
+        show(report_document(report), report_text(report, width()), as_json=as_json)
+
+
+def _list(wiring: Wiring, run_name: str | None, *, billed: bool, as_json: bool) -> None:
+    """Each run on its own, the newest first."""
     now, ledger = wiring.now(), wiring.ledger()
     rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
     if billed:
         rows = with_bills(rows, wiring.provider, now)
     show(costs_document(rows, now), costs_table(rows, now, billed=billed, width=width()), as_json=as_json)
+
+
+def _must_agree(*, billed: bool, as_json: bool, as_csv: bool) -> None:
+    if billed:
+        raise click.UsageError("--billed goes with --json only; see also: vastrun cost reconcile")
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other")
+
+
+def _moment(
+    option: str, text: str | None, moment_of: Callable[[str, float], float], now: float
+) -> float | None:
+    try:
+        return None if text is None else moment_of(text, now)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
+
+
+@click.command("reconcile")
+@click.option("--since", metavar="TIME", default="30d", show_default=True, help="As of vastrun cost.")
+@json_option
+@click.pass_context
+def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
+    """Compare the ledger with the bill, and explain each difference.
+
+    For the runs that rented their machine since then: what the ledger counts, what the provider charged by
+    now, and why they differ. Exit code 1 when something is left unexplained.
+    """
+    wiring: Wiring = ctx.obj
+    now = wiring.now()
+    begin = _moment("--since", since, Calendar().since, now)
+    found = reconciliation(wiring.ledger(), wiring.provider, now, now if begin is None else begin)
+    show(reconciliation_document(found), reconciliation_text(found, width()), as_json=as_json)
+    ctx.exit(0 if found.explained else 1)
+
+
+command = CostGroup("cost", commands=[reconcile_command])

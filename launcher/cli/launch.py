@@ -19,7 +19,9 @@ from launcher.cli.options import (
     provider_option,
     read_job_file,
     set_option,
+    tag_option,
     the_run,
+    with_tags,
     yes_option,
 )
 from launcher.cli.output import say, show, width
@@ -37,6 +39,7 @@ from launcher.wiring import Wiring
 @job_argument
 @set_option
 @name_option
+@tag_option
 @provider_option
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
 @click.option("--from", "from_name", metavar="RUN", help="Continue from the checkpoint of that run.")
@@ -51,6 +54,7 @@ def command(
     job_file: Path,
     sets: tuple[str, ...],
     name: str | None,
+    tags: tuple[str, ...],
     provider: str,
     out: Path | None,
     from_name: str | None,
@@ -71,7 +75,7 @@ def command(
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
     say(f"reading {job_file}", err=True)
-    spec = read_job_file(job_file, sets, name)
+    spec = with_tags(read_job_file(job_file, sets, name), tags)
     must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)

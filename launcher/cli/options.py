@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from launcher.api import jobs
 from launcher.cli.failures import concerns, reads
 from launcher.cli.output import say
 from launcher.config import load_job
+from launcher.config.tags import tag_fault, tag_faults
 from launcher.core import NOTHING, Run
 from launcher.core.errors import UsageError, VastrunError
 from launcher.core.job import JobSpec
@@ -29,6 +31,13 @@ def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     return [name for name in (LAST, *(run.id for run in runs)) if name.startswith(incomplete)]
 
 
+def _tags(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if fault := tag_fault(value):
+            raise click.BadParameter(fault)
+    return values
+
+
 run_argument = click.argument("run_name", metavar="RUN", shell_complete=_complete_run)
 maybe_run_argument = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=_complete_run)
 job_argument = click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
@@ -40,6 +49,9 @@ set_option = click.option(
     "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job."
 )
 name_option = click.option("--name", help="Another name for the job.")
+tag_option = click.option(
+    "--tag", "tags", metavar="TAG", multiple=True, callback=_tags, help="One more tag: see cost --by tag."
+)
 provider_option = click.option(
     "--provider",
     envvar="VASTRUN_PROVIDER",
@@ -68,6 +80,14 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpe
         raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
     overrides = [*sets, *([f"name={name}"] if name else [])]
     return load_job(text, str(path), overrides, str(path.resolve().parent))
+
+
+def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
+    """The job with these tags besides its own. Raises click's own error when they are too many."""
+    together = tuple(dict.fromkeys((*spec.tags, *tags)))
+    for _, fault in tag_faults(together):
+        raise click.BadParameter(fault, param_hint="--tag")
+    return replace(spec, tags=together)
 
 
 def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:

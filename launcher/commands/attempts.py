@@ -139,7 +139,7 @@ class Attempts:
         ledger.hold(former.id, Driver(who=services.who, until=now + HOLD_S))
         try:
             chain = chain_of(ledger, former)
-            if ledger.runs(parent=former.id) or request in (UserRequest.STOP, UserRequest.DESTROY):
+            if ledger.runs(parent=former.id) or request.cause is not None:
                 return None
             spec = next_attempt(read_job(former.spec_json), chain, now)
             if spec is None:
@@ -219,7 +219,7 @@ def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
     """Return whether another attempt is due that the run's launcher did not live to begin."""
     if run.phase is not Phase.ENDED or ledger.runs(parent=run.id):
         return False
-    if ledger.user_request(run.id) in (UserRequest.STOP, UserRequest.DESTROY):
+    if ledger.user_request(run.id).cause is not None:
         return False
     return next_attempt(read_job(run.spec_json), chain_of(ledger, run), now) is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +28,7 @@ from launcher.decisions.estimates import enough_for
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import lease_ends_at, lease_of, worst_case_usd
+from launcher.decisions.reconciling import charges_by_run
 from launcher.flow.context import Services
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
@@ -135,16 +137,17 @@ def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
 
 def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:
     """The rows with what their providers charged, where those say it. Raises AuthError, ProviderError."""
-    rented: dict[str, float] = {}
+    rented: dict[str, list[Run]] = defaultdict(list)
     for row in rows:
         if row.run.rented_at is not None:
-            name = row.run.provider
-            rented[name] = min(rented.get(name, now), row.run.rented_at)
+            rented[row.run.provider].append(row.run)
     billed: dict[str, float] = {}
-    for name, since in rented.items():
+    for name, runs in rented.items():
         if (bills := provider_of(name).abilities.bills) is not None:
-            billed |= bills.charged(since, now)
-    return [replace(row, billed_usd=billed.get(row.run.label)) for row in rows]
+            since = min(run.rented_at or now for run in runs)
+            charges = charges_by_run(runs, bills.charged(since, now))
+            billed |= {run_id: sum(charge.usd for charge in its) for run_id, its in charges.items()}
+    return [replace(row, billed_usd=billed.get(row.run.id)) for row in rows]
 
 
 def detail_of(services: Services, run: Run, now: float) -> RunDetail:

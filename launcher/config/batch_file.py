@@ -147,6 +147,11 @@ def _jobs_of(points: Sequence[Cells], job: Node, base_dir: str, faults: list[Fau
 
 
 def _id_of(job: Any, values: Mapping[str, Any]) -> str:
-    """Return a hash of the job as it is written and of the point's values, in any order: 10 hex digits."""
+    """Return a hash of the job as it is written and of the point's values, in any order: 10 hex digits.
+
+    Without the job's tags: another word for a run makes it no other run.
+    """
+    if isinstance(job, dict):
+        job = {key: value for key, value in job.items() if key != "tags"}
     content = json.dumps({"job": job, "values": values}, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:10]

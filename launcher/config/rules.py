@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from launcher.config.source import KeyPath
+from launcher.config.tags import tag_faults
 from launcher.core.addresses import address_of
 from launcher.core.image_ref import Reference
 from launcher.core.job import JobSpec
@@ -38,6 +39,7 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
     """Every clash in the job."""
     for rule in (
         _name,
+        _tags,
         _program,
         _success,
         _trainer,
@@ -55,6 +57,11 @@ def _name(spec: JobSpec) -> Iterator[Clash]:
     if not _NAME.fullmatch(spec.name):
         expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
         yield Clash(("name",), f"{expected}, got {spec.name!r}")
+
+
+def _tags(spec: JobSpec) -> Iterator[Clash]:
+    for number, text in tag_faults(spec.tags):
+        yield Clash(("tags",) if number is None else ("tags", number), text)
 
 
 def _program(spec: JobSpec) -> Iterator[Clash]:

@@ -11,10 +11,20 @@ from launcher.core.boxes import (
     StepEnd,
 )
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, Lease, Offer, RentalOrder
+from launcher.core.market import (
+    AccountStatus,
+    Charge,
+    ExtraRates,
+    Identity,
+    Instance,
+    Lease,
+    Offer,
+    RentalOrder,
+)
 from launcher.core.phases import Phase
 from launcher.core.runs import (
     NOTHING,
+    PRUNING,
     Cost,
     Driver,
     Event,
@@ -32,10 +42,12 @@ from launcher.core.verdict import Cause, Verdict
 __all__ = [
     "LABEL_PREFIX",
     "NOTHING",
+    "PRUNING",
     "AccountStatus",
     "BoxStatus",
     "Bundle",
     "Cause",
+    "Charge",
     "CheckpointCopy",
     "Collected",
     "Completed",

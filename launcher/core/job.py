@@ -144,6 +144,8 @@ class JobSpec:
     notify: tuple[NotifyUrl, ...] = ()
     """Told of the end, of a failure, and when half, 80 % and all of `limits.usd` is spent."""
     nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"
+    tags: tuple[str, ...] = ()
+    """Words of the user's own, by which costs are added up."""
 
     @property
     def ranks_per_node(self) -> int:

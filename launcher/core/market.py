@@ -119,6 +119,21 @@ class RentalOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Charge:
+    """What a provider says that it charged for a machine, as far as that is settled."""
+
+    instance_id: str
+    """Empty: it is for no machine, or the provider does not say."""
+    label: str
+    """The machine's, as it was or as it is by now; empty: it had none."""
+    usd: float
+    traffic_usd: float = 0.0
+    """The part of it for traffic."""
+    until: float = 0.0
+    """Epoch seconds of the last thing charged; 0: not said."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Identity:
     """Who we are to a provider, and what time it is there."""
 

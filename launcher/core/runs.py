@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -177,7 +178,11 @@ class Event:
     usd: float = 0.0
     """Spent so far."""
     told: str = ""
-    """The notification that the user was sent then; empty in any other line."""
+    """The notification that the user was sent then, or PRUNING; empty in any other line."""
+
+
+PRUNING = "pruning"
+"""Marks the event whose text says why a batch prunes the run. A box words some texts, and never this mark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,12 +224,14 @@ class Progress:
 
 
 class UserRequest(StrEnum):
-    """What the user asks of a running launcher: by Ctrl-C here, or by `vastrun stop` elsewhere."""
+    """What is asked of a running launcher: by Ctrl-C here, by `vastrun stop` elsewhere, or by its batch."""
 
     NONE = "none"
     DETACH_ONCE_TRAINING = "detach_once_training"
     """Stay until the training has begun."""
     DETACH = "detach"
+    PRUNE = "prune"
+    """By the early stop of its batch; else as STOP."""
     STOP = "stop"
     DESTROY = "destroy"
 
@@ -232,3 +239,18 @@ class UserRequest(StrEnum):
     def strength(self) -> int:
         """Of several requests the strongest holds."""
         return list(UserRequest).index(self)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Return what a run ends with that is ended for this; None: it is not ended for it."""
+        return CAUSE_OF_REQUEST[self]
+
+
+CAUSE_OF_REQUEST: Mapping[UserRequest, Cause | None] = {
+    UserRequest.NONE: None,
+    UserRequest.DETACH_ONCE_TRAINING: None,
+    UserRequest.DETACH: None,
+    UserRequest.PRUNE: Cause.PRUNED,
+    UserRequest.STOP: Cause.STOPPED,
+    UserRequest.DESTROY: Cause.STOPPED,
+}

@@ -26,6 +26,8 @@ class Cause(StrEnum):
     """This computer could not write, before anything was rented."""
     HANG = "hang"
     STOPPED = "stopped"
+    PRUNED = "pruned"
+    """Its batch ended it early: others were better. Not a failure."""
     TIME_LIMIT = "time_limit"
     MONEY_LIMIT = "money_limit"
     PREEMPTED = "preempted"
@@ -44,6 +46,7 @@ class Verdict(StrEnum):
     FAILED = "FAILED"
     HUNG = "HUNG"
     STOPPED = "STOPPED"
+    PRUNED = "PRUNED"
     LIMIT = "LIMIT"
     PREEMPTED = "PREEMPTED"
     LOST = "LOST"
@@ -67,6 +70,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
     Cause.INTERNAL: Verdict.FAILED,
     Cause.HANG: Verdict.HUNG,
     Cause.STOPPED: Verdict.STOPPED,
+    Cause.PRUNED: Verdict.PRUNED,
     Cause.TIME_LIMIT: Verdict.LIMIT,
     Cause.MONEY_LIMIT: Verdict.LIMIT,
     Cause.PREEMPTED: Verdict.PREEMPTED,
@@ -79,6 +83,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
 EXIT_CODE_OF: Mapping[Verdict, int] = {
     Verdict.SUCCEEDED: 0,
     Verdict.STOPPED: 3,
+    Verdict.PRUNED: 3,
     Verdict.FAILED: 5,
     Verdict.HUNG: 6,
     Verdict.PREEMPTED: 7,

@@ -13,6 +13,7 @@ from trainer.contract.reasons import REASONS
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
+    "pruned": Cause.PRUNED,
     "time_limit": Cause.TIME_LIMIT,
     "money_limit": Cause.MONEY_LIMIT,
 }

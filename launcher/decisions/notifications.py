@@ -19,7 +19,7 @@ class NotificationKind(StrEnum):
     BUDGET_80 = "budget_80"
     BUDGET_100 = "budget_100"
     END = "end"
-    """It succeeded, or was stopped as asked."""
+    """It succeeded, or was stopped as asked, or pruned by its batch."""
     FAILURE = "failure"
     LOST = "lost"
     """Its machine was taken away or vanished."""
@@ -49,6 +49,7 @@ BUDGET_SHARES: Mapping[NotificationKind, float] = {
 ENDING_OF: Mapping[Verdict, NotificationKind] = {
     Verdict.SUCCEEDED: NotificationKind.END,
     Verdict.STOPPED: NotificationKind.END,
+    Verdict.PRUNED: NotificationKind.END,
     Verdict.FAILED: NotificationKind.FAILURE,
     Verdict.HUNG: NotificationKind.FAILURE,
     Verdict.LIMIT: NotificationKind.FAILURE,

@@ -9,7 +9,7 @@ from launcher.core import Cause, Instance
 from launcher.core.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import download_check, offer_check, policy
-from launcher.flow.context import PhaseEnd, RunContext, lost, stopped
+from launcher.flow.context import PhaseEnd, RunContext, lost
 from launcher.gate.box_status import lease_of
 from launcher.gate.reading import small_file
 from launcher.ports import ChecksIdentity
@@ -111,7 +111,7 @@ def boot(context: RunContext) -> PhaseEnd:
     timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
     while not (late := timeouts.late(context.now())):
         if context.is_stopping():
-            return stopped("before its machine was ready")
+            return context.stopped("before its machine was ready")
         try:
             lease = _lease_state(context)
             if lease == "armed":

@@ -56,10 +56,6 @@ class PhaseEnd:
     detail: str = ""
 
 
-def stopped(when: str) -> PhaseEnd:
-    return PhaseEnd(result=Result.FAILED, cause=Cause.STOPPED, detail=f"stopped {when}")
-
-
 def lost(when: str) -> PhaseEnd:
     return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
@@ -142,8 +138,12 @@ class RunContext:
         return max(here, elsewhere, key=lambda request: request.strength)
 
     def is_stopping(self) -> bool:
-        """The user wants the run to end."""
-        return self.user_request() in (UserRequest.STOP, UserRequest.DESTROY)
+        """The user, or the run's batch, wants it to end."""
+        return self.user_request().cause is not None
+
+    def stopped(self, when: str) -> PhaseEnd:
+        """The end of a run that is stopping, and never trained."""
+        return PhaseEnd(result=Result.FAILED, cause=self.user_request().cause, detail=f"stopped {when}")
 
     @property
     def has_come_late(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.core import Cause, Phase, Run
+from launcher.core import Cause, Phase, Run, UserRequest
 from launcher.core.errors import (
     AuthError,
     BusyError,
@@ -18,7 +18,8 @@ from launcher.core.errors import (
 from launcher.core.job import JobSpec
 from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from launcher.decisions import policy
-from launcher.flow.context import OverError, PhaseEnd, RunContext, Services, lost, stopped
+from launcher.decisions.early_stop import reason_in
+from launcher.flow.context import OverError, PhaseEnd, RunContext, Services, lost
 from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
 
@@ -112,7 +113,7 @@ def _step(context: RunContext) -> PhaseEnd | None:
     identify(context)
     while True:
         if phase in BEFORE_TRAINING and context.is_stopping():
-            return stopped(f"before it could {phase.value}")
+            return context.stopped(f"before it could {phase.value}")
         try:
             return STEPS[phase](context)
         except (AuthError, BusyError) as error:
@@ -131,19 +132,37 @@ def _give_up(context: RunContext, error: StorageError) -> None:
         )
 
 
+def _as_noted(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+    """The end of a run that was pruned, with the reason that its batch noted.
+
+    A machine alone cannot say so: a run that is pruned is no failure, and nobody looks at it again.
+    """
+    if end.cause is not Cause.PRUNED:
+        return end
+    reason = reason_in(context.services.ledger.events(context.run.id))
+    if reason:
+        return replace(end, detail=f"{reason}; {end.detail}")
+    if context.user_request() is UserRequest.PRUNE:
+        return end
+    detail = f"the machine says that its batch stopped it; nobody asked for that ({end.detail})"
+    return replace(end, cause=Cause.CONTRADICTION, detail=detail)
+
+
 def _advance(context: RunContext, end: PhaseEnd) -> None:
     """The row moves on as the table says; the first cause stays."""
     run, now = context.run, context.now()
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}
     again = run.phase is Phase.DESTROY and end.result is not Result.OK
     if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
+        end = _as_noted(context, end)
         changes |= {"cause": end.cause, "detail": end.detail, "failed_in": run.phase}
     if again:
         changes |= {"destroy_tries": run.destroy_tries + 1}
     if changes["phase"] is Phase.ENDED:
         changes |= {"ended_at": now}
     if end.result is not Result.OK:
-        context.tell(f"{end.result.value}: {end.detail}")
+        how = end.cause if end.cause is Cause.PRUNED else end.result  # which is no failure
+        context.tell(f"{how}: {end.detail}")
     context.save(**changes)
     if again:
         context.wait(min(60.0, 2.0**context.run.destroy_tries))

@@ -1,12 +1,14 @@
-"""Saving: checkpoints come home while the training goes on, a slice between two looks at the box."""
+"""Saving: checkpoints and metrics come home while the training goes on, a slice between two looks."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from launcher.core import CheckpointCopy, UserRequest
-from launcher.core.errors import GoneError, ProviderError, StorageError, UnreachableError
+from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
 from launcher.flow.context import RunContext
+from launcher.gate.caps import METRICS_SLICE_BYTES
 from launcher.ports import Remote
 
 SLICE_S = 0.5
@@ -16,6 +18,10 @@ _FIRST_BYTES = 1 << 18
 _MOST_BYTES = 1 << 25
 _REST_S = 5.0
 """Least time between two looks for a newer checkpoint."""
+METRICS_S = 5.0
+"""Between two looks for new metrics: an early stop judges by them, and nobody waits for one line."""
+_MANY_BYTES = METRICS_SLICE_BYTES // 2
+"""As many say that more have not come yet."""
 _RESTS = 9
 """So many times as long as a copy took, the line rests after it: traffic costs money too."""
 
@@ -33,6 +39,7 @@ class Saving:
     given_up: bool = False
     brought: bool = False
     """The last look brought a slice: the next one comes sooner."""
+    metrics_due_at: float = 0.0
 
     def is_due(self, now: float) -> bool:
         """A copy is under way, or it is time to look for a newer checkpoint."""
@@ -70,6 +77,24 @@ def save_some(context: RunContext, saving: Saving, remote: Remote) -> None:
         context.tell(f"checkpoint {copy.name} is damaged on the machine; not downloaded")
     elif copy is not None and copy.is_whole:
         context.tell(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
+
+
+def save_metrics(context: RunContext, saving: Saving, remote: Remote) -> None:
+    """New lines of the metrics are here. Nothing that goes wrong with them hurts the run."""
+    now = context.now()
+    if now < saving.metrics_due_at or context.user_request() is not UserRequest.NONE:
+        return
+    try:
+        brought = context.services.output_store.save_metrics(context.run, remote)
+    except (UnreachableError, GoneError):
+        raise
+    except NoRoomError:  # the log has told of it, and waits for room, too
+        brought = 0
+    except (StorageError, ProviderError) as error:
+        saving.metrics_due_at = math.inf
+        context.tell(f"metrics stay on the machine until the end: {error}")
+        return
+    saving.metrics_due_at = now + (0.0 if brought > _MANY_BYTES else METRICS_S)
 
 
 def next_limit(limit: int, moved: int, seconds: float) -> int:

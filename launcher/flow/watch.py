@@ -16,7 +16,7 @@ from launcher.flow.context import PhaseEnd, RunContext
 from launcher.flow.pace import Pace
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
-from launcher.flow.saving import Saving, save_some
+from launcher.flow.saving import Saving, save_metrics, save_some
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file
 from launcher.ports import Remote
@@ -104,11 +104,13 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
         return _ended(context, remote, box_status)
     if box_status.box == "dead":
         return _dead(context, state)
-    if context.user_request() is UserRequest.STOP:
-        _ask_to_stop(context, state, remote, Cause.STOPPED)
+    asked_for = context.user_request().cause
+    if asked_for is not None:
+        _ask_to_stop(context, state, remote, asked_for)
     elif _money_runs_out(context, state):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     save_some(context, state.saving, remote)
+    save_metrics(context, state.saving, remote)
     return None
 
 
@@ -168,8 +170,8 @@ def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, r
 
 
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd | None:
-    if context.user_request() in (UserRequest.STOP, UserRequest.DESTROY):
-        return PhaseEnd(result=Result.FAILED, cause=Cause.STOPPED, detail="stopped before the training began")
+    if context.is_stopping():
+        return context.stopped("before the training began")
     if state.starts >= _STARTS:
         return PhaseEnd(
             result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine"

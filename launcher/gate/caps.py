@@ -41,6 +41,8 @@ LOG_BYTES = 8 << 30
 """Of the copy of the log, those included that were set aside."""
 LOGS = 4
 """How many logs a box may begin: one that is begun anew is a copy more."""
+METRICS_SLICE_BYTES = 1 << 20
+"""Of the metrics, in one look at a box while it trains; no line of theirs is longer."""
 METRICS_LINES = 250_000
 """Of the metrics, as they are read for a picture; of more, every second or third."""
 STEPS = 10**15

@@ -66,13 +66,17 @@ def _is_name(name: str) -> bool:
     return name.isprintable() and len(name) <= caps.NAME_BYTES
 
 
-def last_value(lines: Iterable[bytes], name: str) -> float | None:
-    """Return the last finite number of that name; None where there is none."""
-    found = None
-    for line in lines:
-        value = _number(_record(line).get(name))
-        found = found if value is None else value
-    return found
+def point_of(line: bytes, name: str) -> tuple[int, float] | None:
+    """Read the step and the value of that name in a line of metrics; None when it tells of no such value.
+
+    What is told and is no number of ours, as the loss of a training that diverged, is NaN.
+    """
+    record = _record(line)
+    step = record.get("step")
+    if name not in record or type(step) is not int or not 0 <= step <= caps.STEPS:
+        return None
+    value = _number(record[name])
+    return step, math.nan if value is None else value
 
 
 def _record(line: bytes) -> Mapping[str, Any]:

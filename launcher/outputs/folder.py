@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from os import SEEK_END
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from launcher.core import Run, StepEnd
 from launcher.gate import caps
 from launcher.gate.evidence import outcome_of, step_ends_of
-from launcher.gate.metrics import last_value
+from launcher.outputs.curves import CurveReader
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -59,6 +58,7 @@ class Outputs:
 
     def __init__(self, run: Run) -> None:
         self.folder = Path(run.out_dir)
+        self._curves: dict[str, CurveReader] = {}
 
     def path(self, box_path: str) -> Path:
         """Where a file of the box comes to lie."""
@@ -89,14 +89,12 @@ class Outputs:
         except OSError:
             return ()
 
-    def last_metric(self, name: str) -> float | None:
-        """The last value of that name in the metrics; None when none has come home."""
-        try:
-            with self.path(layout.METRICS).open("rb") as file:
-                file.seek(max(0, file.seek(0, SEEK_END) - CHUNK))
-                return last_value(file.read(CHUNK).splitlines(), name)
-        except OSError:
-            return None
+    def curve(self, metric: str) -> Sequence[tuple[int, float]]:
+        """The steps and values of a name in the metrics, as far as they have come home; NaN where it was no
+        number. Keep this object: a later call reads only what is new."""
+        if metric not in self._curves:
+            self._curves[metric] = CurveReader(self.path(layout.METRICS), metric)
+        return self._curves[metric].points()
 
     def _content(self, box_path: str) -> bytes:
         """Of a small file, as much as a box may write."""

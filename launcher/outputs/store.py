@@ -12,6 +12,7 @@ from launcher.outputs.collecting import collect
 from launcher.outputs.folder import Outputs
 from launcher.outputs.index import Index, contents_of
 from launcher.outputs.logcopy import pump
+from launcher.outputs.metricscopy import grow_metrics
 from launcher.outputs.places import IgnoresCase, ignores_case
 from launcher.outputs.storing import claim, must_be_free, need_space, stored, storing
 from launcher.ports import Remote
@@ -48,6 +49,11 @@ class FolderStore:
         out = Path(run.out_dir)
         with storing(out):
             return continue_copy(out, remote, limit, _disk_bytes(run))
+
+    def save_metrics(self, run: Run, remote: Remote) -> int:
+        out = Path(run.out_dir)
+        with storing(out):
+            return grow_metrics(out, remote)
 
     def collect(self, run: Run, remote: Remote) -> Collected:
         out = Path(run.out_dir)

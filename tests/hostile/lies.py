@@ -168,6 +168,8 @@ LIES: Mapping[str, Lie] = {
     "outcome with a condition that may hold": _outcome(checks=[_CHECK | {"holds": "maybe"}]),
     "outcome with a condition that steers": _outcome(checks=[_CHECK | {"name": STEERING}]),
     "outcome with a reason that does not exist": _outcome(reason="magic"),
+    "outcome that was pruned by nobody": _outcome(reason="stopped", stop_cause="pruned"),
+    "step that was pruned by nobody": _failed_step(exit_code=143, stop="pruned"),
     "outcome with steps beyond any number": _outcome(steps_done=2**63),
     "outcome with a loss that is no number": Lie(
         files={layout.OUTCOME: json.dumps(GOOD | {"last_loss": float("nan")}).encode()}
@@ -187,6 +189,15 @@ LIES: Mapping[str, Lie] = {
     "outcome that is nothing": Lie(files={layout.OUTCOME: b"null"}),
     "metrics of nothing that can be drawn": Lie(files={layout.METRICS: _METRICS}, harmless=True),
     "metrics of many lines": Lie(files={layout.METRICS: b"1\n" * 900_000}, harmless=True),
+    "metrics without an end": Lie(files={layout.METRICS: _endless(b'{"step": 1, "loss": 7.5}\n')}),
+    "metrics in one line without an end": Lie(files={layout.METRICS: _endless(b"x")}),
+    "metrics that are others at each look": Lie(
+        files={layout.METRICS: lambda offset, limit: (b'{"step": %d}\n' % offset * 9)[:limit]}
+    ),
+    "metrics whose steps go back and forth": Lie(
+        files={layout.METRICS: b'{"step": 9, "loss": 1}\n{"step": 3, "loss": 2}\n' * 9000}, harmless=True
+    ),
+    "metrics that are cut within a line": Lie(files={layout.METRICS: b'{"step": 9, "lo'}, harmless=True),
     "metrics in one deep line": Lie(files={layout.METRICS: b"[" * 900_000}, harmless=True),
     "exit code in words": Lie(files={layout.EXIT: b"well\n"}, harmless=True),
     "exit code of many digits": Lie(files={layout.EXIT: b"9" * 5000}, harmless=True),

@@ -42,6 +42,11 @@ def test_its_ledger_lists_the_run_with_its_events(terminal: Terminal) -> None:
     assert "before" in terminal.type("status").stdout
 
 
+def test_its_ledger_is_added_up_with_what_it_does_not_know_left_out(terminal: Terminal) -> None:
+    (group,) = terminal.document("cost", "--by", "tag")["groups"]
+    assert (group["key"], group["runs"], group["finished"]) == ("-", 1, 1)
+
+
 def test_its_ledger_takes_new_runs(terminal: Terminal) -> None:
     end = terminal.launch("--out", str(terminal.folder / "new"))
     assert end.exit_code == 0, end.stderr

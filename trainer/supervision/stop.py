@@ -11,6 +11,7 @@ from pathlib import Path
 _AT_REQUEST = "stopped"
 STOPPED_BY: Mapping[str, str] = {
     _AT_REQUEST: "stopped at your request",
+    "pruned": "stopped by its batch",
     "time_limit": "stopped at the time limit",
     "money_limit": "stopped at the money limit",
 }

@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from launcher.core import LABEL_PREFIX, AccountStatus, Identity, Instance, Offer, RentalOrder, run_id_in
+from launcher.core import (
+    LABEL_PREFIX,
+    AccountStatus,
+    Charge,
+    Identity,
+    Instance,
+    Offer,
+    RentalOrder,
+    run_id_in,
+)
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
@@ -200,9 +209,9 @@ class VastProvider:
         """The account's number, and Vast's time."""
         return accounts.identity(self._api, self._clock.now)
 
-    def charged(self, since: float, until: float) -> Mapping[str, float]:
-        """Dollars by label; Vast settles its charges minutes later."""
-        return charges.by_label(self._api, since, until)
+    def charged(self, since: float, until: float) -> Sequence[Charge]:
+        """By machine; Vast settles its charges minutes later."""
+        return charges.charges_of(self._api, since, until)
 
     def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         """The machine's row, and when it was asked for.

@@ -1,12 +1,13 @@
-"""Vast's rows as nouns: what is used of an offer and of an instance."""
+"""Vast's rows as nouns: what is used of an offer, an instance and a charge."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core import ExtraRates
+from launcher.core import Charge, ExtraRates
 from launcher.core.errors import UnreachableError
 from launcher.providers.vast.refusals import silent
 
@@ -14,6 +15,9 @@ _WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, Arithm
 _LARGEST = 1e12
 _MOST_CHARACTERS = 4000
 _LONGEST_LABEL = 256
+_MOST_USD = 1e9
+_TRAFFIC = ("bwd", "bwu")
+"""The kinds of a charge's items that are for bytes in and out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +176,33 @@ class InstanceRow:
             direct=(address, direct_port) if address and direct_port else None,
             proxy=(proxy_host, proxy_port) if proxy_host and proxy_port else None,
         )
+
+
+def charge_of(row: Any) -> Charge:
+    """What a row of the list of charges says. Raises UnreachableError: a bill with a hole is none."""
+    try:
+        source = re.fullmatch(r"instance-(\d{1,20})", _text(row.get("source")), re.ASCII)
+        return Charge(
+            instance_id=source[1] if source else "",
+            label=_text((row.get("metadata") or {}).get("label"))[:_LONGEST_LABEL],
+            usd=_dollars(row["amount"]),
+            traffic_usd=sum(_dollars(item["amount"]) for item in row.get("items") or () if _is_traffic(item)),
+            until=_number(row.get("end")),
+        )
+    except _WHAT_A_ROW_RAISES as error:
+        raise silent("a charge that cannot be read") from error
+
+
+def _is_traffic(item: Mapping[str, Any]) -> bool:
+    return item["type"] in _TRAFFIC
+
+
+def _dollars(value: Any) -> float:
+    """A credit is below 0. Raises ValueError for what is no number, or beyond any account."""
+    usd = float(value)
+    if not abs(usd) <= _MOST_USD:
+        raise ValueError(f"{usd} are no dollars of Vast's")
+    return usd
 
 
 def _number(value: Any) -> float:

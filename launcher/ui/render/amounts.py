@@ -36,13 +36,14 @@ def usd_sum(amounts: Iterable[float]) -> str:
     return f"${sum(map(_mills, amounts)) / 1000:.3f}"
 
 
-def usd_parts(parts: Sequence[float]) -> list[float]:
+def usd_parts(parts: Sequence[float], usd: float | None = None) -> list[float]:
     """The parts to a tenth of a cent, so that they add up to their sum as it is shown.
 
-    What rounding lacks goes to those that it cut most (the method of the largest remainders).
+    What rounding lacks goes to those that it cut most (the method of the largest remainders). `usd`: the sum
+    that they must come to, where it is the sum of other parts, too.
     """
     whole = [math.floor(part * 1000) for part in parts]
-    lacking = max(0, _mills(sum(parts)) - sum(whole))
+    lacking = max(0, _mills(sum(parts) if usd is None else usd) - sum(whole))
     by_cut = sorted(range(len(parts)), key=lambda n: whole[n] - parts[n] * 1000)
     for number in by_cut[:lacking]:
         whole[number] += 1

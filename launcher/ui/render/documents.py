@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from launcher.commands.accounting import CostReport, Reconciliation
 from launcher.commands.orphans import Orphan
 from launcher.commands.queries import Explanation, LaunchPlan, RunDetail, RunEnding, RunRow
 from launcher.core import Offer
 from launcher.core.bills import gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
+from launcher.decisions.grouping import Group
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import worst_case_usd
@@ -96,6 +98,45 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
     }
 
 
+def report_document(report: CostReport) -> Document:
+    """What runs cost together."""
+    return {
+        "by": report.by,
+        "since": report.since,
+        "until": report.until,
+        "time_zone": report.zone_name,
+        "metric": report.metric or None,
+        "groups": [_group(group) for group in report.groups],
+        "total": _group(report.total),
+    }
+
+
+def reconciliation_document(found: Reconciliation) -> Document:
+    """What was charged beside what is counted. Dollars; a difference above 0 was charged and not counted."""
+    runs = [
+        {
+            "id": one.bill.run.id,
+            "job": one.bill.run.job,
+            "provider": one.bill.run.provider,
+            "counted_usd": one.bill.counted.usd,
+            "charged_usd": one.bill.charged_usd if one.bill.charges else None,
+            "difference_usd": one.bill.difference_usd,
+            "reasons": list(one.reasons),
+            "unexplained_usd": one.unexplained_usd,
+        }
+        for one in found.runs
+    ]
+    return {
+        "since": found.since,
+        "runs": runs,
+        "counted_usd": sum(one.bill.counted.usd for one in found.runs),
+        "charged_usd": sum(one.bill.charged_usd for one in found.runs),
+        "charged_besides": [asdict(stranger) for stranger in found.strangers],
+        "without_bill": dict(found.without_bill),
+        "explained": found.explained,
+    }
+
+
 def hosts_document(records: Sequence[HostRecord]) -> Document:
     return {"hosts": [asdict(record) for record in records]}
 
@@ -144,6 +185,21 @@ def _with_former_keys(value: Any) -> Any:
         return value
     new = {key: _with_former_keys(each) for key, each in value.items()}
     return new | {former: new[key] for key, former in _FORMER_KEYS.items() if key in new}
+
+
+def _group(group: Group) -> dict[str, Any]:
+    values = asdict(group)
+    cost = values.pop("cost")
+    scored = values.pop("scored")
+    return {
+        **values,
+        **cost,
+        "usd": group.cost.usd,
+        "training_usd": group.training_usd,
+        "usd_per_run": group.usd_per_run,
+        "usd_per_1000_steps": group.usd_per_1000_steps,
+        "scored": scored,
+    }
 
 
 def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:

@@ -70,6 +70,7 @@ WORDS: Mapping[Cause, str] = {
     Cause.STORAGE: "this computer could not write",
     Cause.HANG: "",
     Cause.STOPPED: "",
+    Cause.PRUNED: "",
     Cause.TIME_LIMIT: "time limit",
     Cause.MONEY_LIMIT: "money limit",
     Cause.PREEMPTED: "",

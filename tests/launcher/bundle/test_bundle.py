@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from launcher.core.job import Checkpoints, Code, JobSpec, Limits, Secret, Succes
 from launcher.outputs.store import FolderStore
 from tests.rights import like_anybody
 from trainer.contract import layout
-from trainer.contract.config import TrainConfig
+from trainer.contract.config import TrainConfig, WandbConfig
 from trainer.contract.job import Job
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
@@ -140,6 +141,16 @@ def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
         ("python", "a b.py"),
     )
     assert (job.success and job.success.steps, job.env, job.outputs) == (3, {"A": "1"}, ("x/*",))
+
+
+def test_the_tags_of_a_job_are_those_of_its_wandb_run_too() -> None:
+    def tags(**wandb: Any) -> list[str]:
+        train = TrainConfig(wandb=WandbConfig(**wandb))
+        job = json.loads(packed(replace(SPEC, train=train, tags=("lr", "new")))[layout.JOB])
+        return list(job["train"]["wandb"]["tags"])
+
+    assert tags(tags=("own", "new")) == ["lr", "new", "own"]
+    assert tags(mode="off") == []
 
 
 def test_the_archives_are_gone_with_the_bundler() -> None:

@@ -59,6 +59,13 @@ def test_a_batch_runs_every_point_and_ends_with_its_table(desk: Desk) -> None:
     assert desk.machines() == 0
 
 
+def test_what_a_batch_cost_is_added_up_under_its_name(desk: Desk) -> None:
+    assert desk.submit()[0] == 0
+    (group,) = desk.document("cost", "--by", "batch")["groups"]
+    assert (group["key"], group["runs"], group["finished"]) == ("widths", 6, 6)
+    assert group["usd_per_run"] == pytest.approx(group["usd"] / 6)
+
+
 def test_a_dry_run_says_what_it_may_cost_and_rents_nothing(desk: Desk) -> None:
     code, out, _ = desk.submit("--dry-run")
     assert code == 0

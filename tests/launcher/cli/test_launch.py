@@ -17,7 +17,7 @@ from launcher.core import Cause, Driver, Offer, Phase, UserRequest
 from launcher.core.errors import AuthError, NoOfferError
 from launcher.core.job import JobSpec
 from tests.fakebox import Training
-from tests.launcher.terminal import CRASH, Market, Terminal
+from tests.launcher.terminal import CRASH, JOB, Market, Terminal
 
 PROGRAM = """\
 name: demo
@@ -95,6 +95,28 @@ def test_a_job_can_be_changed_and_named_on_the_command_line(terminal: Terminal) 
     (run,) = terminal.ledger.runs()
     assert run.job == "other"
     assert read_job(run.spec_json).limits.hours == 0.5
+
+
+def test_a_job_has_the_tags_of_its_file_and_of_the_command_line(terminal: Terminal) -> None:
+    terminal.job.write_text(JOB + "tags: baseline\n")
+    assert terminal.launch("--tag", "lr 1e-3", "--tag", "baseline").exit_code == 0
+    (run,) = terminal.ledger.runs()
+    assert read_job(run.spec_json).tags == ("baseline", "lr 1e-3")
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [
+        (["a,b"], "error: --tag: expected up to 63 letters, digits, spaces and _-.:/=+@"),
+        ([f"t{n}" for n in range(21)], "error: --tag: expected at most 20 tags, got 21"),
+    ],
+)
+def test_tags_that_are_none_are_refused_before_anything_happens(
+    terminal: Terminal, tags: list[str], said: str
+) -> None:
+    end = terminal.launch(*(word for tag in tags for word in ("--tag", tag)))
+    assert (end.exit_code, terminal.ledger.runs()) == (2, [])
+    assert said in end.stderr
 
 
 def test_a_crash_sets_its_exit_code_and_names_rank_and_signal(tmp_path: Path) -> None:

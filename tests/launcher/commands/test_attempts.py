@@ -73,7 +73,9 @@ def test_machines_that_were_never_ready_use_up_no_retry() -> None:
     assert not tried_again(JOB, broken, bad, broken)
 
 
-@pytest.mark.parametrize("cause", [Cause.USER_ERROR, Cause.PROVIDER, Cause.STOPPED, Cause.NO_OFFER])
+@pytest.mark.parametrize(
+    "cause", [Cause.USER_ERROR, Cause.PROVIDER, Cause.STOPPED, Cause.PRUNED, Cause.NO_OFFER]
+)
 def test_what_another_machine_cannot_mend_is_not_tried_on_one(cause: Cause) -> None:
     assert not tried_again(JOB, replace(RUN, cause=cause, failed_in=Phase.BOOT))
 

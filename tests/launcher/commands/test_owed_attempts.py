@@ -74,7 +74,13 @@ def told_to_stop(terminal: Terminal) -> Run:
     return run
 
 
-@pytest.mark.parametrize("leave", [no_retry, no_money, tried_again_before, told_to_stop])
+def pruned(terminal: Terminal) -> Run:
+    run = killed_after_one_attempt(terminal)
+    terminal.ledger.ask(run.id, UserRequest.PRUNE)
+    return run
+
+
+@pytest.mark.parametrize("leave", [no_retry, no_money, tried_again_before, told_to_stop, pruned])
 def test_a_run_that_is_owed_no_attempt_has_ended(
     terminal: Terminal, leave: Callable[[Terminal], Run]
 ) -> None:

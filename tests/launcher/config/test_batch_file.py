@@ -84,6 +84,11 @@ def test_the_id_of_a_point_hangs_on_its_content_alone() -> None:
     (a, b) = loaded(HEAD + "grid: {train.seed: [1, 2]}\n")[1]
     (again,) = loaded("job: job.yaml\nname: other\nlist:\n\n- {train.seed: 2}\n")[1]
     assert again.id == b.id != a.id
+    tagged = load_batch(
+        HEAD + "grid: {train.seed: [1, 2]}\n", "batch.yaml", lambda _: JOB + "tags: new\n", "/"
+    )
+    assert [point.id for point in tagged.points] == [a.id, b.id]
+    assert read_job(tagged.points[0].spec_json).tags == ("new",)
     (turned,) = loaded(HEAD + "list: [{train.batch: 16, train.seed: 1}]\n")[1]
     assert turned.id == loaded(HEAD + "list: [{train.seed: 1, train.batch: 16}]\n")[1][0].id
 

@@ -135,7 +135,7 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     ),
 }
 
-BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST}
+BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.PRUNED}
 """Causes that come from outside the box: written into the run, for their advice needs no evidence of it."""
 
 

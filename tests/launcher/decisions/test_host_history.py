@@ -89,6 +89,7 @@ def test_a_failure_weighs_half_after_seven_days() -> None:
         ({"cause": Cause.PROVIDER, "failed_in": Phase.BOOT}, False),
         ({"cause": Cause.PREEMPTED}, False),
         ({"cause": Cause.STOPPED}, False),
+        ({"cause": Cause.PRUNED}, False),
         ({"cause": None, "failed_in": None}, False),
     ],
 )

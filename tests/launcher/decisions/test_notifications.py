@@ -64,6 +64,7 @@ def test_without_a_limit_no_threshold_is_told() -> None:
     [
         (ENDED, NotificationKind.END),
         (replace(ENDED, cause=Cause.STOPPED), NotificationKind.END),
+        (replace(ENDED, cause=Cause.PRUNED), NotificationKind.END),
         (replace(ENDED, cause=Cause.SIGNAL), NotificationKind.FAILURE),
         (replace(ENDED, cause=Cause.PREEMPTED), NotificationKind.LOST),
         (replace(RUN, phase=Phase.DESTROY, destroy_tries=DESTROY_TRIES), NotificationKind.NOT_DESTROYED),

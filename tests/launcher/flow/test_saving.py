@@ -12,9 +12,10 @@ import pytest
 from launcher.bundle import Bundler
 from launcher.commands.attempts import Attempts
 from launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
+from launcher.core.errors import NoRoomError
 from launcher.core.verdict import VERDICT_OF
 from launcher.flow.context import Services
-from launcher.flow.saving import SLICE_S, Saving, next_limit
+from launcher.flow.saving import METRICS_S, SLICE_S, Saving, next_limit
 from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
 from tests.fakebox import Training
@@ -61,6 +62,56 @@ def test_a_checkpoint_that_cannot_come_is_told_once_and_hurts_nothing(trouble: s
 
     assert run.cause is None
     assert len([text for text in told(world) if "checkpoints stay on the machine" in text]) == 1
+
+
+class Metrics(FakeOutputStore):
+    """Remembers when metrics were fetched, and what was there by then; without room until `room_at`."""
+
+    def __init__(self, clock: FakeClock, *, room_at: float = 0.0) -> None:
+        super().__init__()
+        self._clock, self._room_at = clock, room_at
+        self.looks: list[tuple[float, int]] = []
+
+    def save_metrics(self, run: Run, remote: Remote) -> int:
+        if self._clock.now() < self._room_at:
+            raise NoRoomError("the disk has 0 MB free")
+        brought = super().save_metrics(run, remote)
+        self.looks.append((self._clock.now(), brought))
+        return brought
+
+
+def test_metrics_are_home_while_the_training_goes_on_and_are_asked_for_every_few_seconds(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, training=Training(seconds=100, steps=100), spec=train_job(steps=100))
+    store = world.output_store = Metrics(world.clock)
+
+    assert world.launch().cause is None
+
+    moments = [at for at, _ in store.looks]
+    assert 15 <= len(moments) <= 21
+    assert min(later - former for former, later in itertools.pairwise(moments)) >= METRICS_S
+    assert sum(brought > 0 for _, brought in store.looks) >= 15
+
+
+@pytest.mark.parametrize("trouble", ["no space", "error"])
+def test_metrics_that_cannot_come_are_told_once_and_hurt_nothing(trouble: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="output_store.save_metrics", nth=1, moment="before", trouble=trouble, times=99))
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert len([text for text in told(world) if "metrics stay on the machine" in text]) == 1
+    assert world.plan.calls["output_store.save_metrics"] == 1
+
+
+def test_metrics_wait_for_room_on_this_computer(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=100, steps=100), spec=train_job(steps=100))
+    store = world.output_store = Metrics(world.clock, room_at=world.clock.now() + 50)
+
+    assert world.launch().cause is None
+    assert store.looks[0][1] > 0
 
 
 def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from launcher.core.errors import AuthError
+from launcher.core.errors import AuthError, UnreachableError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.api import VastAccount, VastApi
+from launcher.providers.vast.charges import charges_of
+from launcher.providers.vast.rows import charge_of
 from tests.emulators.clock import Clock
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -35,13 +39,84 @@ def test_charges_are_there_once_they_are_settled(vast: VastEmulator, provider: V
     machine = rent(provider)
     vast.advance(10 * HOUR_S)
     provider.destroy(machine.id)
-    assert provider.charged(began, vast.clock.now()) == {}
+    assert provider.charged(began, vast.clock.now()) == []
 
     vast.advance(60.0)
 
-    charged = provider.charged(began, vast.clock.now())
-    assert charged == {LABEL: pytest.approx(vast.billing.total_usd())}
-    assert charged[LABEL] > 1
+    (charge,) = provider.charged(began, vast.clock.now())
+    assert (charge.instance_id, charge.label) == (machine.id, LABEL)
+    assert charge.usd == pytest.approx(vast.billing.total_usd())
+    assert charge.usd > 1
+    assert charge.until == pytest.approx(vast.clock.now() - 60.0)
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A charge as Vast sends it, but for the changes."""
+    items = [{"type": kind, "amount": amount} for kind, amount in (("gpu", 1.0), ("bwd", 0.2), ("bwu", 0.1))]
+    honest = {"source": "instance-7", "type": "instance", "start": 10.0, "end": 20.0, "amount": 1.3}
+    return {**honest, "metadata": {"label": LABEL}, "items": items} | changes
+
+
+def test_a_charge_says_whose_it_is_and_what_of_it_was_for_traffic() -> None:
+    charge = charge_of(row())
+    assert (charge.instance_id, charge.label, charge.usd, charge.until) == ("7", LABEL, 1.3, 20.0)
+    assert charge.traffic_usd == pytest.approx(0.3)
+    assert charge_of(row(amount="-2.5")).usd == -2.5  # a credit
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source": None},
+        {"source": "volume-7"},
+        {"source": "instance-7; rm -rf /"},
+        {"source": f"instance-{'7' * 400}"},
+        {"source": ["instance-7"]},
+    ],
+)
+def test_a_charge_that_is_for_no_machine_of_vast_is_for_none(changes: dict[str, Any]) -> None:
+    assert charge_of(row(**changes)).instance_id == ""
+
+
+def test_a_charge_without_a_label_has_none_and_a_long_one_is_cut() -> None:
+    assert [charge_of(row(metadata=value)).label for value in (None, {}, {"label": None})] == ["", "", ""]
+    assert len(charge_of(row(metadata={"label": "x" * 10**6})).label) == 256
+
+
+LIES: Mapping[str, Any] = {
+    "no number": row(amount="much"),
+    "nothing": row(amount=None),
+    "NaN": row(amount=float("nan")),
+    "no end of money": row(amount=float("inf")),
+    "four hundred digits": row(amount=10**400),
+    "more than any account has": row(amount=1e10),
+    "less than any account has": row(amount=-1e10),
+    "a list for dollars": row(amount=[1.0]),
+    "metadata that are text": row(metadata="label"),
+    "items that are a number": row(items=7),
+    "items that are text": row(items="gpu"),
+    "an item that is null": row(items=[None]),
+    "an item for NaN": row(items=[{"type": "bwd", "amount": float("nan")}]),
+    "an end that is text": row(end="noon"),
+    "an end that is no number": row(end=float("nan")),
+    "an end after all time": row(end=1e300),
+    "null": None,
+    "a list": [1.0],
+    "text": "1.0",
+}
+"""What no honest list of charges says."""
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_charge_that_makes_no_sense_is_an_error_and_no_number(lie: Any) -> None:
+    with pytest.raises(UnreachableError, match="a charge that cannot be read"):
+        charge_of(lie)
+
+
+def test_a_row_that_two_pages_show_is_charged_once() -> None:
+    rows = [row(), row(start=30.0, end=40.0), row(), row(source=None), row(source=None)]
+    api = cast("VastApi", SimpleNamespace(charges=lambda since, until: rows))
+    assert [charge.instance_id for charge in charges_of(api, 0.0, 1.0)] == ["7", "7", "", ""]
 
 
 def test_a_key_that_may_not_read_bills_is_told_so(vast: VastEmulator, tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from launcher.commands.accounting import Reconciliation, reconciliation
 from launcher.commands.orphans import orphans
 from launcher.commands.reaping import reap
 from launcher.config import dump_job
 from launcher.core import Driver, Phase, Run
 from launcher.core.bills import cost_usd
 from launcher.core.errors import ProviderError
+from launcher.decisions.reconciling import SETTLES_S, Reason, Stranger
 from launcher.flow import begin
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
@@ -140,6 +142,63 @@ def test_a_machine_that_was_left_is_told_ended_and_paid_for(desk: Desk, name: st
     assert gone == [run.instance_id] or name == "a list that stands still"
     bill_usd = desk.vast.billing.total_usd()
     assert bill_usd <= cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) <= bill_usd * 1.05
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(desk: Desk, name: str) -> None:
+    run = desk.rented()
+    desk.vast.advance(3600)
+    desk.end(run)
+    desk.vast.advance(100)
+    AFTER[name](desk)
+    reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.services)
+    assert reconciled(desk).runs[0].reasons in ((Reason.ROUNDED,), (Reason.NOT_SETTLED,))
+    desk.vast.advance(SETTLES_S + 60)
+
+    found = reconciled(desk)
+    assert found.explained
+    (one,) = found.runs
+    assert one.bill.charged_usd == pytest.approx(desk.vast.billing.total_usd())
+    assert one.bill.charged_usd > 0.3
+    assert found.strangers == []
+
+
+def test_what_others_rented_with_the_same_account_is_no_run_of_this_ledger(desk: Desk) -> None:
+    desk.end(desk.rented())
+    for label in (
+        "my own box",
+        "vastrun-calm-heron-9999.00000000",
+        f"vastrun-lost-heron-9999.{desk.ledger.id}",
+    ):
+        desk.provider.rent(order(desk.provider, label=label))
+    desk.vast.advance(3600)
+    desk.vast.advance(120)  # until that hour is settled
+
+    found = reconciled(desk)
+    assert not found.explained
+    assert {one.label: one.kind for one in found.strangers} == {
+        "my own box": Stranger.NOT_A_RUN,
+        "vastrun-calm-heron-9999.00000000": Stranger.OTHER_LEDGER,
+        f"vastrun-lost-heron-9999.{desk.ledger.id}": Stranger.UNKNOWN_RUN,
+    }
+    charged_usd = sum(one.usd for one in found.strangers) + sum(one.bill.charged_usd for one in found.runs)
+    assert charged_usd == pytest.approx(desk.vast.billing.total_usd(), rel=0.05)
+
+
+def test_a_machine_that_went_on_after_its_run_ended_is_not_explained(desk: Desk) -> None:
+    run = desk.rented()
+    desk.vast.advance(100)
+    desk.end(run)
+    desk.vast.advance(10 * 3600)
+    desk.vast.advance(120)
+
+    found = reconciled(desk)
+    assert not found.explained
+    assert found.runs[0].unexplained_usd > 1
+
+
+def reconciled(desk: Desk) -> Reconciliation:
+    return reconciliation(desk.ledger, lambda _: desk.provider, desk.clock.now(), 0.0)
 
 
 def test_a_machine_that_was_made_when_its_run_had_ended_is_told_ended_and_paid_for(desk: Desk) -> None:

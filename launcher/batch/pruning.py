@@ -1,0 +1,69 @@
+"""Pruning: judges a batch's points by their metrics, and asks for the end of those that fell behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from launcher.core import Phase, Run, UserRequest
+from launcher.core.early_stop import EarlyStop, Goal, Pruning
+from launcher.decisions.early_stop import Curve, condensed, memo_of, to_prune
+from launcher.outputs.folder import Outputs
+from launcher.ports import Ledger
+
+LOOK_S = 10.0
+"""Between two looks: metrics come home every few seconds, and a rung is not reached more often."""
+
+
+class Pruner:
+    """Looks at all points of one batch now and then. Remembers nothing that a look cannot find again."""
+
+    def __init__(self, rule: EarlyStop, goal: Goal, ledger: Ledger) -> None:
+        self._rule, self._goal, self._ledger = rule, goal, ledger
+        self._outputs: dict[str, Outputs] = {}
+        self._ended: dict[str, Curve] = {}
+        """What there is to remember of runs that have ended; the files of the others are read on."""
+        self._looked_at = -math.inf
+
+    def look(self, attempts: Iterable[Sequence[Run]], now: float) -> list[Pruning]:
+        """Ask for the end of runs that fell behind, when it is time to look; return those asked for now.
+
+        `attempts`: of each point its runs, oldest first. They are one training, which continues from a
+        checkpoint or begins again, and so one curve. Raises StorageError.
+        """
+        if 0 <= now - self._looked_at < LOOK_S:
+            return []
+        self._looked_at = now
+        begun = [runs for runs in attempts if runs]
+        last = {runs[-1].id: runs[-1] for runs in begun}
+        curves = {runs[-1].id: [point for run in runs for point in self._curve(run)] for runs in begun}
+        running = {run.id for run in last.values() if _trains(run)}
+        found = to_prune(self._rule, self._goal, curves, running)
+        return [pruning for pruning in found if prune(self._ledger, last[pruning.run], pruning, now)]
+
+    def _curve(self, run: Run) -> Curve:
+        if run.id not in self._ended:
+            curve = self._outputs.setdefault(run.id, Outputs(run)).curve(self._rule.metric)
+            if run.phase is not Phase.ENDED:
+                return curve
+            self._ended[run.id] = condensed(self._rule, curve)
+            del self._outputs[run.id]
+        return self._ended[run.id]
+
+
+def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:
+    """Ask whoever drives the run to prune it. False: its end was asked for before. Raises StorageError.
+
+    The reason is noted first: a launcher that is killed in between leaves a run that goes on, and is judged
+    again; the other way round it would leave one that was pruned for no reason.
+    """
+    if ledger.user_request(run.id).cause is not None:
+        return False
+    ledger.tell(memo_of(pruning, run, now))
+    ledger.ask(run.id, UserRequest.PRUNE)
+    return True
+
+
+def _trains(run: Run) -> bool:
+    """It has steps to do: nothing is saved by the end of one that only evaluates or comes home."""
+    return run.phase is Phase.TRAIN and (not run.steps or run.step < run.steps)

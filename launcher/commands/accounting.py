@@ -1,0 +1,174 @@
+"""Accounting: what the money of runs went to, from the ledger, their diaries and their scores."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.core import Charge, Run, Verdict
+from launcher.core.errors import UsageError
+from launcher.decisions.calendar import Calendar
+from launcher.decisions.grouping import By, Group, group_of, grouped
+from launcher.decisions.reconciling import (
+    NOBODY,
+    Reconciled,
+    Stranger,
+    bill_of,
+    charges_by_run,
+    reconciled,
+    stranger_of,
+)
+from launcher.decisions.spending import Spending, spending_of, spent_within
+from launcher.gate.text import one_line
+from launcher.outputs.folder import Outputs
+from launcher.ports import Ledger, Provider
+
+_MOST_NAMES = 20
+_PREFIX = "scores."
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostReport:
+    """What runs cost together."""
+
+    by: By
+    groups: Sequence[Group]
+    total: Group
+    since: float | None
+    until: float | None
+    """Epoch seconds, as they were asked for; None: they were not."""
+    metric: str
+    """Empty: none was asked for."""
+    zone_name: str
+    """Of the days and months."""
+
+
+def cost_report(
+    ledger: Ledger,
+    runs: Sequence[Run],
+    now: float,
+    *,
+    by: By,
+    since: float | None,
+    until: float | None,
+    metric: str,
+    calendar: Calendar,
+) -> CostReport:
+    """Add up what the runs cost in that time. Raises UsageError."""
+    begin, end = -math.inf if since is None else since, math.inf if until is None else until
+    if begin >= end:
+        raise UsageError("--since is not before --until")
+    spendings = spent_within(_spendings(ledger, runs, now), begin, end)
+    scores = scores_of([spending.run for spending in spendings], metric) if metric else {}
+    return CostReport(
+        by=by,
+        groups=grouped(spendings, by, calendar, scores),
+        total=group_of("total", spendings, scores),
+        since=since,
+        until=until,
+        metric=metric,
+        zone_name=calendar.zone_name(now),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrangeCharge:
+    """What was charged for a label that no run of this ledger has."""
+
+    provider: str
+    label: str
+    kind: Stranger
+    usd: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciliation:
+    """What was charged beside what is counted, run by run."""
+
+    since: float
+    runs: Sequence[Reconciled]
+    strangers: Sequence[StrangeCharge]
+    without_bill: Mapping[str, int]
+    """Runs of providers that send no bill, by provider."""
+
+    @property
+    def explained(self) -> bool:
+        """Nothing is left that has no explanation."""
+        strange = any(stranger.kind is Stranger.UNKNOWN_RUN for stranger in self.strangers)
+        return not strange and all(one.explained for one in self.runs)
+
+
+def reconciliation(
+    ledger: Ledger, provider_of: Callable[[str], Provider], now: float, since: float
+) -> Reconciliation:
+    """Ask each provider what it charged for the runs that rented since then.
+
+    Raises AuthError, ProviderError.
+    """
+    runs: list[Reconciled] = []
+    strangers: list[StrangeCharge] = []
+    without_bill: dict[str, int] = {}
+    every = ledger.runs()
+    for name in dict.fromkeys(run.provider for run in every):
+        meant = [run for run in every if run.provider == name and _began_at(run) >= since]
+        if not meant:
+            continue
+        provider = provider_of(name)
+        if provider.abilities.bills is None:
+            without_bill[name] = len(meant)
+            continue
+        charges = provider.abilities.bills.charged(min(map(_began_at, meant)), now)
+        found = charges_by_run((run for run in every if run.provider == name), charges)
+        account = provider.abilities.account.identity().account if provider.abilities.account else ""
+        for run in meant:
+            bill = bill_of(run, found.get(run.id, ()), ledger.events(run.id), now, account)
+            runs.append(reconciled(bill))
+        strangers += _strangers(name, found.get(NOBODY, ()), ledger.id, since)
+    return Reconciliation(since=since, runs=runs, strangers=strangers, without_bill=without_bill)
+
+
+def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:
+    """What the runs that succeeded scored, by their ids; empty where none has scores.
+
+    Raises UsageError, which names the metrics that there are, where runs have scores and none has this one.
+    """
+    name = metric.removeprefix(_PREFIX)
+    found = {run.id: _scores(run) for run in runs if run.verdict is Verdict.SUCCEEDED}
+    known = sorted({one_line(known) for scores in found.values() for known in scores})
+    if known and name not in known:
+        more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+        raise UsageError(
+            f"--metric: no run here has the score {name!r}; they have {', '.join(known[:_MOST_NAMES])}{more}"
+        )
+    return {run_id: scores[name] for run_id, scores in found.items() if name in scores}
+
+
+def _spendings(ledger: Ledger, runs: Sequence[Run], now: float) -> list[Spending]:
+    by_id = {run.id: run for run in ledger.runs()}
+    return [spending_of(run, now, ledger.events(run.id), by_id) for run in runs]
+
+
+def _scores(run: Run) -> Mapping[str, float]:
+    outcome = Outputs(run).outcome()
+    return (outcome.scores if outcome else None) or {}
+
+
+def _began_at(run: Run) -> float:
+    """When its first machine began to cost; before all time where it had none."""
+    moments = [run.rented_at, *(rental.rented_at for rental in run.rentals)]
+    return min((at for at in moments if at is not None), default=-math.inf)
+
+
+def _strangers(provider: str, charges: Iterable[Charge], ledger: str, since: float) -> list[StrangeCharge]:
+    """One a label, the most expensive first; without what ended before."""
+    usd_of: dict[tuple[str, Stranger], float] = defaultdict(float)
+    for charge in charges:
+        if not charge.until or charge.until >= since:
+            usd_of[charge.label, stranger_of(charge, ledger)] += charge.usd
+    found = [
+        StrangeCharge(provider=provider, label=label, kind=kind, usd=usd)
+        for (label, kind), usd in usd_of.items()
+    ]
+    return sorted(found, key=lambda stranger: -stranger.usd)

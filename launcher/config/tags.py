@@ -1,0 +1,26 @@
+"""Tags of a job: what may be one. They stand in tables, on the command line and in W&B."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+MOST_TAGS = 20
+_TAG = re.compile(r"[^\W_](?:[\w .:/=+@-]{0,61}[\w.:/=+@-])?")
+_EXPECTED = "expected up to 63 letters, digits, spaces and _-.:/=+@, the first a letter or digit"
+
+
+def tag_fault(tag: str) -> str | None:
+    """Say why that is no tag; None: it is one. A comma would end it wherever tags are listed."""
+    return None if _TAG.fullmatch(tag) and tag.isprintable() else f"{_EXPECTED}, got {tag!r}"
+
+
+def tag_faults(tags: Sequence[str]) -> Iterator[tuple[int | None, str]]:
+    """Say what is wrong with a job's tags, each with the number of the tag; None: with all together."""
+    if len(tags) > MOST_TAGS:
+        yield None, f"expected at most {MOST_TAGS} tags, got {len(tags)}"
+    for number, tag in enumerate(tags):
+        if fault := tag_fault(tag):
+            yield number, fault
+        elif tag in tags[:number]:
+            yield number, f"{tag} is given twice"

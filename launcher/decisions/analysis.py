@@ -1,0 +1,143 @@
+"""Analysis: which finished points of a batch are worth their dollars, and which parameter mattered. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from launcher.core.early_stop import Goal
+
+LEAST_POINTS = 5
+"""Of four, one order in three has by chance a rank correlation of 0.8 or more, up or down."""
+NOT_A_CAUSE = "what went together in these points; a correlation is not a cause"
+"""To be said wherever influences are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedPoint:
+    """A point of a batch that ended with a value of the metric."""
+
+    id: str
+    values: Mapping[str, Any]
+    """Of its parameters, by key; a key that it does not set is not there."""
+    metric: float
+    usd: float
+    """Of all its attempts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Influence:
+    """How closely a parameter and the metric went together."""
+
+    key: str
+    measure: Literal["rank correlation", "share of variance"]
+    """Spearman's for numbers; for anything else, how much of the ranks' variance lies between its values."""
+    strength: float
+    """-1 to 1 of a correlation, above 0 where the metric rises with the parameter; else 0 to 1."""
+    points: int
+    """So many have the parameter and the metric."""
+
+    def __str__(self) -> str:
+        sign = "+" if self.measure == "rank correlation" else ""
+        return f"{self.key}: {self.measure} {self.strength:{sign}.2f} over {self.points} points"
+
+
+def pareto_front(points: Iterable[FinishedPoint], goal: Goal) -> list[FinishedPoint]:
+    """Return the points that no other beats in metric and dollars both, the cheapest first.
+
+    Points that are equal in both are all there. One whose metric is no number is not.
+    """
+    sign = 1 if goal == "min" else -1
+    known = [point for point in points if math.isfinite(point.metric)]
+    front: list[FinishedPoint] = []
+    for point in sorted(known, key=lambda point: (point.usd, sign * point.metric, point.id)):
+        best = front[-1] if front else None
+        if (
+            best is None
+            or sign * point.metric < sign * best.metric
+            or (point.usd, point.metric) == (best.usd, best.metric)
+        ):
+            front.append(point)
+    return front
+
+
+def influences(points: Iterable[FinishedPoint]) -> list[Influence]:
+    """Return an influence for each parameter that varied, the strongest first; none of under 5 points.
+
+    A parameter that has another value in each point, and is no number, says nothing, and is left out.
+    """
+    known = [point for point in points if math.isfinite(point.metric)]
+    keys = dict.fromkeys(key for point in known for key in point.values)
+    found = (_influence(key, [point for point in known if key in point.values]) for key in keys)
+    return sorted(filter(None, found), key=lambda influence: (-abs(influence.strength), influence.key))
+
+
+def _influence(key: str, points: Sequence[FinishedPoint]) -> Influence | None:
+    if len(points) < LEAST_POINTS:
+        return None
+    values = [point.values[key] for point in points]
+    metrics = [point.metric for point in points]
+    if all(map(_is_number, values)):
+        strength = spearman(values, metrics)
+        if strength is None:
+            return None
+        return Influence(key=key, measure="rank correlation", strength=strength, points=len(points))
+    share = variance_share([repr(value) for value in values], metrics)
+    if share is None:
+        return None
+    return Influence(key=key, measure="share of variance", strength=share, points=len(points))
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return Spearman's rank correlation: Pearson's of the ranks, so that ties count half. None: one does not
+    vary."""
+    return _correlation(ranks(one), ranks(other))
+
+
+def variance_share(groups: Sequence[str], values: Sequence[float]) -> float | None:
+    """Return eta squared of the Kruskal-Wallis statistic H: (H - k + 1) / (n - k), at least 0.
+
+    Of ranks, as Spearman's: one point that diverged to 1e9 does not decide. Without the correction by k, the
+    number of groups, many groups of few points would look strong by chance. None: nothing can be said.
+    """
+    by_group: dict[str, list[float]] = defaultdict(list)
+    for group, rank in zip(groups, ranks(values), strict=True):
+        by_group[group].append(rank)
+    n, k = len(values), len(by_group)
+    mean = (n + 1) / 2
+    total = sum((rank - mean) ** 2 for rank in ranks(values))
+    if not 1 < k < n or not total:
+        return None
+    between = sum(len(found) * (fmean(found) - mean) ** 2 for found in by_group.values())
+    h = (n - 1) * between / total
+    return min(1.0, max(0.0, (h - k + 1) / (n - k)))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Return the rank of each value from 1; equal values share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    found = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for place in order[start : end + 1]:
+            found[place] = (start + end) / 2 + 1
+        start = end + 1
+    return found
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    mean_one, mean_other = fmean(one), fmean(other)
+    product = sum((a - mean_one) * (b - mean_other) for a, b in zip(one, other, strict=True))
+    squares = sum((a - mean_one) ** 2 for a in one) * sum((b - mean_other) ** 2 for b in other)
+    return max(-1.0, min(1.0, product / math.sqrt(squares))) if squares else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf

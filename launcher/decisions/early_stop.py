@@ -1,0 +1,206 @@
+"""Early stop: which runs of a batch fell too far behind the others to go on. Pure functions of their curves.
+
+`asha` is asynchronous successive halving (Li et al., A System for Massively Parallel Hyperparameter Tuning,
+MLSys 2020), as a rule that stops; `median` is the rule of Vizier (Golovin et al., KDD 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from statistics import median
+
+from launcher.core import PRUNING, Event, Run
+from launcher.core.bills import cost_usd
+from launcher.core.early_stop import EarlyStop, Goal, Pruning
+
+Curve = Sequence[tuple[float, float]]
+"""Steps and values as they were told. Steps that go back are those of a run that began again there."""
+
+_MOST_STEPS = 10**15
+_MOST = 1e100
+"""A larger value is no number: what is computed with it would soon be none."""
+_OTHERS = 3
+"""A median of fewer says little of what is usual."""
+_PRUNED = "pruned by its batch: "
+_SHARES: Mapping[int, str] = {2: "half", 3: "third", 4: "quarter"}
+
+
+def to_prune(
+    rule: EarlyStop, goal: Goal, curves: Mapping[str, Curve], running: Collection[str]
+) -> list[Pruning]:
+    """Return the runs to prune now, by id.
+
+    `curves`: of all runs of the batch that told of the metric, whether they go on or not: a run that ended
+    was as good as it was. `running`: those that still have steps to do; no other is pruned. The answer
+    depends on nothing else, so that a launcher that takes over decides the same.
+    """
+    told = {run: _told(curve, goal) for run, curve in curves.items()}
+    told = {run: curve for run, curve in told.items() if curve.steps}
+    judged = {run: told[run] for run in sorted(running) if run in told}
+    found = _by_asha(rule, told, judged) if rule.rule == "asha" else _by_median(rule, told, judged)
+    return sorted(found, key=lambda pruning: pruning.run)
+
+
+def condensed(rule: EarlyStop, curve: Curve) -> Curve:
+    """Return what any later answer needs of the curve of a run that has ended.
+
+    A batch of a thousand runs remembers a few points of each: what stood at the rungs of asha, and the last.
+    """
+    rising = _rising(curve)
+    if rule.rule != "asha" or not rising:
+        return rising
+    steps = [step for step, _ in rising]
+    ends = [bisect_right(steps, rung) - 1 for rung in _rungs(rule, steps[-1])]
+    places = dict.fromkeys([*(place for place in ends if place >= 0), len(rising) - 1])
+    return [rising[place] for place in places]
+
+
+def memo_of(pruning: Pruning, run: Run, now: float) -> Event:
+    """Return the line of the run's diary that says why it is pruned."""
+    text, usd = f"{_PRUNED}{pruning.reason}", cost_usd(run, now)
+    return Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd, told=PRUNING)
+
+
+def reason_in(events: Iterable[Event]) -> str:
+    """Return why its batch prunes the run, by its diary; empty when it does not."""
+    texts = [event.text for event in events if event.told == PRUNING]
+    return texts[-1].removeprefix(_PRUNED) if texts else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """A curve with rising steps, its values turned so that the lowest is best: what is no number is inf."""
+
+    steps: Sequence[float]
+    costs: Sequence[float]
+    sign: int
+
+    @property
+    def last_step(self) -> float:
+        return self.steps[-1]
+
+    def reached(self, step: float) -> bool:
+        """It got so far, and told of the metric before: one that continues from a checkpoint may not have."""
+        return self.steps[0] <= step <= self.last_step
+
+    def cost_at(self, step: float) -> float:
+        """The last one that was told by then. Not interpolated: a later value is not known at that step."""
+        return self.costs[bisect_right(self.steps, step) - 1]
+
+    def mean_until(self, step: float) -> float:
+        end = bisect_right(self.steps, step)
+        return self._sums[end - 1] / end
+
+    @cached_property
+    def _sums(self) -> Sequence[float]:
+        """Up to each step: of every run a mean is asked for as often as others are judged."""
+        return list(accumulate(self.costs))
+
+    def shown(self, cost: float) -> float:
+        """The value that a cost stands for."""
+        return self.sign * cost + 0.0  # never -0
+
+
+def _told(curve: Curve, goal: Goal) -> _Told:
+    """The curve as it stands. Where a run began again, what it told of later steps before does not count."""
+    sign, rising = 1 if goal == "min" else -1, _rising(curve)
+    # A run whose loss is infinite has diverged, whichever end is best.
+    costs = [sign * float(value) + 0.0 if abs(value) <= _MOST else math.inf for _, value in rising]
+    return _Told(steps=[step for step, _ in rising], costs=costs, sign=sign)
+
+
+def _rising(curve: Curve) -> Curve:
+    kept: list[tuple[float, float]] = []
+    for step, value in curve:
+        if not 0 <= step <= _MOST_STEPS:
+            continue
+        while kept and kept[-1][0] >= step:
+            del kept[-1]
+        kept.append((step, value))
+    return kept
+
+
+def _by_asha(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, _Told]) -> Iterator[Pruning]:
+    """Each run is judged at the highest rung that it reached, beside all that reached it so far.
+
+    Nobody waits for others there: a rung that waited until it is full would leave paid machines idle. The
+    paper decides once, when a run arrives, since it cannot take back a promotion. A run that goes on can
+    still be stopped, so it is judged until it has reached the next rung: who arrived first, and found the
+    rung empty, gains nothing by that.
+    """
+    longest = max((curve.last_step for curve in judged.values()), default=0.0)
+    for rung in _rungs(rule, longest):
+        above = rung * rule.factor
+        here = {run: curve for run, curve in judged.items() if rung <= curve.last_step < above}
+        if here:
+            yield from _below_the_bar(rule, rung, told, here)
+
+
+def _rungs(rule: EarlyStop, longest: float) -> Iterator[int]:
+    rung = rule.min_steps
+    while rung <= longest:
+        yield rung
+        rung *= rule.factor
+
+
+def _below_the_bar(
+    rule: EarlyStop, rung: int, told: Mapping[str, _Told], judged: Mapping[str, _Told]
+) -> Iterator[Pruning]:
+    """Those that are worse than the last of the best 1/factor. Equal ones go on: nothing tells them apart."""
+    costs = sorted(curve.cost_at(rung) for curve in told.values() if curve.reached(rung))
+    best = len(costs) // rule.factor
+    if not best:  # of so few, a factor-th part is less than one run: whoever was early would be lucky
+        return
+    bar = costs[best - 1]
+    for run, curve in judged.items():
+        if not curve.reached(rung):
+            continue
+        cost = curve.cost_at(rung)
+        if cost == math.inf > costs[0]:  # also where so many diverged that they are among the best
+            yield Pruning(run=run, reason=f"at step {rung} its {rule.metric} is not a number")
+        elif cost > bar:
+            value, least = _apart(curve.shown(cost), curve.shown(bar))
+            share = _SHARES.get(rule.factor, f"1/{rule.factor}")
+            yield Pruning(
+                run=run,
+                reason=f"at step {rung} its {rule.metric} {value} is not among the best {share} "
+                f"(best {best} of {len(costs)}; the bar is {least})",
+            )
+
+
+def _by_median(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, _Told]) -> Iterator[Pruning]:
+    """A run whose best value is worse than the median of the others' means up to the same step.
+
+    Its best against their means: a curve that jumps is not pruned for one bad value, and a run that is
+    behind in a fair race is. Works where asha does not: with few runs, or none that trains much longer.
+    """
+    for run, curve in judged.items():
+        step = curve.last_step
+        others = [
+            other.mean_until(step) for name, other in told.items() if name != run and other.reached(step)
+        ]
+        if step < rule.min_steps or len(others) < _OTHERS:
+            continue
+        best, usual = min(curve.costs), median(others)
+        if best == math.inf > usual:
+            yield Pruning(run=run, reason=f"until step {step:g} its {rule.metric} was never a number")
+        elif best > usual:
+            value, bar = _apart(curve.shown(best), curve.shown(usual))
+            yield Pruning(
+                run=run,
+                reason=f"at step {step:g} its best {rule.metric} so far, {value}, is worse than {bar}, "
+                f"the median of the means of {len(others)} other runs until there",
+            )
+
+
+def _apart(one: float, other: float) -> tuple[str, str]:
+    """Both numbers with as many digits as they need to differ."""
+    digits = 3
+    while digits < 17 and f"{one:.{digits}g}" == f"{other:.{digits}g}":
+        digits += 1
+    return f"{one:.{digits}g}", f"{other:.{digits}g}"

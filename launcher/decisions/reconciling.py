@@ -1,0 +1,229 @@
+"""Reconciling: what a provider charged beside what the ledger counts, and what explains the difference. Pure.
+
+A ledger may be above the bill: what is not known to be free is counted. It should not be below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Run, ledger_in
+from launcher.core.bills import WATCHED_S, cost_of, with_machine
+from launcher.core.phases import BEFORE_TRAINING
+
+NOBODY = ""
+"""Instead of the id of a run: the charge is for no run that is known."""
+SETTLES_S = 3600.0
+"""What a machine cost is on the bill so long after its end, at the latest."""
+ROUNDED_SHARE = 0.005
+ROUNDED_USD = 0.001
+"""Prices and times are told rounded: a difference up to the larger of the two is none."""
+_NOTHING_USD = 1e-9
+_TAKEN_AWAY = (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
+"""So ends a run whose machine was stopped, or lost its GPUs, by others."""
+CHANGES = 3
+"""A machine begins to run, changes and ends: each may be seen as late as a look comes."""
+LAST_GB = 10.0
+"""Into a machine and out of it, in the last minute before it ended: more than 1 Gbit/s carries."""
+
+
+class Reason(StrEnum):
+    """Why a provider charged another sum than the ledger counts."""
+
+    ROUNDED = "rounded"
+    OTHER_ACCOUNT = "other_account"
+    NOT_SETTLED = "not_settled"
+    SEEN_LATE = "seen_late"
+    PRICE_CHANGED = "price_changed"
+    NOT_WATCHED = "not_watched"
+    LAST_TRAFFIC = "last_traffic"
+
+
+class Stranger(StrEnum):
+    """For what a provider charges that is on no run of this ledger."""
+
+    NOT_A_RUN = "not_a_run"
+    OTHER_LEDGER = "other_ledger"
+    UNKNOWN_RUN = "unknown_run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bill:
+    """A run with what it is known to cost from both sides."""
+
+    run: Run
+    counted: Cost
+    """By the ledger."""
+    charges: Sequence[Charge]
+    """By the provider."""
+    now: float
+    silence_s: float = 0.0
+    """The longest time for which its diary says nothing while it had a machine."""
+    boot_silence_s: float = 0.0
+    """The same, before it trained."""
+    account: str = ""
+    """Whose bill it is; empty: not known."""
+
+    @property
+    def charged_usd(self) -> float:
+        return sum(charge.usd for charge in self.charges)
+
+    @property
+    def difference_usd(self) -> float:
+        """Above 0: more was charged than is counted."""
+        return self.charged_usd - self.counted.usd
+
+    @property
+    def usd_per_s(self) -> float:
+        """The highest price that any of its machines was seen to have."""
+        prices = [self.run.usd_per_hour, *(rental.usd_per_hour for rental in self.run.rentals)]
+        return max(*prices, self.former_usd_per_hour) / 3600
+
+    @property
+    def former_usd_per_hour(self) -> float:
+        """For its GPUs, before the last change of price; 0: it had but one price."""
+        meter = self.run.meter
+        return meter.former_gpu_usd / meter.former_gpu_s * 3600 if meter.former_gpu_s else 0.0
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """Nobody ended its machine: when it ended was not seen, or it is there."""
+        return self.run.meter.given_back_at is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciled:
+    """A bill with what explains its difference."""
+
+    bill: Bill
+    reasons: tuple[Reason, ...]
+    unexplained_usd: float = 0.0
+    """What of the difference goes beyond what they can explain."""
+
+    @property
+    def explained(self) -> bool:
+        return self.unexplained_usd == 0
+
+
+def bill_of(run: Run, charges: Sequence[Charge], events: Iterable[Event], now: float, account: str) -> Bill:
+    """Return what both sides know of the run."""
+    machines = (run, *(with_machine(run, rental) for rental in run.rentals))
+    begin = min((one.rented_at for one in machines if one.rented_at is not None), default=now)
+    end = max((one.released_at or now for one in machines), default=now)
+    told = [event for event in events if begin < event.at < end]
+    trains_at = next((event.at for event in told if event.phase not in BEFORE_TRAINING), end)
+    return Bill(
+        run=run,
+        counted=cost_of(run, now),
+        charges=charges,
+        now=now,
+        silence_s=_silence_s(begin, [event.at for event in told], end),
+        boot_silence_s=_silence_s(begin, [event.at for event in told if event.at < trains_at], trains_at),
+        account=account,
+    )
+
+
+def reconciled(bill: Bill) -> Reconciled:
+    """Return the first reason that explains the whole difference by itself, else as many as it takes."""
+    left_usd = abs(bill.difference_usd)
+    if left_usd < _NOTHING_USD:
+        return Reconciled(bill=bill, reasons=())
+    bounds = {reason: bound for reason, bound_of in BOUNDS.items() if (bound := bound_of(bill)) > 0}
+    for reason, bound in bounds.items():
+        if left_usd <= bound + _NOTHING_USD:
+            return Reconciled(bill=bill, reasons=(reason,))
+    reasons = []
+    for reason, bound in bounds.items():
+        reasons.append(reason)
+        left_usd -= bound
+        if left_usd <= _NOTHING_USD:
+            return Reconciled(bill=bill, reasons=tuple(reasons))
+    return Reconciled(bill=bill, reasons=tuple(reasons), unexplained_usd=left_usd)
+
+
+def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[str, Sequence[Charge]]:
+    """Return the charges by the id of their run, all of the same provider; those of no run under NOBODY.
+
+    A machine is known by its id first: a user may have changed its label.
+    """
+    by_machine: dict[str, str] = {}
+    by_label: dict[str, str] = {}
+    for run in runs:
+        by_label[run.label] = run.id
+        machines = [run.instance_id, *(rental.instance_id for rental in run.rentals)]
+        by_machine |= {machine: run.id for machine in machines if machine}
+    found: dict[str, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        run_id = by_machine.get(charge.instance_id) or by_label.get(charge.label, NOBODY)
+        found[run_id].append(charge)
+    return found
+
+
+def stranger_of(charge: Charge, ledger: str) -> Stranger:
+    """Return for what a charge is that no run of this ledger has."""
+    if not charge.label.startswith(LABEL_PREFIX):
+        return Stranger.NOT_A_RUN
+    return Stranger.UNKNOWN_RUN if ledger_in(charge.label) == ledger else Stranger.OTHER_LEDGER
+
+
+def _silence_s(begin: float, told: Sequence[float], end: float) -> float:
+    return max(0.0, *(after - before for before, after in pairwise((begin, *sorted(told), end))))
+
+
+def _rounded(bill: Bill) -> float:
+    return max(ROUNDED_USD, ROUNDED_SHARE * max(bill.counted.usd, bill.charged_usd))
+
+
+def _other_account(bill: Bill) -> float:
+    known = bool(bill.account and bill.run.account)
+    return math.inf if known and bill.account != bill.run.account and not bill.charges else 0.0
+
+
+def _not_settled(bill: Bill) -> float:
+    released_at = bill.run.released_at
+    late = released_at is None or bill.now - released_at < SETTLES_S
+    return bill.counted.usd if late and bill.difference_usd < 0 else 0.0
+
+
+def _seen_late(bill: Bill) -> float:
+    machines = 1 + len(bill.run.rentals)
+    return machines * CHANGES * WATCHED_S * bill.usd_per_s if bill.difference_usd < 0 else 0.0
+
+
+def _price_changed(bill: Bill) -> float:
+    former = bill.former_usd_per_hour
+    by_usd = abs(bill.run.usd_per_hour - former) / 3600 if former else 0.0
+    return by_usd * max(WATCHED_S, bill.silence_s)
+
+
+def _not_watched(bill: Bill) -> float:
+    # In any other run that trained, nothing stopped its GPUs until they were given back.
+    unsure = bill.ended_by_itself or bill.run.cause in _TAKEN_AWAY
+    silence_s = bill.silence_s if unsure else bill.boot_silence_s
+    return silence_s * bill.usd_per_s if bill.difference_usd < 0 else 0.0
+
+
+def _last_traffic(bill: Bill) -> float:
+    more_usd = sum(charge.traffic_usd for charge in bill.charges) - bill.counted.traffic_usd
+    extras = bill.run.meter.extras
+    most_usd = LAST_GB * (extras.down_usd_per_gb + extras.up_usd_per_gb)
+    if bill.difference_usd < 0:
+        return 0.0
+    return max(0.0, more_usd if bill.ended_by_itself else min(more_usd, most_usd))
+
+
+BOUNDS: Mapping[Reason, Callable[[Bill], float]] = {
+    Reason.ROUNDED: _rounded,
+    Reason.OTHER_ACCOUNT: _other_account,
+    Reason.NOT_SETTLED: _not_settled,
+    Reason.SEEN_LATE: _seen_late,
+    Reason.PRICE_CHANGED: _price_changed,
+    Reason.NOT_WATCHED: _not_watched,
+    Reason.LAST_TRAFFIC: _last_traffic,
+}
+"""How many dollars of a bill's difference each reason may explain; 0: it is none. The likeliest one first."""

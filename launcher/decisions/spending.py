@@ -1,0 +1,126 @@
+"""Spending: what one run cost, how much of that it trained for, and how far it came. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from launcher.core import Cost, Event, Phase, Run, Verdict
+from launcher.core.bills import cost_of, gpu_seconds, rented_seconds, with_machine
+from launcher.core.phases import BEFORE_TRAINING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What one run cost, or what it cost in a span of time."""
+
+    run: Run
+    since: float
+    until: float
+    """Epoch seconds: from its first machine to the end of its last one, or now."""
+    cost: Cost
+    idle_usd: float
+    """The part of it in which it did not train: see `idle_usd`."""
+    hours: float
+    """How long its machines were rented."""
+    gpu_hours: float
+    """How long their GPUs were charged, each counted."""
+    steps: float
+    """So many more were trained than any run that it continues had."""
+    has_end: bool = True
+    """The end of the run is in this span, if it has ended."""
+
+    @property
+    def failed(self) -> bool:
+        """The run ended with any verdict but success."""
+        return self.run.verdict not in (None, Verdict.SUCCEEDED)
+
+    @property
+    def finished(self) -> bool:
+        """The run succeeded, in this span."""
+        return self.run.verdict is Verdict.SUCCEEDED and self.has_end
+
+    def within(self, since: float, until: float) -> Spending | None:
+        """Return the part in that span, by its share of the hours; None: there is none."""
+        begin, end = max(since, self.since), min(until, self.until)
+        length_s = self.until - self.since
+        if length_s <= 0:
+            return self if since <= self.since < until else None
+        if end <= begin:
+            return None
+        return self._share((end - begin) / length_s, begin, end)
+
+    def _share(self, share: float, since: float, until: float) -> Spending:
+        cost = Cost(
+            gpu_usd=self.cost.gpu_usd * share,
+            storage_usd=self.cost.storage_usd * share,
+            traffic_usd=self.cost.traffic_usd * share,
+        )
+        return replace(
+            self,
+            since=since,
+            until=until,
+            cost=cost,
+            idle_usd=self.idle_usd * share,
+            hours=self.hours * share,
+            gpu_hours=self.gpu_hours * share,
+            steps=self.steps * share,
+            has_end=self.has_end and until == self.until,
+        )
+
+
+def spending_of(
+    run: Run, now: float, events: Sequence[Event] = (), runs: Mapping[str, Run] | None = None
+) -> Spending:
+    """Return what the run cost so far. `events`: its diary. `runs`: those it may continue, by id."""
+    machines = (run, *(with_machine(run, rental) for rental in run.rentals))
+    rented = [machine for machine in machines if machine.rented_at is not None]
+    cost = cost_of(run, now)
+    gpus = run.offer.gpus if run.offer else 0
+    return Spending(
+        run=run,
+        since=min((machine.rented_at or now for machine in rented), default=run.created_at),
+        until=max((machine.released_at or now for machine in rented), default=run.created_at),
+        cost=cost,
+        idle_usd=idle_usd(run, cost.usd, events),
+        hours=sum(rented_seconds(machine, now) for machine in rented) / 3600,
+        gpu_hours=sum(gpu_seconds(machine, now) for machine in rented) / 3600 * gpus,
+        steps=float(steps_of(run, runs or {})),
+    )
+
+
+def idle_usd(run: Run, usd: float, events: Iterable[Event]) -> float:
+    """Return the dollars for which the run did not train, of all that it cost, by its diary.
+
+    A line of the diary says what was spent by then. Training is what was spent from the last line before the
+    phase `train` to the last line in it: the job's own set-up, restarts and evaluation are part of it, and
+    so is the time for which a machine waits for a launcher that comes back. Idle is the rest: loading, boot,
+    upload, download, the end, and any further machine.
+    """
+    began_usd = ended_usd = 0.0
+    for event in events:
+        if event.phase in BEFORE_TRAINING:
+            began_usd = event.usd
+        elif event.phase is Phase.TRAIN:
+            ended_usd = event.usd
+    if run.phase is Phase.TRAIN:
+        ended_usd = usd
+    return usd - min(max(0.0, ended_usd - began_usd), usd)
+
+
+def steps_of(run: Run, runs: Mapping[str, Run]) -> int:
+    """Return how many steps further it came than the runs of the same job that it continues."""
+    furthest, seen = 0, {run.id}
+    parent = runs.get(run.parent or "")
+    while parent is not None and parent.id not in seen:
+        seen.add(parent.id)
+        if parent.job == run.job:
+            furthest = max(furthest, parent.step)
+        parent = runs.get(parent.parent or "")
+    return max(0, run.step - furthest)
+
+
+def spent_within(spendings: Iterable[Spending], since: float, until: float) -> list[Spending]:
+    """Return what was spent in that span of time."""
+    parts = (spending.within(since, until) for spending in spendings)
+    return [part for part in parts if part is not None]

@@ -1,0 +1,154 @@
+"""`cost --by` in text and as CSV: what runs cost together, what it went to, and what one run or step cost."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+
+from launcher.commands.accounting import CostReport
+from launcher.decisions.grouping import NONE, OVER_TIME, By, Group
+from launcher.gate.text import one_line
+from launcher.ui.render.amounts import usd_parts, usd_sum
+from launcher.ui.render.table import table
+
+_FORMULAS = ("=", "+", "-", "@", "\t")
+"""A spreadsheet takes a cell that begins so for a formula."""
+
+
+def report_text(report: CostReport, width: int | None = None) -> str:
+    """Tables of one line a group, with the total: what was charged, what it went to, and the scores.
+
+    What is shown adds up: the parts of a line to its cost, the lines to the total. Only tags overlap.
+    """
+    if not report.groups:
+        return "no runs yet" if report.since is report.until is None else "no runs in that time"
+    by, lines = report.by, [*report.groups, report.total]
+    parts = [_charged(lines, by, width), _used(lines, by, width)]
+    if report.metric and report.total.scored is None:
+        parts.append(f"No run here that is done has the score {one_line(report.metric)}.")
+    elif report.metric:
+        parts.append(f"{one_line(report.metric)} of the runs that are done:\n{_scored(lines, by, width)}")
+    return "\n\n".join(filter(None, (*parts, _note(report))))
+
+
+def report_csv(report: CostReport) -> str:
+    """One line a group, with its numbers as they are; what there is none of is left empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([report.by.value, *_CELLS])
+    for group in report.groups:
+        writer.writerow([_cell_of(group.key), *(cell(group) for cell in _CELLS.values())])
+    return out.getvalue().removesuffix("\n")
+
+
+_CELLS: dict[str, Callable[[Group], float | None]] = {
+    "runs": lambda group: group.runs,
+    "finished": lambda group: group.finished,
+    "hours": lambda group: group.hours,
+    "gpu_hours": lambda group: group.gpu_hours,
+    "gpu_usd": lambda group: group.cost.gpu_usd,
+    "storage_usd": lambda group: group.cost.storage_usd,
+    "traffic_usd": lambda group: group.cost.traffic_usd,
+    "usd": lambda group: group.cost.usd,
+    "training_usd": lambda group: group.training_usd,
+    "idle_usd": lambda group: group.idle_usd,
+    "failed_usd": lambda group: group.failed_usd,
+    "steps": lambda group: group.steps,
+    "usd_per_run": lambda group: group.usd_per_run,
+    "usd_per_1000_steps": lambda group: group.usd_per_1000_steps,
+    "scored": lambda group: group.scored.runs if group.scored else None,
+    "lowest": lambda group: group.scored.lowest if group.scored else None,
+    "median": lambda group: group.scored.median if group.scored else None,
+    "highest": lambda group: group.scored.highest if group.scored else None,
+}
+
+
+def _cell_of(key: str) -> str:
+    if key == NONE:
+        return ""
+    text = one_line(key)
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def _charged(lines: Sequence[Group], by: By, width: int | None) -> str:
+    parts = [usd_parts((one.cost.gpu_usd, one.cost.storage_usd, one.cost.traffic_usd)) for one in lines]
+    gpu, storage, traffic = zip(*parts, strict=True)
+    columns = {
+        "RUNS": [str(one.runs) for one in lines],
+        "HOURS": _hours([one.hours for one in lines], by),
+        "GPU-H": _hours([one.gpu_hours for one in lines], by),
+        "GPU": _dollars(gpu, by),
+        "STORAGE": _dollars(storage, by),
+        "TRAFFIC": _dollars(traffic, by),
+        "COST": _dollars([one.cost.usd for one in lines], by),
+    }
+    return _table(lines, by, columns, width)
+
+
+def _used(lines: Sequence[Group], by: By, width: int | None) -> str:
+    parts = [usd_parts((one.training_usd, one.idle_usd, one.failed_usd), one.cost.usd) for one in lines]
+    training, idle, failed = zip(*parts, strict=True)
+    columns = {
+        "DONE": [str(one.finished) for one in lines],
+        "TRAINING": _dollars(training, by),
+        "IDLE": _dollars(idle, by),
+        "FAILED": _dollars(failed, by),
+        "STEPS": _steps([one.steps for one in lines], by),
+        "PER RUN": [_maybe_usd(one.usd_per_run) for one in lines],
+        "PER 1K": [_maybe_usd(one.usd_per_1000_steps) for one in lines],
+    }
+    return _table(lines, by, columns, width)
+
+
+def _scored(lines: Sequence[Group], by: By, width: int | None) -> str:
+    scored = [one.scored for one in lines]
+    columns = {
+        "SCORED": [str(one.runs) if one else NONE for one in scored],
+        "LOWEST": [f"{one.lowest:.4g}" if one else NONE for one in scored],
+        "MEDIAN": [f"{one.median:.4g}" if one else NONE for one in scored],
+        "HIGHEST": [f"{one.highest:.4g}" if one else NONE for one in scored],
+        "PER RUN": [_maybe_usd(one.usd_per_run) for one in lines],
+    }
+    return _table(lines, by, columns, width)
+
+
+def _table(lines: Sequence[Group], by: By, columns: dict[str, list[str]], width: int | None) -> str:
+    cells = zip([one_line(one.key) for one in lines], *columns.values(), strict=True)
+    right = range(1, len(columns) + 1)
+    return table((by.value.upper(), *columns), cells, right=right, cut=(0,), width=width)
+
+
+def _summed(amounts: Sequence[float], by: By) -> Sequence[float]:
+    """Of a column, what its last line is the sum of: of tags, which overlap, that of the runs."""
+    return amounts[-1:] if by is By.TAG else amounts[:-1]
+
+
+def _dollars(amounts: Sequence[float], by: By) -> list[str]:
+    return [*(usd_sum([amount]) for amount in amounts[:-1]), usd_sum(_summed(amounts, by))]
+
+
+def _hours(amounts: Sequence[float], by: By) -> list[str]:
+    rounded = [round(amount, 2) for amount in amounts]
+    return [f"{amount:.2f}" for amount in (*rounded[:-1], sum(_summed(rounded, by)))]
+
+
+def _steps(amounts: Sequence[float], by: By) -> list[str]:
+    rounded = [round(amount) for amount in amounts]
+    return [str(amount or NONE) for amount in (*rounded[:-1], sum(_summed(rounded, by)))]
+
+
+def _maybe_usd(amount: float | None) -> str:
+    return NONE if amount is None else usd_sum([amount])
+
+
+def _note(report: CostReport) -> str:
+    """What must be said of the lines; empty: nothing."""
+    if report.by is By.TAG:
+        return "A run counts under each of its tags, and once in the total."
+    if report.by in OVER_TIME:
+        return (
+            f"Each {report.by.value} is one of this computer's time zone ({report.zone_name}).\n"
+            "A run that goes on past its end counts in the next one too, each with its share\nof the hours."
+        )
+    return ""

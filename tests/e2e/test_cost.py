@@ -1,0 +1,59 @@
+"""What runs on an emulated Vast cost, with the installed command: added up, and beside the bill."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.terminal import Terminal
+from tests.e2e.test_vast_launch import SCRIPT
+from tests.emulators.vast import VastEmulator
+from tests.waiting import eventually
+
+PASSES = (*SCRIPT, "--set", "command=python script.py passes")
+
+
+def reconcile(terminal: Terminal) -> Any:
+    """The document, of a bill that is explained."""
+    end = terminal.type("cost", "reconcile", "--json")
+    document = end.json()
+    assert (end.exit_code, document["explained"]) == (0, True), end.out
+    return document
+
+
+def test_a_bill_is_explained_before_and_after_it_is_settled_and_another_ledger_is_none_of_it(
+    rented: Terminal, vast: VastEmulator, tmp_path: Path
+) -> None:
+    assert rented.type(*PASSES, "--tag", "mine").exit_code == 0
+    (run,) = reconcile(rented)["runs"]
+    assert set(run["reasons"]) <= {"rounded", "not_settled"}
+    (mine,) = vast.billing.meters.values()
+
+    (tmp_path / "other").mkdir()
+    other = Terminal(tmp_path / "other", **vast.variables)
+    try:
+        assert other.type(*PASSES).exit_code == 0
+    finally:
+        other.clean()
+    (theirs,) = set(vast.billing.meters) - {mine.instance_id}
+
+    def settled() -> Any:
+        document = reconcile(rented)
+        besides = [(one["kind"], one["usd"]) for one in document["charged_besides"]]
+        both = [document["charged_usd"], *(usd for _, usd in besides)]
+        bills = [mine.total_usd, vast.billing.total_usd(theirs)]
+        return len(both) == 2 and both == pytest.approx(bills) and document
+
+    document = eventually(settled, what="the settled bill of both")
+    assert [one["kind"] for one in document["charged_besides"]] == ["other_ledger"]
+    (run,) = document["runs"]
+    assert run["difference_usd"] == pytest.approx(run["charged_usd"] - run["counted_usd"])
+
+    (row,) = csv.DictReader(io.StringIO(rented.type("cost", "--by", "tag", "--csv").out))
+    assert (row["tag"], row["finished"], float(row["usd"])) == ("mine", "1", run["counted_usd"])
+    assert float(row["training_usd"]) + float(row["idle_usd"]) == pytest.approx(run["counted_usd"])
+    assert 0 < float(row["idle_usd"]) < run["counted_usd"]

@@ -1,0 +1,299 @@
+"""`cost --by`: what runs cost together; `cost reconcile`: beside what was charged."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.core import Driver, Run
+from launcher.decisions.grouping import By
+from tests.fakebox import Training
+from tests.launcher.terminal import CRASH, Terminal
+from trainer.contract.outcome import Outcome
+
+
+def scored(outcome: Outcome) -> Outcome:
+    return replace(outcome, scores={"rollout_nrmse": 0.25, "persistence_nrmse": 1.5})
+
+
+GOOD = Training(outcome=scored)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    """A run that succeeded, one that crashed and one that trains, from the newest to the oldest."""
+    terminal = Terminal(tmp_path, GOOD, CRASH, GOOD)
+    terminal.launch("--tag", "lr", "--tag", "new")
+    terminal.launch("--tag", "lr", "--name", "other")
+    terminal.launch("--detach")
+    terminal.clock.sleep(3600)
+    return terminal
+
+
+def changed(terminal: Terminal, run: Run, **changes: Any) -> Run:
+    """The run's row is changed."""
+    run = replace(run, **changes)
+    terminal.ledger.hold(run.id, Driver(who="desk:1:1.0", until=terminal.clock.now() + 60))
+    terminal.ledger.save(run, who="desk:1:1.0")
+    terminal.ledger.release(run.id, "desk:1:1.0")
+    return run
+
+
+def runs(terminal: Terminal) -> Sequence[Run]:
+    """The oldest first: it succeeded, it crashed, it trains."""
+    return terminal.ledger.runs()[::-1]
+
+
+@pytest.mark.parametrize("by", By)
+def test_what_is_added_up_is_what_the_runs_cost(terminal: Terminal, by: By) -> None:
+    document = terminal.document("cost", "--by", by.value)
+    total = document["total"]
+    assert document["by"] == by
+    assert total["usd"] == pytest.approx(terminal.document("cost")["usd"])
+    assert (total["runs"], total["finished"]) == (3, 1)
+    for parts in (("gpu_usd", "storage_usd", "traffic_usd"), ("training_usd", "idle_usd", "failed_usd")):
+        assert sum(total[part] for part in parts) == pytest.approx(total["usd"])
+    summed = sum(group["usd"] for group in document["groups"])
+    twice = terminal.document("cost", runs(terminal)[0].id)["usd"] if by is By.TAG else 0.0
+    assert summed == pytest.approx(total["usd"] + twice)
+
+
+@pytest.mark.parametrize("by", By)
+def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(terminal: Terminal, by: By) -> None:
+    said = terminal.type("cost", "--by", by.value, "--metric", "rollout_nrmse").stdout
+    assert max(map(len, said.splitlines())) <= 80
+    charged, used, scores, *notes = said.split("\n\n")
+    for text, parts, whole in ((charged, (3, 6), 6), (used, (1, 4), None)):
+        _, *lines, total = text.splitlines()
+        cells = [numbers(line) for line in lines]
+        for line in (*cells, numbers(total)):
+            if whole is not None:
+                assert sum(line[slice(*parts)]) == line[whole]
+        if by is not By.TAG:
+            shown = slice(1, 7) if whole else slice(1, 4)
+            assert [sum(column) for column in zip(*(line[shown] for line in cells), strict=True)] == numbers(
+                total
+            )[shown]
+    costs = [numbers(line)[6] for line in charged.splitlines()[1:]]
+    uses = [sum(numbers(line)[1:4]) for line in used.splitlines()[1:]]
+    assert costs == uses
+    assert scores.startswith("rollout_nrmse of the runs that are done:")
+    assert bool(notes) == (by in (By.TAG, By.DAY, By.MONTH))
+
+
+def numbers(line: str) -> list[Decimal]:
+    """Of a table's line, without its key."""
+    return [Decimal(word.lstrip("$").replace("-", "0")) for word in re.split(r"\s{2,}", line.strip())[1:]]
+
+
+def test_a_failed_run_and_idle_time_are_told_apart(terminal: Terminal) -> None:
+    good, bad, open_run = (
+        terminal.document("cost", "--by", "run", run.id)["total"] for run in runs(terminal)
+    )
+    assert bad["failed_usd"] == pytest.approx(bad["usd"])
+    assert bad["idle_usd"] == bad["training_usd"] == 0.0
+    assert 0 < good["idle_usd"] < good["usd"]
+    assert good["failed_usd"] == 0.0
+    assert open_run["training_usd"] > 3.5  # it trains for an hour at $3.60
+    together = terminal.document("cost", "--by", "job")["total"]
+    assert together["usd_per_run"] == pytest.approx(together["usd"])
+    assert together["usd_per_1000_steps"] == pytest.approx(together["usd"] / together["steps"] * 1000)
+
+
+def test_what_was_spent_lately_leaves_out_what_was_spent_before(terminal: Terminal) -> None:
+    lately = terminal.document("cost", "--since", "30m")
+    assert [group["key"] for group in lately["groups"]] == [runs(terminal)[2].id]
+    assert lately["total"]["usd"] == pytest.approx(1.8)
+    before = terminal.document("cost", "--until", "30m")
+    everything = terminal.document("cost", "--by", "run")
+    assert lately["total"]["usd"] + before["total"]["usd"] == pytest.approx(everything["total"]["usd"])
+    assert (lately["since"], lately["until"]) == (terminal.clock.now() - 1800, None)
+    assert terminal.type("cost", "--until", "2020-01").stdout == "no runs in that time\n"
+
+
+def test_a_month_is_itself_from_its_first_day_to_its_last(terminal: Terminal) -> None:
+    month = terminal.document("cost", "--by", "month")["groups"][0]["key"]
+    whole = terminal.document("cost", "--since", month, "--until", month)["total"]
+    assert whole["usd"] == pytest.approx(terminal.document("cost")["usd"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--since", "soon"], "--since: expected a day such as 2026-11-01, a month such as 2026-11, today"),
+        (["--until", "2026-02-30"], "--until: expected a day such as 2026-11-01"),
+        (["--since", "1h", "--until", "2h"], "--since is not before --until"),
+        (["--by", "colour"], "--by: 'colour' is not one of 'run', 'batch', 'job', 'host'"),
+        (["--by", "job", "--billed"], "--billed goes with --json only; see also: vastrun cost reconcile"),
+        (["--csv", "--json"], "--json and --csv exclude each other"),
+        (
+            ["--metric", "rollout"],
+            "--metric: no run here has the score 'rollout'; they have persistence_nrmse",
+        ),
+    ],
+)
+def test_what_cannot_be_answered_is_one_clear_error(
+    terminal: Terminal, options: Sequence[str], said: str
+) -> None:
+    end = terminal.type("cost", *options)
+    assert (end.exit_code, end.stdout) == (2, "")
+    assert end.stderr.startswith(f"error: {said}")
+    assert end.stderr.count("error:") == 1
+
+
+def test_the_numbers_for_a_spreadsheet_are_those_of_the_document(terminal: Terminal) -> None:
+    rows = list(csv.DictReader(io.StringIO(terminal.type("cost", "--by", "job", "--csv").stdout)))
+    groups = terminal.document("cost", "--by", "job")["groups"]
+    assert [row["job"] for row in rows] == [group["key"] for group in groups] == ["demo", "other"]
+    for row, group in zip(rows, groups, strict=True):
+        for name in ("usd", "idle_usd", "failed_usd", "gpu_hours", "runs", "finished"):
+            assert float(row[name]) == group[name]
+    assert (rows[1]["usd_per_run"], rows[1]["lowest"]) == ("", "")
+
+
+def test_no_cell_of_a_spreadsheet_is_a_formula_or_ends_its_line(terminal: Terminal) -> None:
+    good, bad, _ = runs(terminal)
+    assert good.offer is not None
+    changed(terminal, good, offer=replace(good.offer, gpu_name='=HYPERLINK("http://x")'))
+    changed(terminal, bad, offer=replace(good.offer, gpu_name="RTX\n4090,1"))
+    names = [
+        row["gpu"]
+        for row in csv.DictReader(io.StringIO(terminal.type("cost", "--by", "gpu", "--csv").stdout))
+    ]
+    assert set(names) == {"RTX 4090", '\'=HYPERLINK("http://x")', "RTX 4090,1"}
+
+
+def test_scores_stand_beside_what_a_finished_run_cost(terminal: Terminal) -> None:
+    document = terminal.document("cost", "--by", "job", "--metric", "scores.rollout_nrmse")
+    assert [group["scored"] for group in document["groups"]] == [
+        {"runs": 1, "lowest": 0.25, "median": 0.25, "highest": 0.25},
+        None,
+    ]
+    said = terminal.type("cost", "--by", "job", "--metric", "rollout_nrmse").stdout
+    assert re.search(r"^demo +1 +0.25 +0.25 +0.25 +\$\d", said, re.MULTILINE)
+
+
+def test_where_no_run_has_scores_it_says_so(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch()
+    end = terminal.type("cost", "--metric", "rollout_nrmse")
+    assert end.exit_code == 0
+    assert "No run here that is done has the score rollout_nrmse." in end.stdout
+
+
+def test_without_runs_it_says_so(tmp_path: Path) -> None:
+    assert Terminal(tmp_path).type("cost", "--by", "job").stdout == "no runs yet\n"
+    assert Terminal(tmp_path).document("cost", "--by", "job")["groups"] == []
+
+
+def reconcile(terminal: Terminal, *options: str) -> tuple[int, Any]:
+    end = terminal.type("cost", "reconcile", "--json", *options)
+    return end.exit_code, json.loads(end.stdout)
+
+
+def test_each_run_is_beside_its_bill_with_the_reason_of_the_difference(terminal: Terminal) -> None:
+    good, bad, open_run = runs(terminal)
+    counted = {run.id: terminal.document("cost", run.id)["usd"] for run in runs(terminal)}
+    terminal.market.charges = {good.label: counted[good.id], bad.label: counted[bad.id] - 0.0005}
+    code, document = reconcile(terminal)
+    assert (code, document["explained"]) == (0, True)
+    assert {run["id"]: run["reasons"] for run in document["runs"]} == {
+        good.id: [],
+        bad.id: ["rounded"],
+        open_run.id: ["not_settled"],
+    }
+    assert {run["id"]: run["charged_usd"] is None for run in document["runs"]} == {
+        good.id: False,
+        bad.id: False,
+        open_run.id: True,
+    }
+    assert document["counted_usd"] == pytest.approx(sum(counted.values()))
+
+
+def test_its_table_adds_up_and_says_what_each_reason_means(terminal: Terminal) -> None:
+    good, bad, _ = runs(terminal)
+    terminal.market.charges = {good.label: 0.0333, bad.label: 0.0188}
+    end = terminal.type("cost", "reconcile")
+    table, legend, *_ = end.stdout.split("\n\n")
+    header, *lines = table.splitlines()
+    assert header.split() == ["RUN", "COUNTED", "CHARGED", "DIFFERENCE", "WHY"]
+    cells = [line.split()[1:4] for line in lines]
+    amounts = [
+        [Decimal(cell.replace("$", "").replace("+", "")) if cell != "-" else 0 for cell in row]
+        for row in cells
+    ]
+    for counted, charged, difference in amounts:
+        assert charged - counted == difference
+    *each, total = amounts
+    assert [sum(column) for column in zip(*each, strict=True)] == total
+    assert "not settled yet: " in legend
+    assert "NOT EXPLAINED: " in legend
+    assert max(map(len, end.stdout.splitlines())) <= 80
+    assert end.exit_code == 1
+
+
+def test_what_was_charged_for_others_is_told_and_is_no_fault(terminal: Terminal) -> None:
+    usd = terminal.document("cost")["usd"]
+    good, bad, _ = runs(terminal)
+    terminal.market.charges = {good.label: 0.0204, bad.label: 0.0204, "my own box": 2.0, "": 1.0}
+    terminal.market.charges["vastrun-old-heron-1234.00000000"] = 0.5
+    code, document = reconcile(terminal)
+    assert code == 0, document
+    assert [(one["label"], one["kind"], one["usd"]) for one in document["charged_besides"]] == [
+        ("my own box", "not_a_run", 2.0),
+        ("", "not_a_run", 1.0),
+        ("vastrun-old-heron-1234.00000000", "other_ledger", 0.5),
+    ]
+    assert usd == pytest.approx(document["counted_usd"])
+    said = terminal.type("cost", "reconcile").stdout
+    assert "charged besides: $3.000 for machines that vastrun did not rent (my own box, no\n  label)" in said
+
+
+def test_a_run_of_this_ledger_that_it_does_not_have_is_not_explained(terminal: Terminal) -> None:
+    terminal.market.charges = {f"vastrun-lost-heron-1234.{terminal.ledger.id}": 0.5}
+    code, document = reconcile(terminal)
+    assert (code, document["explained"]) == (1, False)
+    assert [one["kind"] for one in document["charged_besides"]] == ["unknown_run"]
+    assert "$0.500 NOT EXPLAINED" in terminal.type("cost", "reconcile").stdout
+
+
+def test_runs_of_before_are_left_out_and_their_charges_are_no_strangers(terminal: Terminal) -> None:
+    good, _, open_run = runs(terminal)
+    terminal.market.charges = {good.label: 7.0}
+    code, document = reconcile(terminal, "--since", "2h")
+    assert code == 1
+    terminal.clock.sleep(7200)
+    code, document = reconcile(terminal, "--since", "1h")
+    assert (code, document["runs"], document["charged_besides"]) == (0, [], [])
+    assert (
+        "no run rented a machine that is billed since "
+        in terminal.type("cost", "reconcile", "--since", "1h").stdout
+    )
+    assert open_run.rented_at is not None
+
+
+def test_a_provider_without_bills_is_named(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, usd_per_hour=0.0)
+    terminal.launch()
+    terminal.market.bills = False
+    code, document = reconcile(terminal)
+    assert (code, document["runs"], document["without_bill"]) == (0, [], {"fake": 1})
+    assert "1 run of fake: it sends no bill" in terminal.type("cost", "reconcile").stdout
+
+
+def test_the_help_names_reconcile_and_a_run_may_be_named_as_before(terminal: Terminal) -> None:
+    said = terminal.type("cost", "--help").stdout
+    assert re.search(r"^  reconcile +Compare the ledger with the bill", said, re.MULTILINE)
+    assert terminal.type("cost", "reconcile", "--help").exit_code == 0
+    run = runs(terminal)[0]
+    assert terminal.document("cost", run.id[:6])["runs"][0]["id"] == run.id
+    assert terminal.type("cost", "nobody").exit_code == 2

@@ -1,0 +1,146 @@
+"""What runs cost together, by whatever they have in common."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC
+
+import pytest
+
+from launcher.core import Cause, Phase, Run
+from launcher.decisions.calendar import Calendar
+from launcher.decisions.grouping import CPU, KEYED, NONE, OVER_TIME, By, Group, group_of, grouped
+from launcher.decisions.spending import spending_of
+from tests.launcher.decisions.spent import BEGAN, line, run
+
+LONDON = Calendar(zone=UTC)
+"""BEGAN is 08:00 on 2027-01-15."""
+
+
+def groups(runs: Sequence[Run], by: By, scores: dict[str, float] | None = None) -> dict[str, Group]:
+    found = grouped([spending_of(one, BEGAN) for one in runs], by, LONDON, scores)
+    return {group.key: group for group in found}
+
+
+def test_every_way_to_add_up_has_its_key() -> None:
+    assert set(KEYED) == set(By)
+
+
+@pytest.mark.parametrize(
+    ("by", "keys"),
+    [
+        (By.RUN, {"a", "b", "c"}),
+        (By.BATCH, {"sweep", NONE}),
+        (By.JOB, {"demo", "other"}),
+        (By.HOST, {"m1", NONE}),
+        (By.GPU, {"RTX 4090", CPU, NONE}),
+        (By.DAY, {"2027-01-15"}),
+        (By.MONTH, {"2027-01"}),
+        (By.TAG, {"lr", "new", NONE}),
+    ],
+)
+def test_runs_are_added_up_by_what_they_have_in_common(by: By, keys: set[str]) -> None:
+    first = run("a", tags=("lr", "new"))
+    assert first.offer is not None
+    second = run("b", job="other", offer=replace(first.offer, gpu_name=None), tags=("lr",))
+    third = run("c", offer=None, host="", batch="sweep", point="0badcafe01")
+    assert set(groups([first, second, third], by)) == keys
+
+
+def test_a_group_costs_what_its_runs_cost_and_says_what_for() -> None:
+    good = spending_of(run("a", hours=10), BEGAN, [line(Phase.SHIP, 1.0), line(Phase.TRAIN, 30.0)])
+    bad = spending_of(run("b", hours=5, cause=Cause.HANG, step=200), BEGAN, [line(Phase.TRAIN, 3.0)])
+    group = group_of("demo", [good, bad])
+    assert (group.runs, group.finished, group.hours, group.gpu_hours) == (2, 1, 15.0, 30.0)
+    assert group.cost.usd == pytest.approx(good.cost.usd + bad.cost.usd)
+    assert group.failed_usd == pytest.approx(bad.cost.usd)
+    assert group.training_usd == pytest.approx(29.0)
+    assert group.idle_usd == pytest.approx(good.cost.usd - 29.0)
+    assert group.usd_per_run == pytest.approx(group.cost.usd)
+    assert group.usd_per_1000_steps == pytest.approx(group.cost.usd / 1.2)
+
+
+def test_without_a_success_or_a_step_there_is_no_price_of_one() -> None:
+    group = group_of("demo", [spending_of(run(cause=Cause.HOST, step=0), BEGAN)])
+    assert group.usd_per_run is group.usd_per_1000_steps is None
+
+
+def test_a_run_counts_under_each_of_its_tags() -> None:
+    found = groups([run("a", tags=("lr", "new")), run("b", tags=("lr",))], By.TAG)
+    assert {key: group.runs for key, group in found.items()} == {"lr": 2, "new": 1}
+    assert found["lr"].cost.usd == pytest.approx(2 * found["new"].cost.usd)
+
+
+def test_the_most_expensive_group_comes_first_and_days_come_in_their_order() -> None:
+    runs = [run("a", job="cheap", hours=1), run("b", job="dear", hours=30), run("c", job="fair", hours=2)]
+    assert list(groups(runs, By.JOB)) == ["dear", "fair", "cheap"]
+    assert list(groups(runs, By.DAY)) == ["2027-01-15", "2027-01-16"]
+
+
+def test_a_run_that_goes_on_past_midnight_is_split_by_its_hours() -> None:
+    found = groups([run(hours=48)], By.DAY)  # from 08:00
+    assert {key: group.hours for key, group in found.items()} == {
+        "2027-01-15": pytest.approx(16.0),
+        "2027-01-16": pytest.approx(24.0),
+        "2027-01-17": pytest.approx(8.0),
+    }
+    whole = spending_of(run(hours=48), BEGAN)
+    assert [group.cost.usd / whole.cost.usd for group in found.values()] == pytest.approx(
+        [1 / 3, 1 / 2, 1 / 6]
+    )
+    assert [group.finished for group in found.values()] == [0, 0, 1]
+    assert [group.runs for group in found.values()] == [1, 1, 1]
+
+
+def test_a_run_that_ends_at_midnight_is_of_the_day_before() -> None:
+    (day,) = groups([run(hours=16)], By.DAY).values()
+    assert (day.key, day.finished) == ("2027-01-15", 1)
+
+
+def test_a_run_past_the_end_of_a_month_is_of_both() -> None:
+    found = groups([run(hours=24 * 20)], By.MONTH)
+    assert {key: group.hours for key, group in found.items()} == {
+        "2027-01": pytest.approx(16.0 + 24 * 16),
+        "2027-02": pytest.approx(8.0 + 24 * 3),
+    }
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("by", By)
+def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: By, seed: int) -> None:
+    chance = random.Random(seed)
+    runs = [
+        run(
+            f"run-{number}",
+            hours=chance.random() * 100,
+            job=chance.choice("ab"),
+            host=chance.choice(["m1", "m2", ""]),
+            cause=chance.choice([None, None, Cause.HANG]),
+            step=chance.randrange(1000),
+            tags=tuple(chance.sample(["x", "y"], chance.randrange(2))),
+        )
+        for number in range(12)
+    ]
+    spendings = [spending_of(one, BEGAN) for one in runs]
+    total, found = group_of("total", spendings), grouped(spendings, by, LONDON)
+    for amount in ("hours", "gpu_hours", "idle_usd", "failed_usd", "training_usd", "steps", "finished"):
+        assert sum(getattr(group, amount) for group in found) == pytest.approx(getattr(total, amount)), amount
+    for amount in ("gpu_usd", "storage_usd", "traffic_usd", "usd"):
+        assert sum(getattr(one.cost, amount) for one in found) == pytest.approx(getattr(total.cost, amount))
+    if by not in OVER_TIME:
+        assert sum(group.runs for group in found) == total.runs == 12
+
+
+def test_scores_are_those_of_the_runs_that_finished() -> None:
+    runs = [run("a"), run("b"), run("c"), run("d", cause=Cause.HANG), run("e")]
+    scores = {"a": 0.5, "b": 0.1, "c": 0.3, "d": 0.0}
+    scored = groups(runs, By.JOB, scores)["demo"].scored
+    assert scored is not None
+    assert (scored.runs, scored.lowest, scored.median, scored.highest) == (3, 0.1, 0.3, 0.5)
+    assert groups([run("e")], By.JOB, scores)["demo"].scored is None
+    assert [one.scored is None for one in groups([run("a", hours=20)], By.DAY, scores).values()] == [
+        True,
+        False,
+    ]

@@ -1,0 +1,125 @@
+"""What `cost --by` and `cost reconcile` print: it adds up, it fits, and each word of it is explained."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from launcher.commands.accounting import CostReport, Reconciliation, StrangeCharge
+from launcher.core import Charge, Cost, Phase
+from launcher.decisions.calendar import Calendar
+from launcher.decisions.grouping import By, group_of, grouped
+from launcher.decisions.reconciling import Reason, Stranger, bill_of, reconciled
+from launcher.decisions.spending import spending_of
+from launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
+from launcher.ui.render.spending import report_csv, report_text
+from tests.launcher.decisions.spent import BEGAN, line, run
+
+PAGE = (Path(__file__).parents[4] / "docs" / "cost.md").read_text(encoding="utf-8")
+
+
+def report(chance: random.Random, by: By) -> CostReport:
+    """Of runs that cost what nobody can write down."""
+    spendings = []
+    for number in range(9):
+        spending = spending_of(
+            run(f"run-{number}", hours=chance.random() * 40, step=chance.randrange(99)), BEGAN
+        )
+        cost = Cost(
+            gpu_usd=chance.random() * 100,
+            storage_usd=chance.random() / 100,
+            traffic_usd=chance.random() / 1000,
+        )
+        spendings.append(replace(spending, cost=cost, idle_usd=cost.usd * chance.random()))
+    calendar = Calendar(zone=UTC)
+    return CostReport(
+        by=by,
+        groups=grouped(spendings, by, calendar),
+        total=group_of("total", spendings),
+        since=None,
+        until=None,
+        metric="",
+        zone_name="UTC",
+    )
+
+
+def dollars(text: str) -> list[list[Decimal]]:
+    """The amounts of each line but the first."""
+    return [list(map(Decimal, re.findall(r"\$(\d+\.\d+)", each))) for each in text.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("by", [By.RUN, By.DAY])
+def test_what_is_shown_adds_up_along_each_line_and_down_each_column(seed: int, by: By) -> None:
+    charged, used, *_ = report_text(report(random.Random(seed), by)).split("\n\n")
+    for (*parts, cost), uses in zip(dollars(charged), dollars(used), strict=True):
+        assert sum(parts) == cost == sum(uses[:3])
+    for table, columns in ((charged, 4), (used, 3)):
+        *lines, total = (amounts[:columns] for amounts in dollars(table))
+        assert [sum(column) for column in zip(*lines, strict=True)] == total
+
+
+def test_a_narrow_terminal_cuts_the_names_alone() -> None:
+    narrow = replace(report(random.Random(0), By.JOB), by=By.JOB)
+    long = replace(narrow, groups=[replace(group, key="x" * 63) for group in narrow.groups])
+    said = report_text(long, 80)
+    assert max(map(len, said.splitlines())) == 80
+    assert "x…" in said
+
+
+def test_what_others_worded_steers_no_terminal_and_ends_no_line() -> None:
+    evil = replace(report(random.Random(0), By.GPU), by=By.GPU)
+    group = replace(evil.groups[0], key="RTX\n\x1b[2J4090")
+    said = report_text(replace(evil, groups=[group]))
+    assert "\x1b" not in said
+    assert len(report_csv(replace(evil, groups=[group])).splitlines()) == 2
+
+    charge = Charge(instance_id="9", label="my\n\x1b[2Jbox", usd=1.0)
+    assert charge.label not in reconciliation_text(reconciliation(charge))
+
+
+def reconciliation(*besides: Charge) -> Reconciliation:
+    usd = spending_of(run(), BEGAN).cost.usd
+    charge = Charge(instance_id="7", label="", usd=usd + 3.0)
+    one = reconciled(bill_of(run(), [charge], [line(Phase.TRAIN, 0.0)], 1e12, ""))
+    strangers = [
+        StrangeCharge(provider="vast", label=each.label, kind=Stranger.NOT_A_RUN, usd=each.usd)
+        for each in besides
+    ]
+    return Reconciliation(since=0.0, runs=[one] * 3, strangers=strangers, without_bill={"local": 2})
+
+
+def test_the_difference_of_a_bill_adds_up_and_what_is_not_explained_is_told_with_what_to_do() -> None:
+    said = reconciliation_text(reconciliation())
+    table, legend, besides = said.split("\n\n")
+    *runs, total = (
+        [Decimal(cell.replace("$", "")) for cell in re.findall(r"[+-]?\$[\d.]+", each)[:3]]
+        for each in table.splitlines()[1:]
+    )
+    assert all(charged - counted == difference for counted, charged, difference in (*runs, total))
+    assert [sum(column) for column in zip(*runs, strict=True)] == total
+    assert "+$3.000  rounding, NOT EXPLAINED $2.804" in table
+    assert "vastrun reap --dry-run" in legend
+    assert besides == "2 runs of local: it sends no bill"
+
+
+def test_every_reason_and_every_stranger_has_its_words_here_and_on_the_page() -> None:
+    assert set(REASONS) == set(Reason)
+    assert set(STRANGERS) == set(Stranger)
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(Reason)
+    assert all(f"(`{kind}`)" in PAGE for kind in Stranger)
+
+
+def test_every_column_is_explained_on_the_page() -> None:
+    explained = {
+        name for row in re.findall(r"^\| ([A-Z].*?) \|", PAGE, re.MULTILINE) for name in row.split(", ")
+    }
+    charged, used, *_ = report_text(report(random.Random(0), By.RUN)).split("\n\n")
+    shown = [re.split(r"\s{2,}", text.splitlines()[0])[1:] for text in (charged, used)]
+    assert {*shown[0], *shown[1]} - {"COST"} <= explained
