@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from launcher.ui.notify import UrlNotifier
 
 DEFAULT_PROVIDER = "local"
+_STDERR = 2
 
 # Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -293,7 +294,7 @@ def _interrupts(
     views: bool,
 ) -> Interrupts:
     """Asks at a terminal what Ctrl-C means when `first` is NONE; elsewhere it then means stop."""
-    say = say_on(sys.stderr.fileno())
+    say = say_on(_descriptor(sys.stderr))
     ask = None
     if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
         ask = ask_at(sys.stdin.fileno(), say, output, live=Look.of(sys.stderr, environ).live)
@@ -306,6 +307,14 @@ def _interrupts(
         views=views,
         now=_now(),
     )
+
+
+def _descriptor(stream: TextIO | None) -> int:
+    """Return the stream's descriptor; in a notebook, whose streams may have none, that of the process."""
+    try:
+        return _STDERR if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return _STDERR
 
 
 @cache

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel and uses it as a stranger would: in an empty folder, with no checkout, the launcher without torch.
-# In: .venv with the trainer. Out: exit 0 when a job was planned, and launched with the Python of .venv on the box.
+# In: .venv with the trainer. Out: exit 0 when a job was planned and launched, and Python could read its verdict.
 set -euo pipefail
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mktemp -d)
@@ -23,4 +23,6 @@ venv/bin/vastrun launch quickstart.yaml --set train.steps=20 --out outputs >summ
 	exit 1
 }
 grep -q SUCCEEDED summary
+venv/bin/python -c 'import vastrun; print(vastrun.run("last").result().verdict)' | grep -q SUCCEEDED
+ls venv/lib/python3*/site-packages/vastrun/py.typed venv/lib/python3*/site-packages/launcher/py.typed >/dev/null
 echo "the wheel works outside the checkout; the launcher alone needs no torch"

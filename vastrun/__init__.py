@@ -1,8 +1,14 @@
-"""vastrun: what your own training program may import, such as `from vastrun import beat`.
+"""vastrun: what your own training program may import, and what launches it from Python.
 
-The package is on every box, on a path of its own, and comes with `pip install vastrun`. This module needs
-the standard library only; outside a run its functions do nothing. `vastrun.sampler` and `vastrun.mix` share
-out the data to the ranks.
+On every box, for a training program: `from vastrun import beat`, which needs the standard library only and
+does nothing outside a run; `vastrun.sampler` and `vastrun.mix` share out the data to the ranks.
+
+Where the launcher is installed, on your own computer, also what the commands do: `launch`, `plan`, `run`,
+`runs`, `batch`, `sweep`, `batches` and `find_batch`, with the types of what they return, and the errors that
+they raise in `vastrun.errors`. They are imported when they are first used, and never on a box.
+
+    run = vastrun.launch("job.yaml", provider="vast", set={"limits.usd": 5})
+    print(run.wait().verdict)
 """
 
 from __future__ import annotations
@@ -11,10 +17,29 @@ import json
 import os
 import time
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, SupportsFloat, get_args
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, get_args
 
+# `import *` works on a box, too, and so it brings no more than what is there.
 __all__ = ["Activity", "beat"]
+
+if TYPE_CHECKING:
+    from launcher.api import public as _public
+    from launcher.api.public import *  # noqa: F403
+    from vastrun import errors
+
+    __all__ += _public.__all__
+    __all__ += ["errors"]
+
+_LAUNCHER = "launcher.api.public"
+_OF_THE_LAUNCHER = (
+    *("launch", "plan", "run", "runs", "batch", "sweep", "batches", "find_batch"),
+    *("RunHandle", "RunStatus", "Result", "LogLine", "Verdict", "Cause", "Phase"),
+    *("BatchHandle", "BatchStatus", "PointRow", "JobSpec", "LaunchPlan"),
+)
+"""The names that it has. They stand here, so that asking for another one imports nothing."""
 
 Activity = Literal["step", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint"]
 """What a rank is doing. One that compiles, evaluates or saves may take longer than one that steps."""
@@ -55,3 +80,30 @@ def _opened(path: str, how: int) -> int:
     """Open a file once for the life of this process, and return its descriptor."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, how, 0o644)
+
+
+if not TYPE_CHECKING:  # for a type checker it would mean that every name is there
+
+    def __getattr__(name: str) -> Any:
+        """Import what the launcher offers when it is first used.
+
+        Raises ImportError where there is no launcher, as on a box.
+        """
+        if name == "errors":
+            return import_module("vastrun.errors")
+        if name not in _OF_THE_LAUNCHER:
+            raise AttributeError(f"module 'vastrun' has no attribute {name!r}")
+        try:
+            launcher = import_module(_LAUNCHER)
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"vastrun.{name} needs vastrun's launcher, which is not installed here: pip install vastrun"
+            ) from error
+        value = globals()[name] = getattr(launcher, name)
+        return value
+
+
+def __dir__() -> list[str]:
+    """List what is there, for a prompt that completes names."""
+    there = [*_OF_THE_LAUNCHER, "errors"] if find_spec("launcher") else []
+    return sorted({*globals(), *there})

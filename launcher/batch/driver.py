@@ -11,6 +11,7 @@ from typing import Protocol
 
 from launcher.batch.points import PointTable
 from launcher.batch.pruning import Pruner
+from launcher.batch.searching import asked
 from launcher.batch.sharing import Bell, RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts, is_owed
 from launcher.config import read_job
@@ -100,6 +101,7 @@ class BatchDriver:
         """
         self._hold()
         try:
+            self._heed()
             self._table.follow(self._batch)
             self._resume()
             while self._go_on():
@@ -139,13 +141,15 @@ class BatchDriver:
         self._shared.ask(max(here, elsewhere, key=lambda request: request.strength))
 
     def _resume(self) -> None:
-        """Take up runs that a launcher before left open, and attempts that it did not live to begin."""
-        if self._batch.request in _STOPPING:
-            return
+        """Take up runs that a launcher before left open, and attempts that it did not live to begin.
+
+        After a stop only what is open: its machines are to be ended.
+        """
+        stops, ledger = self._batch.request in _STOPPING, self._services.ledger
         for state in self._table.states:
             run = state.last
             if run is not None and (
-                state.is_open or is_owed(self._services.ledger, run, self._services.now())
+                state.is_open or (not stops and is_owed(ledger, run, self._services.now()))
             ):
                 self._follow(state.point, run)
 
@@ -160,8 +164,6 @@ class BatchDriver:
         count = free - sum(state.is_waiting for state in states)
         if search is None or self._is_searched or self._is_ending or self._batch.reason or count <= 0:
             return
-        from launcher.batch.searching import asked  # slow to import: Optuna
-
         points = asked(search, self._batch.spec, states, count)
         self._is_searched = not self._batches.extend(self._name, points) if points else True
         self._batch = self._batches.get(self._name)

@@ -13,6 +13,11 @@ from launcher.core.batch import BatchSpec, Point, Search
 from launcher.decisions.schedule import PointState
 
 
+def first_points(spec: BatchSpec, points: Sequence[Point], search: Search | None) -> Sequence[Point]:
+    """Return the points of a file, or those with which its search begins. Raises UsageError."""
+    return points if search is None else asked(search, spec, [], spec.limits.parallel)
+
+
 def asked(search: Search, spec: BatchSpec, states: Iterable[PointState], count: int) -> list[Point]:
     """Return up to `count` further points; fewer where the space has no more, or enough were asked for.
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import click
 
+from launcher.api.batches import ask_to_stop, run_again
 from launcher.batch.results import results_of
 from launcher.cli.batching import BatchLines, Submission, drive, reads_text, show_results, states_in, submit
 from launcher.cli.failures import reads
 from launcher.cli.options import confirm, json_option, provider_option, yes_option
 from launcher.cli.output import say, show, width
 from launcher.config import load_batch
-from launcher.core import Cause, Phase, UserRequest
+from launcher.core import Cause, UserRequest
 from launcher.core.errors import UsageError
 from launcher.decisions.schedule import standing_of
 from launcher.ui.render.batch import (
@@ -157,17 +158,15 @@ def resume_command(ctx: click.Context, name: str, no_early_stop: bool, as_json: 
 def stop_command(wiring: Wiring, name: str) -> None:
     """Stop a batch: start nothing more, stop what runs.
 
-    Each run saves a checkpoint and downloads its outputs; its machine is destroyed.
+    Each run saves a checkpoint and downloads its outputs; its machine is destroyed. Tells the launcher that
+    drives the batch; where none does, drives its runs to their end.
     """
     ledger = wiring.ledger()
-    ledger.batches.get(name)
-    ledger.batches.ask(name, UserRequest.STOP)
-    open_runs = [run for run in ledger.runs(batch=name) if run.phase is not Phase.ENDED]
-    for run in open_runs:
-        ledger.ask(run.id, UserRequest.STOP)
-    say(f"asked {len(open_runs)} runs of {name} to stop", err=True)
-    if open_runs and not ledger.batches.is_driven(name):
-        say(f"no launcher drives the batch; end its machines: vastrun batch resume {name}", err=True)
+    asked = ask_to_stop(ledger, name)
+    say(f"asked {asked} runs of {name} to stop", err=True)
+    if asked and not ledger.batches.is_driven(name):
+        say("no launcher drives the batch; ending its machines", err=True)
+        drive(wiring, name, as_json=False)
 
 
 @command.command("results")
@@ -201,18 +200,8 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
     Each of them gets a new folder; the batch is followed to its end.
     """
     wiring: Wiring = ctx.obj
-    batches = wiring.ledger().batches
-    batches.get(name)
-    failed = [
-        state.point.id
-        for state in states_in(wiring, name)
-        if state.has_failed and state.last is not None and cause in (None, state.last.cause)
-    ]
-    if not failed:
-        with_it = f" with {cause}" if cause else ""
-        raise UsageError(f"no point of {name} has failed{with_it}", hint=f"vastrun batch results {name}")
-    batches.again(name, failed)
-    say(f"{len(failed)} points of {name} are run again", err=True)
+    count = run_again(wiring.ledger(), name, cause)
+    say(f"{count} points of {name} are run again", err=True)
     ctx.exit(drive(wiring, name, as_json=as_json))
 
 

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from launcher.api import batches
 from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of
+from launcher.batch.searching import first_points
 from launcher.cli.options import confirm, must_ship
 from launcher.cli.output import say, show, width
 from launcher.config import read_job
 from launcher.core import UserRequest, Verdict
-from launcher.core.batch import Batch, Point
-from launcher.core.errors import UsageError
+from launcher.core.batch import Batch
 from launcher.core.verdict import EXIT_CODE_OF
 from launcher.decisions.estimates import usd
-from launcher.decisions.schedule import PointState, Standing, states_of
+from launcher.decisions.schedule import PointState, Standing
 from launcher.ui.render.batch import (
     ended_text,
     plan_document,
@@ -51,7 +52,7 @@ class Submission:
 
 def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
     """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
-    spec, points = loaded.spec, _first_points(loaded)
+    spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     must_ship(wiring, read_job(points[0].spec_json), file)
     market, ledger = wiring.provider(submission.provider), wiring.ledger()
     plan = price(spec, points, market, ledger, wiring.now(), loaded.search)
@@ -59,33 +60,13 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
         show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
         return 0
     folder = (submission.out or Path("batches") / spec.name).resolve()
-    _must_be_free(wiring, spec.name, folder)
+    batches.must_be_free(ledger, spec.name, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
-    now = wiring.now()
-    batch = Batch(
-        name=spec.name,
-        spec=spec,
-        provider=plan.provider,
-        folder=str(folder),
-        created_at=now,
-        opened_at=now,
-        search=plan.search,
-    )
-    new = ledger.batches.submit(batch, plan.points)
-    batch = ledger.batches.get(spec.name)
+    batch, new = batches.submit(ledger, plan, folder, wiring.now())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
     return drive(wiring, batch.name, as_json=submission.as_json)
-
-
-def _first_points(loaded: LoadedBatch) -> Sequence[Point]:
-    """Those of the file, or those with which its search begins."""
-    if loaded.search is None:
-        return loaded.points
-    from launcher.batch.searching import asked  # slow to import: Optuna
-
-    return asked(loaded.search, loaded.spec, [], loaded.spec.limits.parallel)
 
 
 def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> int:
@@ -133,8 +114,7 @@ def exit_code(batch: Batch, states: Sequence[PointState], request: UserRequest) 
 
 def states_in(wiring: Wiring, name: str) -> list[PointState]:
     """Return the points of a batch with their runs, by number."""
-    ledger = wiring.ledger()
-    return states_of(ledger.batches.points(name), ledger.runs(batch=name))
+    return batches.states_in(wiring.ledger(), name)
 
 
 class BatchLines:
@@ -161,17 +141,6 @@ class BatchLines:
 def _question(plan: BatchPlan) -> str:
     points = f"{plan.count:,} point{'' if plan.count == 1 else 's'}"
     return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"
-
-
-def _must_be_free(wiring: Wiring, name: str, folder: Path) -> None:
-    """Raise UsageError where a batch that is new would write into a folder that holds other files."""
-    known = any(batch.name == name for batch in wiring.ledger().batches.all())
-    try:
-        holds_files = not known and folder.exists() and any(folder.iterdir())
-    except OSError as error:
-        raise UsageError(f"cannot read {folder}: {error.strerror}") from error
-    if holds_files:
-        raise UsageError(f"{folder} holds other files", hint="--out ANOTHER_FOLDER, or another name:")
 
 
 def reads_text(path: Path, what: str) -> str:

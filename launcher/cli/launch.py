@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from launcher.api.runs import begin
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
 from launcher.cli.options import (
@@ -97,12 +98,11 @@ def _work(
     """Starts the run and stays with it."""
     parent = the_run(wiring, from_name) if from_name else None
     run_id = wiring.new_id()
-    folder = str((out or Path("runs") / run_id).resolve())
 
     def work(attempts: Attempts) -> Run:
-        run = attempts.start(spec, provider=provider, run_id=run_id, out_dir=folder, parent=parent)
+        run = begin(attempts, spec, provider=provider, run_id=run_id, out=out, parent=parent)
         concerns(run)
-        say(f"run {run.id}, outputs in {folder}", err=True)
+        say(f"run {run.id}, outputs in {run.out_dir}", err=True)
         return attempts.attend(run)
 
     return work

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import click
 
+from launcher.api.logs import growing, written
 from launcher.cli.options import run_argument, the_run
 from launcher.cli.output import say
 from launcher.cli.values import pattern, seconds
@@ -18,7 +19,6 @@ from launcher.config import read_job
 from launcher.core import Run
 from launcher.core.errors import UsageError
 from launcher.outputs.folder import Outputs
-from launcher.ports import Clock
 from launcher.ui.render.amounts import moment
 from launcher.ui.render.loglines import (
     CONTEXT,
@@ -26,13 +26,10 @@ from launcher.ui.render.loglines import (
     LogLine,
     chosen,
     first_error,
-    lines_of,
     remembered,
     shown,
 )
 from launcher.wiring import Wiring
-
-_LOOK_S = 0.5
 
 
 @click.command("logs")
@@ -76,14 +73,14 @@ def command(
         rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex
     )
     form = _as_json if as_json else _as_text(timestamps)
-    lines = chosen(_all(feed), choice, tail=tail)
+    lines = chosen(written(feed), choice, tail=tail)
     if errors:
         lines, note = _first_error(lines, run, "" if rank is None else f"rank{rank}")
     _print(lines, form)
     if errors and note:
         say(note, err=True)
     if follow and not errors:
-        _print(chosen(_growing(feed, wiring.clock()), choice), form)
+        _print(chosen(growing(feed, wiring.clock().sleep), choice), form)
     if feed.note:
         say(feed.note, err=True)
 
@@ -101,19 +98,6 @@ def _span(value: str) -> float:
         return seconds(value)
     except click.BadParameter as error:
         raise click.BadParameter(f"{error.message}; or a date and time", param_hint="--since") from error
-
-
-def _all(feed: LogFeed) -> Iterator[str]:
-    """Every line so far."""
-    while text := feed.more():
-        yield from lines_of(text)
-
-
-def _growing(feed: LogFeed, clock: Clock) -> Iterator[str]:
-    """Lines as they come, until no more will."""
-    while not feed.over:
-        clock.sleep(_LOOK_S)
-        yield from lines_of(feed.more())
 
 
 def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterator[LogLine], str]:

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import click
 
+from launcher.api import jobs
 from launcher.cli.failures import concerns, reads
 from launcher.cli.output import say
 from launcher.config import load_job
-from launcher.config.shell import script_of
 from launcher.config.tags import tag_fault, tag_faults
 from launcher.core import NOTHING, Run
-from launcher.core.errors import JobValueError, UsageError, VastrunError
+from launcher.core.errors import UsageError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_DECLINED
 from launcher.ledger.run_ids import LAST, find_run
-from launcher.shipped import configs_dir
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
 
 
@@ -64,11 +63,7 @@ provider_option = click.option(
 
 def example_or(path: Path) -> Path:
     """Return the path, or that of the example of that name where there is no such file."""
-    example = configs_dir() / path
-    if path.exists() or not example.is_file():
-        return path
-    say(f"{path} was not found; using the example that comes with vastrun", err=True)
-    return example
+    return jobs.example_or(path, lambda text: say(text, err=True))
 
 
 def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpec:
@@ -97,24 +92,12 @@ def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
 
 def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:
     """Check what the job ships from this computer, before anything is asked for. Raises UsageError."""
-    wiring.packer(NOTHING).check(spec)
-    if spec.command is None or spec.code is not None:
-        return
-    say(f"{job_file} has no code: nothing is shipped besides the command", err=True)
-    words = (script_of(spec.command) or " ".join(spec.command)).split()
-    beside = next((word for word in words if _is_beside(word, job_file)), None)
-    if beside is not None:
-        raise JobValueError(
-            f"command: {beside} is beside the job file, but nothing is shipped without code:",
-            hint="add to the job file: code: {path: .}",
-        )
-
-
-def _is_beside(word: str, job_file: Path) -> bool:
-    try:
-        return not word.startswith(("/", "~")) and (job_file.resolve().parent / word).is_file()
-    except (OSError, ValueError):
-        return False
+    jobs.must_ship(
+        wiring.packer(NOTHING),
+        spec,
+        job_file.resolve().parent,
+        lambda: say(f"{job_file} has no code: nothing is shipped besides the command", err=True),
+    )
 
 
 def the_run(wiring: Wiring, name: str) -> Run:

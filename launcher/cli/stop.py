@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
+from launcher.api.runs import ask_to_end
 from launcher.cli.driving import drive_to_end
 from launcher.cli.options import json_option, run_argument, the_run
-from launcher.core import Event, Phase, Run, UserRequest
-from launcher.core.bills import cost_usd
-from launcher.core.errors import UsageError
+from launcher.core import UserRequest
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.wiring import Wiring
 
@@ -26,9 +25,7 @@ def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_js
     """
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
-    if run.phase is Phase.ENDED:
-        raise UsageError(f"{run.id} has ended already", hint=f"vastrun why {run.id}")
-    _ask(wiring, run, UserRequest.DESTROY if at_once else UserRequest.STOP, reason)
+    ask_to_end(wiring.ledger(), run, wiring.now(), at_once=at_once, reason=reason)
     code = drive_to_end(
         wiring,
         lambda attempts: attempts.attend(run),
@@ -37,11 +34,3 @@ def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_js
         first=UserRequest.DETACH,
     )
     ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
-
-
-def _ask(wiring: Wiring, run: Run, request: UserRequest, reason: str) -> None:
-    now, ledger = wiring.now(), wiring.ledger()
-    what = "its immediate destruction" if request is UserRequest.DESTROY else "a stop"
-    text = f"the user asked for {what}" + (f": {reason}" if reason else "")
-    ledger.tell(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
-    ledger.ask(run.id, request)

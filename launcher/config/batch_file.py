@@ -33,6 +33,8 @@ from launcher.core.job import JobSpec
 
 _MOST_FAULTS = 40
 _JOB_KEYS = frozenset(field.name for field in fields(JobSpec))
+_BETWEEN = re.compile(r"""\s*([^\s,"'\[\]{}]+?)\s*\.\.\s*([^\s,"'\[\]{}]+)\s*""")
+"""`low..high`. What is quoted or listed may hold two dots, and a path begin with them."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -111,8 +113,8 @@ def load_axes(
             if not equals or not key or not values:
                 fault = Fault(True, 0, axis, "expected key=a,b or key=low..high", "--set")
                 raise SyntaxFault(fault)
-            if ".." in values:
-                low, _, high = values.partition("..")
+            if between := _BETWEEN.fullmatch(values):
+                low, high = between.groups()
                 ranges.append(axis_of(key, parse(f"{{range: [{low}, {high}]}}", "--set", key)))
             else:
                 node = parse(f"[{values}]", "--set", key)

@@ -46,6 +46,26 @@ def curves_of(lines: Iterable[bytes]) -> tuple[Curve, ...]:
     return tuple(_curve(name, by_step) for name, by_step in values.items() if by_step)
 
 
+def records_of(lines: Iterable[bytes]) -> list[dict[str, float]]:
+    """Return what the lines say, in their order: the step, and each finite number by its name.
+
+    A line without a step of ours is left out, and so are names that no terminal should print.
+    """
+    found = []
+    for line in lines:
+        record = _record(line)
+        step = record.get("step")
+        if type(step) is int and 0 <= step <= caps.STEPS:
+            named = {name: _number(value) for name, value in record.items() if _is_name(name)}
+            known = {name: value for name, value in named.items() if value is not None}
+            found.append({"step": step} | {name: known[name] for name in known if name != "step"})
+    return found
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and len(name) <= caps.NAME_BYTES
+
+
 def point_of(line: bytes, name: str) -> tuple[int, float] | None:
     """Read the step and the value of that name in a line of metrics; None when it tells of no such value.
 

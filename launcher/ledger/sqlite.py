@@ -199,14 +199,22 @@ class SqliteLedger:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        # In a notebook Ctrl-C is an exception between any two lines, also on the way out. What stayed open
+        # then would keep all other launchers from writing for as long as the notebook lives.
         with self._clear_errors():
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield
                 self._db.execute("COMMIT")
             finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
+                try:
+                    self._roll_back()
+                finally:
+                    self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
 
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:

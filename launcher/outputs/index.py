@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -96,10 +96,15 @@ def _offline_runs(outputs: Outputs) -> tuple[str, ...]:
 
 
 def _curves(path: Path) -> tuple[Curve, ...]:
-    """Of the metrics, as many lines as are read within a second."""
-    if not path.is_file():
-        return ()
+    return curves_of(metric_lines(path)) if path.is_file() else ()
+
+
+def metric_lines(path: Path) -> Iterator[bytes]:
+    """Yield lines of the metrics, spread over all of them: as many as are read within a second.
+
+    Raises OSError.
+    """
     with path.open("rb") as file:
         lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK), b""))
         file.seek(0)
-        return curves_of(islice(file, 0, None, max(1, math.ceil(lines / caps.METRICS_LINES))))
+        yield from islice(file, 0, None, max(1, math.ceil(lines / caps.METRICS_LINES)))

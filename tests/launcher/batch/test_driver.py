@@ -192,6 +192,19 @@ def test_a_stop_ends_what_runs_and_starts_nothing_more(world: BatchWorld) -> Non
     assert world.verdicts() == {"STOPPED": 2, "SUCCEEDED": 6}
 
 
+def test_a_stop_that_no_launcher_heard_ends_the_open_runs_and_starts_nothing(world: BatchWorld) -> None:
+    world.submit(4, usd=20.0, parallel=2)
+    world.time.kill_at = world.time.now() + 15.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    assert world.market.rented == 2
+    world.ledger.batches.ask(NAME, UserRequest.STOP)
+    world.drive()
+    assert world.verdicts() == {"STOPPED": 2, "None": 2}
+    assert (world.market.rented, world.market.rentals) == (0, 2)
+
+
 def test_a_batch_that_is_detached_goes_on_where_it_was(world: BatchWorld) -> None:
     world.submit(3, usd=20.0, parallel=2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import signal
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,17 @@ def test_batches_are_listed_and_a_name_that_there_is_not_is_told(desk: Desk) -> 
     assert (batch["succeeded"], batch["budget_usd"]) == (6, 20.0)
     unknown = desk.type("batch", "results", "depths")
     assert unknown.exit_code == 2 and "no batch is called 'depths'" in unknown.stderr
+
+
+def test_a_stop_of_a_batch_that_nobody_drives_ends_its_machines_and_starts_no_other(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Training(seconds=600.0))
+    desk.at(20.0, lambda: signal.raise_signal(signal.SIGHUP))
+    desk.submit()
+    assert desk.machines() == 3
+    stopped = desk.type("batch", "stop", "widths")
+    assert stopped.exit_code == 0, stopped.stderr
+    assert "asked 3 runs of widths to stop" in stopped.stderr
+    assert (desk.machines(), desk.market.rentals) == (0, 3)
 
 
 def test_a_folder_with_other_files_is_refused(desk: Desk) -> None:

@@ -217,3 +217,13 @@ def test_a_sweep_takes_lists_and_ranges() -> None:
     assert all(1e-4 <= point.values["train.optim.lr"] <= 1e-2 for point in points)
     with pytest.raises(JobFileError, match=r"expected key=a,b or key=low\.\.high"):
         load_sweep(spec, JOB, ["train.seed"], "/here", 4)
+
+
+def test_two_dots_within_a_quoted_value_or_at_its_beginning_are_no_range() -> None:
+    spec = BatchSpec(name="sweep", job="job.yaml")
+    values = ['env.A="a..b",../c', "env.B=../d"]
+    points = load_sweep(spec, JOB, values, "/here", 4).points
+    assert [dict(point.values) for point in points] == [
+        {"env.A": "a..b", "env.B": "../d"},
+        {"env.A": "../c", "env.B": "../d"},
+    ]

@@ -1,0 +1,265 @@
+"""BatchHandle: a batch, to be waited for, read and stopped; and what the commands do with batches, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.api.drivers import Target
+from launcher.api.session import Session
+from launcher.batch.pricing import BatchPlan
+from launcher.batch.results import PointResult, results_of
+from launcher.core import Cause, Phase, UserRequest, Verdict
+from launcher.core.batch import Batch
+from launcher.core.errors import HeldError, UsageError, VastrunError
+from launcher.decisions.schedule import PointState, Standing, standing_of, states_of
+from launcher.ports import Ledger
+
+_STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchStatus:
+    """Where a batch stands."""
+
+    points: int
+    waiting: int
+    running: int
+    succeeded: int
+    pruned: int
+    """Ended by the batch's early stop; no failures."""
+    failed: int
+    spent_usd: float
+    reserved_usd: float
+    """Beyond what is spent: what the open runs may still cost."""
+    budget_usd: float | None
+    """What all runs together may cost."""
+    forecast_usd: float | None
+    """At its end, if the points to come cost what those that ended did; None before the first has ended."""
+    is_driven: bool
+    """A launcher drives it."""
+    reason: str
+    """Why it ended before its last point; empty otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointRow:
+    """What became of one point: a row of the table of results."""
+
+    number: int
+    """Counted within the batch, from 1."""
+    values: Mapping[str, Any]
+    """By key."""
+    verdict: Verdict | None
+    """None while it has not ended."""
+    cause: Cause | None
+    """Why it did not succeed."""
+    metric: float | None
+    """Of the objective; None where it is not known, or not yet."""
+    step: int
+    hours: float
+    """All attempts together, from rent to release."""
+    usd: float
+    attempts: int
+    run: str | None
+    """The id of its last attempt; None: it was not started."""
+    outputs: Path | None
+    """The folder of that one on this computer."""
+
+
+class BatchHandle:
+    """One batch. All of it is read from the ledger and the outputs; a handle may be made anew at any time."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session, self._name = session, name
+        self._target = Target("batch", name)
+
+    @property
+    def name(self) -> str:
+        """Its name, by which the command line knows it, too."""
+        return self._name
+
+    @property
+    def folder(self) -> Path:
+        """Where the folders of its runs' outputs lie."""
+        return Path(self._session.ledger.batches.get(self.name).folder)
+
+    def status(self) -> BatchStatus:
+        """Return where it stands now. Raises StorageError."""
+        ledger = self._session.ledger
+        batch, standing = ledger.batches.get(self.name), standing_in(ledger, self.name, self._session.now())
+        return BatchStatus(
+            points=standing.points,
+            waiting=standing.waiting,
+            running=standing.running,
+            succeeded=standing.succeeded,
+            pruned=standing.pruned,
+            failed=standing.failed,
+            spent_usd=standing.spent_usd,
+            reserved_usd=standing.reserved_usd,
+            budget_usd=batch.spec.limits.usd,
+            forecast_usd=standing.forecast_usd,
+            is_driven=ledger.batches.is_driven(self.name) or self._session.is_driving(self._target),
+            reason=batch.reason,
+        )
+
+    def wait(self, timeout: float | None = None) -> list[PointRow]:
+        """Wait until each point has ended or nothing more may start, for at most `timeout` seconds.
+
+        Returns the results, the best first. A launcher is started where none drives the batch. An interrupt
+        ends the wait, and nothing else. Raises TimeoutError; and what its launcher could not go on with:
+        StorageError, AuthError, ... Its machines are then limited by their leases; wait again to go on.
+        """
+        return self._session.wait(self._look, timeout, f"batch {self.name}")
+
+    def results(self) -> list[PointRow]:
+        """Return a row for each point, the best first; also while the batch runs. Raises StorageError."""
+        ledger = self._session.ledger
+        objective = ledger.batches.get(self.name).spec.objective
+        return [_row(row) for row in results_of(states_in(ledger, self.name), objective, self._session.now())]
+
+    def stop(self) -> None:
+        """Start nothing more; ask what runs to save, download its outputs and destroy its machine.
+
+        `wait` waits for that. A launcher is started where runs are open and none drives the batch.
+        """
+        if ask_to_stop(self._session.ledger, self.name):
+            self._drive_on()
+
+    def resume(self) -> None:
+        """Go on with the batch, also after a stop or a limit; nothing is rented twice. Does not wait."""
+        batches = self._session.ledger.batches
+        batches.get(self.name)
+        batches.reopen(self.name)
+        self._drive_on()
+
+    def retry(self, cause: Cause | str | None = None) -> int:
+        """Run the points that failed once more, or those that failed with that cause; return how many.
+
+        Does not wait. Raises UsageError when there are none.
+        """
+        count = run_again(self._session.ledger, self.name, None if cause is None else str(cause))
+        self._drive_on()
+        return count
+
+    def __repr__(self) -> str:
+        try:
+            status = self.status()
+        except VastrunError:
+            return f"<batch {self.name}>"
+        ended = status.points - status.waiting - status.running
+        return f"<batch {self.name}: {ended}/{status.points} ended, ${status.spent_usd:.3f}>"
+
+    def _drive_on(self) -> None:
+        self._session.ended_driver(self._target)  # why that one ended is no news any more
+        if not self._session.ledger.batches.is_driven(self.name):
+            self._session.drive(self._target)
+
+    def _look(self) -> list[PointRow] | None:
+        """Return the results once nothing is left to wait for; until then see to it that somebody drives."""
+        if self._session.is_driving(self._target):
+            return None
+        driver, ledger = self._session.ended_driver(self._target), self._session.ledger
+        error = None if driver is None else driver.error()
+        if error is not None and not isinstance(error, HeldError):
+            raise error
+        if ledger.batches.is_driven(self.name):
+            return None
+        if (driver is not None and error is None) or self._is_over():
+            return self.results()
+        self._session.drive(self._target)
+        return None
+
+    def _is_over(self) -> bool:
+        """Return whether a launcher would find nothing to do."""
+        batch, states = (
+            self._session.ledger.batches.get(self.name),
+            states_in(self._session.ledger, self.name),
+        )
+        if any(state.is_open for state in states):
+            return False
+        ends_early = bool(batch.reason) or batch.request in _STOPPING
+        return ends_early or not any(state.is_waiting for state in states)
+
+
+def _row(result: PointResult) -> PointRow:
+    run = result.run
+    return PointRow(
+        number=result.point.number,
+        values=result.point.values,
+        verdict=result.verdict,
+        cause=None if run is None or result.verdict is None else run.cause,
+        metric=result.metric,
+        step=result.step,
+        hours=result.hours,
+        usd=result.usd,
+        attempts=result.attempts,
+        run=None if run is None else run.id,
+        outputs=None if run is None else Path(run.out_dir),
+    )
+
+
+def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[Batch, int]:
+    """Write the batch into the ledger; return it, and how many of its points are new. Raises UsageError."""
+    batch = Batch(
+        name=plan.spec.name,
+        spec=plan.spec,
+        provider=plan.provider,
+        folder=str(folder),
+        created_at=now,
+        opened_at=now,
+        search=plan.search,
+    )
+    new = ledger.batches.submit(batch, plan.points)
+    return ledger.batches.get(batch.name), new
+
+
+def must_be_free(ledger: Ledger, name: str, folder: Path) -> None:
+    """Raise UsageError where a batch that is new would write into a folder that holds other files."""
+    known = any(batch.name == name for batch in ledger.batches.all())
+    try:
+        holds_files = not known and folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise UsageError(f"cannot read {folder}: {error.strerror}") from error
+    if holds_files:
+        raise UsageError(f"{folder} holds other files", hint="--out ANOTHER_FOLDER, or another name:")
+
+
+def ask_to_stop(ledger: Ledger, name: str) -> int:
+    """Ask for the end of a batch and of its open runs, of whoever drives them; return how many are open."""
+    ledger.batches.get(name)
+    ledger.batches.ask(name, UserRequest.STOP)
+    open_runs = [run for run in ledger.runs(batch=name) if run.phase is not Phase.ENDED]
+    for run in open_runs:
+        ledger.ask(run.id, UserRequest.STOP)
+    return len(open_runs)
+
+
+def run_again(ledger: Ledger, name: str, cause: str | None) -> int:
+    """Let the points that failed, with that cause, be started once more; return how many.
+
+    Raises UsageError when there are none.
+    """
+    ledger.batches.get(name)
+    failed = [
+        state.point.id
+        for state in states_in(ledger, name)
+        if state.has_failed and state.last is not None and cause in (None, state.last.cause)
+    ]
+    if not failed:
+        with_it = f" with {cause}" if cause else ""
+        raise UsageError(f"no point of {name} has failed{with_it}", hint=f"vastrun batch results {name}")
+    ledger.batches.again(name, failed)
+    return len(failed)
+
+
+def states_in(ledger: Ledger, name: str) -> list[PointState]:
+    """Return the points of a batch with their runs, by number."""
+    return states_of(ledger.batches.points(name), ledger.runs(batch=name))
+
+
+def standing_in(ledger: Ledger, name: str, now: float) -> Standing:
+    """Return how a batch stands."""
+    return standing_of(states_in(ledger, name), ledger.batches.held_usd(name), now)

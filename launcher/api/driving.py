@@ -1,0 +1,62 @@
+"""`python -m launcher.api.driving run|batch NAME`: drives what another program has begun, and shows nothing.
+
+Out: exit code 0 when there is nothing left to be driven; else the error in the last line of stderr, in a form
+for that program, and the error's exit code. SIGTERM stops the run or the batch, SIGHUP detaches, as for any
+launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from launcher.api.drivers import Target, error_line
+from launcher.api.session import silent
+from launcher.core import UserRequest
+from launcher.core.batch import Batch
+from launcher.core.errors import VastrunError
+from launcher.decisions.schedule import PointState, Standing
+from launcher.ui.interrupts import Interrupts
+from launcher.wiring import Wiring, wire
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Drive what the arguments name; return the exit code."""
+    kind, name = arguments
+    wiring = silent(wire(os.environ))
+    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+    try:
+        with interrupts.listening():
+            drive(wiring, interrupts, Target("batch" if kind == "batch" else "run", name))
+    except VastrunError as error:
+        print(error_line(error), file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def drive(wiring: Wiring, interrupts: Interrupts, target: Target) -> None:
+    """Drive a run or a batch as far as it goes. Raises as `Attempts.resume` and `BatchDriver.drive`."""
+    if target.kind == "batch":
+        wiring.drive_batch(target.name, interrupts, _NoScreen())
+        return
+    run = wiring.ledger().get(target.name)
+    with wiring.attempts(interrupts, began=run.created_at) as attempts:
+        attempts.resume(run, None)
+
+
+class _NoScreen:
+    """The screen of a batch that nobody looks at."""
+
+    def ended(self, state: PointState, batch: Batch) -> None:
+        """Leave it to the ledger."""
+
+    def standing(self, standing: Standing, batch: Batch) -> None:
+        """Leave it to the ledger."""
+
+    def note(self, text: str) -> None:
+        """Leave it to the ledger."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

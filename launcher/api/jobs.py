@@ -1,0 +1,139 @@
+"""Jobs as a program gives them: a file, YAML text, a mapping or a JobSpec, all checked as a job file is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.config import dump_job, load_job
+from launcher.config.shell import script_of
+from launcher.core.errors import JobValueError, UsageError
+from launcher.core.job import JobSpec
+from launcher.ports import Packer
+from launcher.shipped import configs_dir
+
+JobSource = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
+"""A path; YAML text: several lines, or what begins with `{`; the same as a mapping; or a job already read."""
+Overrides = Mapping[str, Any] | Iterable[str]
+"""Values by their dotted keys, `{"limits.usd": 5}`, or as given to --set, `["limits.usd=5"]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The text of a job or of a batch."""
+
+    text: str
+    name: str
+    """As messages call it."""
+    folder: Path
+    """What paths in it are relative to."""
+    file: Path | None = None
+    """None: it lies in no file."""
+
+
+def source_of(job: JobSource, what: str = "job") -> Source:
+    """Return the text of a job, or of a batch that is given in the same way.
+
+    Raises UsageError when its file cannot be read, or a mapping holds what YAML cannot.
+    """
+    if isinstance(job, JobSpec):
+        return Source(text=dump_job(job), name=what, folder=Path.cwd())
+    if isinstance(job, Mapping):
+        return Source(text=as_yaml(job, what), name=what, folder=Path.cwd())
+    if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
+        return Source(text=job, name=what, folder=Path.cwd())
+    path = example_or(Path(job), lambda _: None)
+    return Source(text=text_in(path), name=str(path), folder=path.resolve().parent, file=path)
+
+
+def load(source: Source, overrides: Overrides = (), name: str | None = None) -> JobSpec:
+    """Return the job, with some of its values changed. Raises JobFileError with every fault."""
+    sets = [*as_sets(overrides), *([f"name={json.dumps(name)}"] if name else [])]
+    return load_job(source.text, source.name, sets, str(source.folder))
+
+
+def as_sets(overrides: Overrides) -> list[str]:
+    """Return overrides as given to --set. Raises UsageError for a value that YAML cannot hold."""
+    if isinstance(overrides, str):
+        return [overrides]
+    if isinstance(overrides, Mapping):
+        return [f"{key}={as_yaml(value, key)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def as_yaml(value: Any, what: str) -> str:
+    """Return a value as YAML in one line; a path is a string. Raises UsageError for what YAML cannot hold."""
+    try:
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{what}: {error}", hint="text, numbers, booleans, None, and lists and dicts of these"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON does not know as what it knows: a path, a mapping, numpy's numbers and arrays."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"expected plain values, got {type(value).__name__}")
+
+
+def text_in(path: Path) -> str:
+    """Return a file's text. Raises UsageError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {path}: {reason}") from error
+
+
+def example_or(path: Path, note: Callable[[str], None]) -> Path:
+    """Return the path, or that of the example of that name where there is no such file, with a note."""
+    example = configs_dir() / path
+    if path.exists() or not example.is_file():
+        return path
+    note(f"{path} was not found; using the example that comes with vastrun")
+    return example
+
+
+def must_ship(packer: Packer, spec: JobSpec, folder: Path, note: Callable[[], None]) -> None:
+    """Check what the job ships from this computer, before anything is asked for. Raises UsageError.
+
+    `folder`: where the job lies. `note` is called where nothing is shipped besides the command.
+    """
+    packer.check(spec)
+    if spec.command is None or spec.code is not None:
+        return
+    note()
+    words = (script_of(spec.command) or " ".join(spec.command)).split()
+    beside = next((word for word in words if _is_in(folder, word)), None)
+    if beside is not None:
+        raise JobValueError(
+            f"command: {beside} is beside the job file, but nothing is shipped without code:",
+            hint="add to the job file: code: {path: .}",
+        )
+
+
+def _is_in(folder: Path, word: str) -> bool:
+    try:
+        return not word.startswith(("/", "~")) and (folder / word).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def about(source: Source) -> Iterator[None]:
+    """Name the source in an error about one of its values."""
+    try:
+        yield
+    except JobValueError as error:
+        raise JobValueError(f"{source.name}: {error}", hint=error.hint) from error

@@ -1,0 +1,65 @@
+"""Notebook: the Python API on a fake market. The launchers that it starts are threads in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from launcher.api.client import Client
+from launcher.api.drivers import Driver, Target
+from launcher.api.driving import drive
+from launcher.api.session import silent
+from launcher.core import UserRequest
+from launcher.core.errors import VastrunError
+from tests.fakebox import Training
+from tests.launcher.cli.test_batch import Desk
+
+JOB = {
+    "name": "demo",
+    "resources": {"gpus": 2},
+    "limits": {"hours": 1, "usd": 3},
+    "train": {"steps": 10, "batch": 8},
+}
+
+
+class ThreadDriver:
+    """A launcher that takes its turn whenever somebody waits."""
+
+    def __init__(self, future: Future[None]) -> None:
+        self._future = future
+
+    def is_alive(self) -> bool:
+        return not self._future.done()
+
+    def error(self) -> VastrunError | None:
+        error = self._future.exception()
+        assert error is None or isinstance(error, VastrunError), error
+        return error
+
+
+class Notebook(Desk):
+    """`client` is what `import vastrun` offers; `started` are the launchers that it has started."""
+
+    def __init__(self, folder: Path, *trainings: Training, usd_per_hour: float = 3.6) -> None:
+        super().__init__(folder, *trainings, usd_per_hour=usd_per_hour)
+        self.started: list[Target] = []
+        self.troubles: list[VastrunError] = []
+        """What the next launchers can not go on with."""
+        self.client = Client(self.wiring, self._start)
+
+    def _start(self, target: Target) -> Driver:
+        self.started.append(target)
+        return ThreadDriver(self.time.submit(self._work(target)))
+
+    def _work(self, target: Target) -> Callable[[], None]:
+        trouble = self.troubles.pop(0) if self.troubles else None
+
+        def work() -> None:
+            if trouble is not None:
+                raise trouble
+            wiring = silent(self.wiring())
+            interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+            drive(wiring, interrupts, target)
+
+        return work

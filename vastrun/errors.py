@@ -1,0 +1,59 @@
+"""The errors that vastrun raises, one tree below `VastrunError`: `except vastrun.errors.NoOfferError`.
+
+Each has a message, a `hint` of what to try next, a `cause`, and the `exit_code` of the command line.
+"""
+
+from __future__ import annotations
+
+try:
+    from launcher.core.errors import (
+        AuthError,
+        BoxError,
+        BudgetError,
+        BusyError,
+        GoneError,
+        HeldError,
+        HostKeyError,
+        ImageError,
+        JobFileError,
+        JobValueError,
+        NoBoxError,
+        NoOfferError,
+        NoRoomError,
+        NoSuchRunError,
+        OutOfReachError,
+        ProviderError,
+        StorageError,
+        UncertainError,
+        UnreachableError,
+        UsageError,
+        VastrunError,
+    )
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "vastrun.errors needs vastrun's launcher, which is not installed here: pip install vastrun"
+    ) from error
+
+__all__ = [
+    "AuthError",
+    "BoxError",
+    "BudgetError",
+    "BusyError",
+    "GoneError",
+    "HeldError",
+    "HostKeyError",
+    "ImageError",
+    "JobFileError",
+    "JobValueError",
+    "NoBoxError",
+    "NoOfferError",
+    "NoRoomError",
+    "NoSuchRunError",
+    "OutOfReachError",
+    "ProviderError",
+    "StorageError",
+    "UncertainError",
+    "UnreachableError",
+    "UsageError",
+    "VastrunError",
+]
