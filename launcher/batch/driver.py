@@ -131,14 +131,16 @@ class BatchDriver:
         self._shared.ask(max(here, elsewhere, key=lambda request: request.strength))
 
     def _resume(self) -> None:
-        """Take up runs that a launcher before left open, and attempts that it did not live to begin."""
-        if self._batch.request in _STOPPING:
-            return
+        """Take up runs that a launcher before left open, and attempts that it did not live to begin.
+
+        Of a batch that is to stop only the former: what is rented has to end.
+        """
+        stopping = self._batch.request in _STOPPING
         for state in self._table.states:
             run = state.last
-            if run is not None and (
-                state.is_open or is_owed(self._services.ledger, run, self._services.now())
-            ):
+            if run is None:
+                continue
+            if state.is_open or (not stopping and is_owed(self._services.ledger, run, self._services.now())):
                 self._follow(state.point, run)
 
     def _start(self, now: float) -> None:
@@ -170,7 +172,8 @@ class BatchDriver:
             self._services.screen.note(f"nothing more is started: {reason}")
 
     def _begin(self, state: PointState) -> Run:
-        point, again = state.point, f"-{state.starts + 1}" if state.starts else ""
+        # Further attempts of the job's `retry:` lie beside the first one, by their number.
+        point, again = state.point, f"-{len(state.runs) + 1}" if state.runs else ""
         folder = Path(self._batch.folder) / f"{point.number:04d}-{point.id}{again}"
         return self._attempts().start(
             read_job(point.spec_json),

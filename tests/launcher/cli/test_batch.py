@@ -11,7 +11,7 @@ import pytest
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
-from tests.launcher.terminal import CRASH, Terminal
+from tests.launcher.terminal import CRASH, JOB, Terminal
 
 FILE = """\
 name: widths
@@ -117,6 +117,16 @@ def test_a_point_that_failed_makes_the_exit_code_5_and_is_run_again_by_retry(tmp
     again = desk.type("batch", "retry", "widths", "--cause", "signal")
     assert again.exit_code == 0 and "1 points of widths are run again" in again.stderr
     assert desk.type("batch", "retry", "widths").exit_code == 2
+
+
+def test_a_point_that_was_tried_again_by_its_job_is_run_again_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, CRASH, CRASH, Training())
+    desk.job.write_text(JOB + "retry: {signal: 1}\n")
+    desk.file.write_text(FILE.replace("[1, 2, 3]", "[1]").replace("[8, 16]", "[8]"))
+    assert desk.submit()[0] == 5
+    again = desk.type("batch", "retry", "widths")
+    assert again.exit_code == 0, again.stderr
+    assert len({run.out_dir for run in desk.ledger.runs()}) == 3
 
 
 def test_a_limit_that_ends_a_batch_is_told_with_what_goes_on(tmp_path: Path) -> None:
