@@ -16,6 +16,7 @@ from launcher.cli.output import say, show, width
 from launcher.config import load_batch
 from launcher.core import Cause, Phase, UserRequest
 from launcher.core.errors import UsageError
+from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.schedule import standing_of
 from launcher.ui.render.batch import (
     BatchRow,
@@ -133,9 +134,13 @@ def resume_command(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @command.command("stop")
 @name_argument
-@click.pass_obj
-def stop_command(wiring: Wiring, name: str) -> None:
-    """Start nothing more; stop what runs: save checkpoints, download the outputs, destroy the machines."""
+@click.pass_context
+def stop_command(ctx: click.Context, name: str) -> None:
+    """Start nothing more; stop what runs: save checkpoints, download the outputs, destroy the machines.
+
+    Tells the launcher that drives the batch; drives its runs to their ends when none does.
+    """
+    wiring: Wiring = ctx.obj
     ledger = wiring.ledger()
     ledger.batches.get(name)
     ledger.batches.ask(name, UserRequest.STOP)
@@ -144,7 +149,8 @@ def stop_command(wiring: Wiring, name: str) -> None:
         ledger.ask(run.id, UserRequest.STOP)
     say(f"asked {len(open_runs)} runs of {name} to stop", err=True)
     if open_runs and not ledger.batches.is_driven(name):
-        say(f"no launcher drives the batch; end its machines: vastrun batch resume {name}", err=True)
+        code = drive(wiring, name, as_json=False)
+        ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
 
 @command.command("results")
