@@ -11,6 +11,7 @@ from typing import Protocol
 
 from launcher.batch.points import PointTable
 from launcher.batch.sharing import Bell, RunScreen, SharedRequests
+from launcher.batch.shortage import Shortage
 from launcher.commands.attempts import Attempts, is_owed
 from launcher.config import read_job
 from launcher.core import Driver, Phase, Run, UserRequest
@@ -82,6 +83,7 @@ class BatchDriver:
         """By the id of the point: those that are driven here."""
         self._left: set[str] = set()
         """Points with an open run that another launcher drives."""
+        self._shortage = Shortage()
         self._error: VastrunError | None = None
         self._held_at = self._shown_at = 0.0
 
@@ -148,12 +150,13 @@ class BatchDriver:
         if self._error is not None or self._shared.current() is not UserRequest.NONE:
             return
         limits, states = self._batch.spec.limits, self._table.states
-        queue = [state for state in states if state.is_waiting and state.point.id not in self._threads]
+        queue = self._queue(states)
         reason = reason_to_end(states, limits, self._batch.opened_at, now) if queue else ""
+        reason = reason or self._shortage.reason_to_end(len(queue), limits.stop.same_cause)
         if reason:
             self._end(reason)
             return
-        for state in queue[: max(0, limits.parallel - len(self._threads))]:
+        for state in queue[: max(0, self._shortage.slots(limits.parallel, now) - len(self._threads))]:
             try:
                 run = self._begin(state)
             except BudgetError as error:
@@ -165,6 +168,12 @@ class BatchDriver:
                 return
             self._table.refresh(state.point)
             self._follow(state.point, run)
+
+    def _queue(self, states: Sequence[PointState]) -> list[PointState]:
+        """Return the points to be started, in their order; those that found no machine last."""
+        waiting = [state for state in states if state.is_waiting and state.point.id not in self._threads]
+        waiting = [state for state in waiting if not self._shortage.is_hopeless(state)]
+        return sorted(waiting, key=lambda state: state.lacks_offer)
 
     def _end(self, reason: str) -> None:
         if reason != self._batch.reason:
@@ -214,6 +223,8 @@ class BatchDriver:
             state = self._table.refresh(self._table.of(id_).point)
             if state.verdict is not None:
                 self._services.screen.ended(state, self._batch)
+            elif state.lacks_offer:
+                self._shortage.note(state, len(self._threads), self._services.now())
 
     def _show(self, now: float) -> None:
         if now - self._shown_at < _SHOWN_EACH_S:
