@@ -33,6 +33,7 @@ from benchmarks import (
     telemetry,
     throughput,
 )
+from benchmarks.chaos import batches
 
 Run = Callable[[], bool | None]
 """Measures and prints; False when a limit was missed."""
@@ -71,6 +72,8 @@ def main() -> None:
 
 
 def _chaos(options: argparse.Namespace) -> bool:
+    if options.batches:
+        return batches.run(batches=options.batches, seed=options.seed, parallel=min(3, options.parallel))
     return chaos.run(
         runs=options.runs,
         seed=options.seed,
@@ -86,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     every = ", ".join([*RUNS, "chaos"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {every}; all where none is named")
     parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
+    parser.add_argument("--batches", type=int, default=0, help="chaos: so many batches instead of runs")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")
     parser.add_argument("--docker", metavar="IMAGE", help="chaos: the boxes are containers of that image")

@@ -327,7 +327,7 @@ class Batches(Protocol):
         ...
 
     def reopen(self, name: str) -> None:
-        """The batch goes on: neither a reason nor a request holds it."""
+        """The batch goes on: neither a reason nor a request holds it. Raises HeldError while it is driven."""
         ...
 
     def remove(self, name: str) -> str:

@@ -89,6 +89,8 @@ _HELD = 1
 """What `resume` says of a run that another launcher drives."""
 _REFUSALS = frozenset({1, 4, 8})
 """What `launch` ends with when it has nothing to begin with: no answer, a bad key, no offer."""
+BEYOND = ("create_twice", "create_late", "created_stopped", "bid_too_low")
+"""Faults by which Vast makes a machine more by itself, or one that never ran."""
 _TRACEBACK = "Traceback (most recent call last)"
 
 Logged = Sequence[tuple[str, str]]
@@ -111,12 +113,12 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) 
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),
-        wrong=_crashed(terminal) or ("" if plan.abandoned else _wrong(plan, rows, last, story, struck)),
+        wrong=crashed(terminal) or ("" if plan.abandoned else _wrong(plan, rows, last, story, struck)),
         left_rented=left,
         left_containers=left_containers(vast),
         twice_rented=_twice(struck, len(spans_s), rows),
-        lost_bytes=0 if spoilt else sum(map(_lost, logs)),
-        repeated_bytes=sum(map(_repeated, logs)),
+        lost_bytes=0 if spoilt else sum(map(lost_bytes_in, logs)),
+        repeated_bytes=sum(map(repeated_bytes_in, logs)),
         ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
         bill_usd=bill_usd if comparable else 0.0,
         usd_per_hour=last["usd_per_hour"] if last else 0.0,
@@ -126,7 +128,7 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) 
     )
 
 
-def _crashed(terminal: Terminal) -> str:
+def crashed(terminal: Terminal) -> str:
     """Whether any command ended in a traceback."""
     crashed = [path for path in terminal.folder.glob("stderr-*") if _TRACEBACK in path.read_text()]
     return f"a traceback: {crashed[0].read_text().splitlines()[-1]}" if crashed else ""
@@ -185,9 +187,7 @@ def _excuses(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> Set
 
 def _twice(struck: frozenset[str], machines: int, rows: Sequence[Any]) -> int:
     """How many machines were rented beyond one for each try, but for those that Vast made by itself."""
-    by_itself = sum(name in struck for name in ("create_twice", "create_late"))
-    refused = sum(name in struck for name in ("created_stopped", "bid_too_low"))
-    return max(0, machines - len(rows) - by_itself - refused)
+    return max(0, machines - len(rows) - sum(name in struck for name in BEYOND))
 
 
 def _evil(terminal: Terminal) -> int:
@@ -222,12 +222,12 @@ def _unproven(outputs: Path) -> str:
     return "" if numbers == list(range(LINES)) else f"a success with {len(numbers)} of {LINES} lines"
 
 
-def _lost(lines: Logged) -> int:
+def lost_bytes_in(lines: Logged) -> int:
     """Bytes of the lines that are missing before the last one that is there."""
     there = {int(number) for _, number in lines}
     return sum(len(line_of(number)) for number in range(max(there, default=0)) if number not in there)
 
 
-def _repeated(lines: Logged) -> int:
+def repeated_bytes_in(lines: Logged) -> int:
     times = Counter(text for text, _ in lines)
     return sum((count - 1) * len(text) for text, count in times.items())

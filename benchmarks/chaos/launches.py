@@ -136,7 +136,7 @@ class ChaosLaunch:
         elif trouble.kind in (USER, COMPANY):
             self.story.beside.append((trouble, self._type(trouble)))
         elif trouble.kind == BOX:
-            return _kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, self._vast)
+            return kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, self._vast)
         elif trouble.kind == DOCKER:
             return befall(trouble, self._vast)
         return True
@@ -150,7 +150,8 @@ class ChaosLaunch:
         return self._terminal.start(*words, VAST_API_KEY=key)
 
 
-def _kill_on_box(words: str, after_s: float, vast: VastEmulator) -> bool:
+def kill_on_box(words: str, after_s: float, vast: VastEmulator) -> bool:
+    """Whether a box had a process that is older than that, with these words in its command, to be killed."""
     boxes = {str(instance.id) for instance in vast.instances}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

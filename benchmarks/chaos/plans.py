@@ -36,7 +36,7 @@ from benchmarks.chaos.troubles import (
 from launcher.core import Cause
 from tests.hostile.deceits import DECEITS, Deceit
 
-_MONEY_USD, _MONEY_S = 0.016, 63.0
+MONEY_USD, MONEY_S = 0.016, 63.0
 """What it pays for, after what is kept back."""
 _STRANDED_S = 36.0
 
@@ -86,7 +86,7 @@ class Plan:
     @property
     def limit_usd(self) -> float:
         """What the job may cost."""
-        return _MONEY_USD if self.has(MONEY) else 1.0
+        return MONEY_USD if self.has(MONEY) else 1.0
 
     @property
     def life_s(self) -> float:
@@ -94,7 +94,7 @@ class Plan:
         if self.stranded:
             return _STRANDED_S
         if self.has(MONEY):
-            return _MONEY_S
+            return MONEY_S
         return 54.0 if self.abandoned else 180.0 + 60 * self.minutes
 
     @property
@@ -151,12 +151,14 @@ def _launcher(chance: random.Random, _tame: bool) -> Trouble:
     return Trouble(kind=LAUNCHER, name=name, at_s=at_s, early=early)
 
 
-def _pause(chance: random.Random, _tame: bool) -> Trouble:
+def pause(chance: random.Random, _tame: bool) -> Trouble:
+    """SIGSTOP and SIGCONT of the launcher."""
     seconds = round(chance.uniform(2.0, 40.0), 1)
     return Trouble(kind=PAUSE, name="SIGSTOP", at_s=chance.uniform(0.0, 14.0), seconds=seconds)
 
 
-def _box(chance: random.Random, _tame: bool) -> Trouble:
+def box(chance: random.Random, _tame: bool) -> Trouble:
+    """A process on the box is killed."""
     name = chance.choice(list(VICTIMS))
     excuses = frozenset({VICTIMS[name].cause})
     return Trouble(kind=BOX, name=name, at_s=chance.uniform(0.0, 4.0), excuses=excuses)
@@ -168,7 +170,8 @@ def _clock(chance: random.Random, _tame: bool) -> Trouble:
     return Trouble(kind=CLOCK, name=name, at_s=chance.uniform(0.0, 14.0), seconds=seconds)
 
 
-def _cut(chance: random.Random, _tame: bool) -> Trouble:
+def cut(chance: random.Random, _tame: bool) -> Trouble:
+    """The launcher's computer is off line for a while."""
     seconds = round(chance.uniform(5.0, 60.0), 1)
     name = f"cut of {seconds:.0f} s"
     return Trouble(kind=CUT, name=name, at_s=chance.uniform(0.0, 14.0), seconds=seconds)
@@ -205,7 +208,8 @@ def _container(chance: random.Random, tame: bool, number: int) -> Trouble:
     )
 
 
-def _fault(chance: random.Random, tame: bool) -> Trouble:
+def fault(chance: random.Random, tame: bool) -> Trouble:
+    """A fault of Vast."""
     names = GUARDED if tame else SURVIVED if chance.random() < 0.8 else tuple(DEADLY)
     name = chance.choice(names)
     longest_s = {"network_cut": 60.0, "frozen_list": 60.0, "count_off": 60.0, "create_late": 50.0}
@@ -221,13 +225,13 @@ def _fault(chance: random.Random, tame: bool) -> Trouble:
 _Make = Callable[[random.Random, bool], Trouble]
 _MAKE: Mapping[str, tuple[_Make, int]] = {
     LAUNCHER: (_launcher, 2),
-    PAUSE: (_pause, 1),
-    BOX: (_box, 1),
+    PAUSE: (pause, 1),
+    BOX: (box, 1),
     CLOCK: (_clock, 1),
-    CUT: (_cut, 1),
+    CUT: (cut, 1),
     USER: (_user, 1),
     COMPANY: (_company, 1),
     MONEY: (_money, 1),
-    FAULT: (_fault, 4),
+    FAULT: (fault, 4),
 }
 """How a trouble of each kind is made, and how many of it one run may have."""

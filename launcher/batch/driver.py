@@ -13,6 +13,7 @@ from launcher.batch.points import PointTable
 from launcher.batch.pruning import Pruner
 from launcher.batch.searching import asked
 from launcher.batch.sharing import Bell, RunScreen, SharedRequests
+from launcher.batch.shortage import Shortage
 from launcher.commands.attempts import Attempts, is_owed
 from launcher.config import read_job
 from launcher.core import Driver, Phase, Run, UserRequest
@@ -86,6 +87,7 @@ class BatchDriver:
         """By the id of the point: those that are driven here."""
         self._left: set[str] = set()
         """Points with an open run that another launcher drives."""
+        self._shortage = Shortage()
         self._error: VastrunError | None = None
         self._is_searched = False
         """The search has no further points."""
@@ -143,14 +145,14 @@ class BatchDriver:
     def _resume(self) -> None:
         """Take up runs that a launcher before left open, and attempts that it did not live to begin.
 
-        After a stop only what is open: its machines are to be ended.
+        Of a batch that is to stop only the former: what is rented has to end.
         """
-        stops, ledger = self._batch.request in _STOPPING, self._services.ledger
+        stopping = self._batch.request in _STOPPING
         for state in self._table.states:
             run = state.last
-            if run is not None and (
-                state.is_open or (not stops and is_owed(ledger, run, self._services.now()))
-            ):
+            if run is None:
+                continue
+            if state.is_open or (not stopping and is_owed(self._services.ledger, run, self._services.now())):
                 self._follow(state.point, run)
 
     @property
@@ -174,12 +176,13 @@ class BatchDriver:
         if self._is_ending:
             return
         limits, states = self._batch.spec.limits, self._table.states
-        queue = [state for state in states if state.is_waiting and state.point.id not in self._threads]
+        queue = self._queue(states)
         reason = reason_to_end(states, limits, self._batch.opened_at, now) if queue else ""
+        reason = reason or self._shortage.reason_to_end(len(queue), limits.stop.same_cause)
         if reason:
             self._end(reason)
             return
-        for state in queue[: max(0, limits.parallel - len(self._threads))]:
+        for state in queue[: max(0, self._shortage.slots(limits.parallel, now) - len(self._threads))]:
             try:
                 run = self._begin(state)
             except BudgetError as error:
@@ -192,13 +195,20 @@ class BatchDriver:
             self._table.refresh(state.point)
             self._follow(state.point, run)
 
+    def _queue(self, states: Sequence[PointState]) -> list[PointState]:
+        """Return the points to be started, in their order; those that found no machine last."""
+        waiting = [state for state in states if state.is_waiting and state.point.id not in self._threads]
+        waiting = [state for state in waiting if not self._shortage.is_hopeless(state)]
+        return sorted(waiting, key=lambda state: state.lacks_offer)
+
     def _end(self, reason: str) -> None:
         if reason != self._batch.reason:
             self._batches.end(self._name, reason)
             self._services.screen.note(f"nothing more is started: {reason}")
 
     def _begin(self, state: PointState) -> Run:
-        point, again = state.point, f"-{state.starts + 1}" if state.starts else ""
+        # Further attempts of the job's `retry:` lie beside the first one, by their number.
+        point, again = state.point, f"-{len(state.runs) + 1}" if state.runs else ""
         folder = Path(self._batch.folder) / f"{point.number:04d}-{point.id}{again}"
         return self._attempts().start(
             read_job(point.spec_json),
@@ -239,6 +249,8 @@ class BatchDriver:
             state = self._table.refresh(self._table.of(id_).point)
             if state.verdict is not None:
                 self._services.screen.ended(state, self._batch)
+            elif state.lacks_offer:
+                self._shortage.note(state, len(self._threads), self._services.now())
 
     def _show(self, now: float) -> None:
         if now - self._shown_at < _SHOWN_EACH_S:

@@ -18,6 +18,7 @@ from launcher.cli.output import say, show, width
 from launcher.config import load_batch
 from launcher.core import Cause, UserRequest
 from launcher.core.errors import UsageError
+from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.schedule import standing_of
 from launcher.ui.render.batch import (
     BatchRow,
@@ -154,19 +155,21 @@ def resume_command(ctx: click.Context, name: str, no_early_stop: bool, as_json: 
 
 @command.command("stop")
 @name_argument
-@click.pass_obj
-def stop_command(wiring: Wiring, name: str) -> None:
+@click.pass_context
+def stop_command(ctx: click.Context, name: str) -> None:
     """Stop a batch: start nothing more, stop what runs.
 
     Each run saves a checkpoint and downloads its outputs; its machine is destroyed. Tells the launcher that
     drives the batch; where none does, drives its runs to their end.
     """
+    wiring: Wiring = ctx.obj
     ledger = wiring.ledger()
     asked = ask_to_stop(ledger, name)
     say(f"asked {asked} runs of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
         say("no launcher drives the batch; ending its machines", err=True)
-        drive(wiring, name, as_json=False)
+        code = drive(wiring, name, as_json=False)
+        ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
 
 @command.command("results")

@@ -18,7 +18,7 @@ from launcher.cli.output import say, show, width
 from launcher.config import read_job
 from launcher.core import UserRequest, Verdict
 from launcher.core.batch import Batch
-from launcher.core.verdict import EXIT_CODE_OF
+from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.estimates import usd
 from launcher.decisions.schedule import PointState, Standing
 from launcher.ui.render.batch import (
@@ -90,6 +90,8 @@ def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserReque
     """Say what was not started, or goes on without this launcher; empty where nothing is left to do."""
     if request is UserRequest.DETACH:
         return "the runs continue without this launcher; their leases limit how long"
+    if still := sum(state.is_open for state in states):
+        return f"{still} of {len(states)} points have runs that did not end: a machine may still be rented"
     waiting = sum(state.is_waiting for state in states)
     if not waiting:
         return ""
@@ -103,9 +105,16 @@ def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, 
 
 
 def exit_code(batch: Batch, states: Sequence[PointState], request: UserRequest) -> int:
-    """Return 0 when every point succeeded or was pruned; else 3 stopped, 9 at a limit, 5 a point failed."""
+    """Return 0 when every point succeeded or was pruned; else 3 stopped, 9 at a limit, 5 a point failed.
+
+    11, whatever became of the points, when a machine may still be rented that was to be given back.
+    """
     wanted = [state for state in states if state.point.wanted]
-    if all(state.verdict in _GOOD for state in wanted) or request is UserRequest.DETACH:
+    if request is UserRequest.DETACH:
+        return 0
+    if any(state.is_open for state in states):
+        return EXIT_TEARDOWN_NOT_CONFIRMED
+    if all(state.verdict in _GOOD for state in wanted):
         return 0
     if UserRequest.STOP.strength <= max(request.strength, batch.request.strength):
         return EXIT_CODE_OF[Verdict.STOPPED]

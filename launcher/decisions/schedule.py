@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.core import Phase, Run, Verdict
+from launcher.core import Cause, Phase, Run, Verdict
 from launcher.core.batch import BatchLimits, Point
 from launcher.core.bills import cost_usd
 
@@ -38,9 +38,15 @@ class PointState:
         return sum(run.parent not in ids for run in self.runs)
 
     @property
+    def lacks_offer(self) -> bool:
+        """Whether its last run found no machine: that says nothing of the point, which is started again."""
+        return self.last is not None and not self.is_open and self.last.cause is Cause.NO_OFFER
+
+    @property
     def is_waiting(self) -> bool:
         """Whether it is still to be started."""
-        return self.point.wanted and not self.is_open and self.starts < self.point.starts
+        due = self.starts < self.point.starts or self.lacks_offer
+        return self.point.wanted and not self.is_open and due
 
     @property
     def verdict(self) -> Verdict | None:

@@ -41,7 +41,8 @@ class SqliteBatches:
         """Write the batch with these points, and return how many of them are new to it.
 
         Points it had before keep their numbers and runs; those not given are not started any more. A stop
-        that was asked for is over. Raises UsageError when the name is another provider's batch.
+        that was asked for is over, unless a launcher is at it. Raises UsageError when the name is another
+        provider's batch.
         """
         with self._transaction():
             row = self._row(batch.name)
@@ -136,7 +137,7 @@ class SqliteBatches:
         ]
 
     def again(self, name: str, point_ids: Sequence[str]) -> None:
-        """Let each of these points be started once more than it was. A stop that was asked for is over."""
+        """Let each of these points be started once more than it was. A stop is over as by `submit`."""
         with self._transaction():
             self._db.executemany(
                 "UPDATE points SET wanted = 1, starts = 1 +"
@@ -149,8 +150,14 @@ class SqliteBatches:
             self._reopen(name)
 
     def reopen(self, name: str) -> None:
-        """Forget why the batch ended, and that a stop was asked for: it goes on."""
+        """Forget why the batch ended, and that a stop was asked for: it goes on.
+
+        Raises HeldError while a launcher drives it: who is refused takes nothing back.
+        """
         with self._transaction():
+            holder = self._holder(name)
+            if holder is not None and self._is_driving(holder):
+                raise self._held_by(name, holder)
             self._reopen(name)
 
     def remove(self, name: str) -> str:
@@ -179,7 +186,7 @@ class SqliteBatches:
             holder = self._holder(name)
             mine = holder is not None and holder["who"] == driver.who
             if holder is not None and not mine and self._is_driving(holder):
-                raise self._held(f"batch {name}", holder, f"vastrun batch watch {name}")
+                raise self._held_by(name, holder)
             since = holder["since"] if holder is not None and mine else self._now()
             self._db.execute(
                 "UPDATE batches SET driver = ?, driven_since = ?, driven_until = ? WHERE name = ?",
@@ -212,11 +219,16 @@ class SqliteBatches:
         return (Budget(name=f"batch {name}", usd=usd, batch=name, hint=hint),)
 
     def _reopen(self, name: str) -> None:
+        holder = self._holder(name)
+        stays = holder is not None and self._is_driving(holder)  # a launcher that stops does not turn back
         self._db.execute(
-            "UPDATE batches SET request = 'none', reason = '', revision = revision + 1, opened_at = ?"
-            " WHERE name = ?",
-            (self._now(), name),
+            "UPDATE batches SET request = CASE WHEN ? THEN request ELSE 'none' END, reason = '',"
+            " revision = revision + 1, opened_at = ? WHERE name = ?",
+            (stays, self._now(), name),
         )
+
+    def _held_by(self, name: str, holder: Mapping[str, Any]) -> HeldError:
+        return self._held(f"batch {name}", holder, f"vastrun batch watch {name}")
 
     def _holder(self, name: str) -> Mapping[str, Any] | None:
         row = self._row(name)

@@ -234,6 +234,83 @@ def test_two_launchers_never_drive_one_batch(world: BatchWorld) -> None:
     assert "vastrun batch watch widths" in refusals[0]
 
 
+def test_a_launcher_that_is_refused_takes_no_stop_back(world: BatchWorld) -> None:
+    world.submit(8, usd=20.0, parallel=2)
+    refusals: list[str] = []
+
+    def resume_beside() -> None:
+        try:
+            world.ledger.batches.reopen(NAME)
+        except HeldError as error:
+            refusals.append(str(error))
+
+    world.at(10.0, lambda: world.ledger.batches.ask(NAME, UserRequest.STOP))
+    world.at(10.1, resume_beside)
+    world.at(10.2, lambda: world.submit(9, usd=20.0, parallel=2) and None)
+    world.drive()
+    assert world.ledger.batches.get(NAME).request is UserRequest.STOP
+    assert len(refusals) == 1 and world.verdicts() == {"STOPPED": 2, "None": 7}
+
+
+def test_a_stop_of_a_batch_whose_launcher_was_killed_ends_its_machines_and_starts_nothing(
+    world: BatchWorld,
+) -> None:
+    world.submit(6, usd=20.0, parallel=2)
+    world.time.kill_at = world.time.now() + 8.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    world.ledger.batches.ask(NAME, UserRequest.STOP)
+    world.drive()
+    assert world.market.rented == 0 and world.market.rentals == 2
+    assert world.verdicts() == {"STOPPED": 2, "None": 4}
+
+
+def test_points_wait_for_machines_that_other_points_have(world: BatchWorld) -> None:
+    world.market.machines = 2
+    world.submit(10, usd=20.0, parallel=5)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 10}
+    assert world.ledger.batches.get(NAME).reason == ""
+    assert world.market.rentals == 10 and len(world.ledger.runs()) <= 20
+
+
+def test_a_batch_that_is_resumed_starts_the_points_again_for_which_there_was_no_machine(
+    world: BatchWorld,
+) -> None:
+    world.market.machines = 0
+    world.submit(10, usd=20.0, parallel=4)
+    world.drive()
+    assert "no offer: " in world.ledger.batches.get(NAME).reason
+    assert world.verdicts() == {"None": 10} and len(world.ledger.runs()) <= 12
+    world.market.machines = 2
+    world.ledger.batches.reopen(NAME)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 10}
+
+
+def test_a_point_that_fits_no_machine_keeps_no_other_from_its_own(world: BatchWorld) -> None:
+    job = train_job()
+    odd = replace(job, resources=replace(job.resources, gpus=9))
+    world.submit(8, usd=20.0, parallel=2, odd=odd)
+    world.drive()
+    assert world.verdicts() == {"None": 1, "SUCCEEDED": 7}
+    assert "no offer: " in world.ledger.batches.get(NAME).reason
+    assert len(world.states()[0].runs) <= 4
+
+
+def test_an_attempt_that_finds_no_machine_is_made_up_for(world: BatchWorld) -> None:
+    world.market.trainings = [CRASH]
+    world.submit(1, usd=20.0, job=train_job(retry={"signal": 1}))
+    world.at(4.0, lambda: setattr(world.market, "machines", 0))
+    world.drive()
+    assert world.verdicts() == {"None": 1}
+    world.market.machines = 1
+    world.ledger.batches.reopen(NAME)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 1}
+
+
 def test_batches_that_share_a_budget_never_hold_more_than_it_has(world: BatchWorld) -> None:
     world.budgets = (Budget(name="this month", usd=2 * SHARE_USD),)
     world.submit(4, usd=20.0, parallel=4)

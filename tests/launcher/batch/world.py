@@ -13,8 +13,9 @@ from launcher.batch.driver import BatchDriver, BatchServices, Workers
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job
-from launcher.core import Instance, Origin, RentalOrder, UserRequest
+from launcher.core import Instance, Offer, Origin, RentalOrder, UserRequest
 from launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget, Point
+from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec
 from launcher.decisions.schedule import PointState, Standing, states_of
 from launcher.flow.context import Services
@@ -36,10 +37,17 @@ class BatchMarket(FakeProvider):
         self.trainings: list[Training] = []
         self.usual = Training()
         self.by_point: dict[str, Training] = {}
+        self.machines = 1000
+        """So many can be rented at once; a job of 9 GPUs fits none of them."""
         self.labels: Counter[str] = Counter()
         """How many machines were rented for each."""
 
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        return [] if spec.resources.gpus == 9 else super().search(spec)
+
     def rent(self, order: RentalOrder) -> Instance:
+        if self.rented >= self.machines:
+            raise NoOfferError("somebody was faster")
         self.training = self.trainings.pop(0) if self.trainings else self.usual
         self.labels[order.label] += 1
         return super().rent(order)
@@ -99,9 +107,13 @@ class BatchWorld:
         first: int = 1,
         name: str = NAME,
         job: JobSpec | None = None,
+        odd: JobSpec | None = None,
         **limits: Any,
     ) -> int:
-        """Points `first` and so on, each with a share of `SHARE_USD`; how many of them are new."""
+        """Points `first` and so on, each with a share of `SHARE_USD`; how many of them are new.
+
+        `odd`: the job of the first one.
+        """
         spec = BatchSpec(name=name, job="job.yaml", limits=BatchLimits(**limits))
         now = self.time.now()
         batch = Batch(
@@ -112,7 +124,8 @@ class BatchWorld:
             created_at=now,
             opened_at=now,
         )
-        return self.ledger.batches.submit(batch, [point(n, job) for n in range(first, first + count)])
+        points = [point(n, (odd if n == first else None) or job) for n in range(first, first + count)]
+        return self.ledger.batches.submit(batch, points)
 
     def drive(self, name: str = NAME) -> Sequence[PointState]:
         """A launcher drives the batch as far as it goes."""

@@ -127,6 +127,16 @@ def test_a_point_that_failed_makes_the_exit_code_5_and_is_run_again_by_retry(tmp
     assert desk.type("batch", "retry", "widths").exit_code == 2
 
 
+def test_a_point_that_was_tried_again_by_its_job_is_run_again_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, CRASH, CRASH, Training())
+    desk.job.write_text(JOB + "retry: {signal: 1}\n")
+    desk.file.write_text(FILE.replace("[1, 2, 3]", "[1]").replace("[8, 16]", "[8]"))
+    assert desk.submit()[0] == 5
+    again = desk.type("batch", "retry", "widths")
+    assert again.exit_code == 0, again.stderr
+    assert len({run.out_dir for run in desk.ledger.runs()}) == 3
+
+
 def test_a_limit_that_ends_a_batch_is_told_with_what_goes_on(tmp_path: Path) -> None:
     desk = Desk(tmp_path, CRASH)
     code, _, err = desk.submit()
@@ -134,6 +144,27 @@ def test_a_limit_that_ends_a_batch_is_told_with_what_goes_on(tmp_path: Path) -> 
     assert "of 6 points were not started: limits.stop.same_cause" in err
     assert "points failed with the same cause, signal" in err
     assert "try:   vastrun batch resume widths" in err
+
+
+def test_a_stop_of_a_batch_that_nobody_drives_ends_its_machines_and_starts_no_other_point(desk: Desk) -> None:
+    desk.time.happens.append((desk.time.now() + 8.0, lambda: signal.raise_signal(signal.SIGHUP)))
+    assert desk.submit()[0] == 0 and desk.machines() == 3
+    stop = desk.type("batch", "stop", "widths")
+    assert stop.exit_code == 0, stop.stderr
+    assert "asked 3 runs of widths to stop" in stop.stderr and "3 of 6 points were not started" in stop.stderr
+    assert desk.machines() == 0 and desk.market.rentals == 3
+    assert desk.type("batch", "stop", "widths").exit_code == 0
+
+
+def test_a_machine_that_could_not_be_given_back_is_told_and_makes_the_exit_code_11(desk: Desk) -> None:
+    desk.market.deaf = True
+    code, _, err = desk.submit()
+    assert code == 11 and desk.machines() > 0
+    assert "runs that did not end: a machine may still be rented" in err
+    assert "vastrun batch resume widths" in err
+    desk.market.deaf = False
+    assert desk.type("batch", "resume", "widths").exit_code == 0
+    assert desk.machines() == 0
 
 
 def test_results_are_a_table_a_document_and_lines_of_csv(desk: Desk) -> None:

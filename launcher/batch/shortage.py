@@ -1,0 +1,40 @@
+"""Shortage: a market with fewer machines than a batch would take at once: its points wait for each other."""
+
+from __future__ import annotations
+
+import math
+
+from launcher.decisions.schedule import PointState
+
+MORE_AFTER_S = 60.0
+"""So long after a run found no machine one more at once is tried again."""
+
+
+class Shortage:
+    """What one drive of a batch has seen of it."""
+
+    def __init__(self) -> None:
+        self._slots, self._since = math.inf, 0.0
+        self._without: dict[str, str] = {}
+        """By point: why it found no machine although no other run had one."""
+
+    def note(self, state: PointState, running: int, now: float) -> None:
+        """Take in that a point found no machine while so many other runs went on."""
+        if running:
+            self._slots, self._since = running, now
+        else:
+            self._without[state.point.id] = "" if state.last is None else state.last.detail
+
+    def slots(self, parallel: int, now: float) -> int:
+        """Return how many runs may go on at once."""
+        return int(min(parallel, self._slots + max(0.0, now - self._since) // MORE_AFTER_S))
+
+    def is_hopeless(self, state: PointState) -> bool:
+        """Whether the point found no machine although no other run had one."""
+        return state.point.id in self._without
+
+    def reason_to_end(self, waiting: int, same_cause: int) -> str:
+        """Return why nothing new is started any more; empty while other points may find machines."""
+        if not self._without or (waiting and len(self._without) < same_cause):
+            return ""
+        return f"no offer: {list(self._without.values())[-1]}"
