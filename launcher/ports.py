@@ -23,7 +23,7 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.batch import Batch, Budget, Point
+from launcher.core.batch import Batch, Budget, BudgetUse, Point
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.notifications import Notification
@@ -232,6 +232,10 @@ class Ledger(Protocol):
 
         Raises BudgetError, and nothing is written, where one of them has no room for it.
         """
+        ...
+
+    def use_of(self, budget: Budget) -> BudgetUse:
+        """What the runs that the budget counts have spent of it, and what they hold besides."""
         ...
 
     def save(self, run: Run, *, who: str) -> None:
