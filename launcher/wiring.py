@@ -10,13 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
+from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, UserRequest
-from launcher.core.batch import MOST_PARALLEL
+from launcher.core.batch import MOST_PARALLEL, Budget
+from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
 from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
@@ -79,6 +82,17 @@ class Wiring:
     """What drives many runs at once, until the last one has ended."""
     bell: Callable[[], Bell] = ThreadBell
     """What those wait by."""
+    config_file: Path | None = None
+    """The user's settings; None, or none there: they have none."""
+
+    def settings(self) -> LoadedSettings:
+        """Return what the user's config file says now, and its faults."""
+        return read_settings(self.config_file)
+
+    def budgets(self, now: float) -> Sequence[Budget]:
+        """Return the user's budgets at that moment. Raises ConfigFileError."""
+        budgets = budgets_of(sound(self.settings()).budget, now)
+        return [budget for budget in budgets if isfinite(budget.usd)]
 
     def crowd_provider(self, name: str) -> Provider:
         """The provider of that name, for many runs at once: they share what it was asked lately."""
@@ -126,6 +140,7 @@ class Wiring:
                     screen=run_screen,
                     user_requests=shared,
                     who=self.who(),
+                    budgets=self.budgets,
                     runs_at_once=driver.runs_at_once,
                 )
 
@@ -168,6 +183,7 @@ class Wiring:
             user_requests=interrupts,
             who=self.who(),
             notifier=notifier,
+            budgets=self.budgets,
         )
 
 
@@ -198,6 +214,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         who=lambda: presence.who,
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
+        config_file=_folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml",
     )
 
 

@@ -3,6 +3,7 @@
 VastrunError
 ├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
 │   ├── JobFileError    all faults of a job file at once
+│   │   └── ConfigFileError  all faults of the user's config file
 │   ├── JobValueError   one of its values does not work here
 │   └── NoSuchRunError  no run by that name, or more than one
 ├── StorageError        this computer cannot write: the run waits where it is             exit 1
@@ -57,6 +58,10 @@ class JobFileError(UsageError):
     def __init__(self, faults: tuple[str, ...]) -> None:
         super().__init__("\n".join(faults), hint="")
         self.faults = faults
+
+
+class ConfigFileError(JobFileError):
+    """The faults of the user's config file. What reads or tears down goes on without it."""
 
 
 class JobValueError(UsageError):

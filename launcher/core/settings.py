@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -27,3 +28,15 @@ class Settings:
     provider: Annotated[str, MinLen(1)] | None = None
     """What `--provider` is where it is not given."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedSettings:
+    """The config file, as far as it can be understood."""
+
+    settings: Settings = field(default_factory=Settings)
+    """A value with a fault is left out of it."""
+    faults: Sequence[str] = ()
+    """One a line: `file:line: key: fault`. While there are any, nothing that costs money is begun."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """By the dotted key of each value that the file sets, where it stands, from 1."""
