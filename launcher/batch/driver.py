@@ -156,7 +156,7 @@ class BatchDriver:
                 run = self._begin(state)
             except BudgetError as error:
                 if not self._threads:  # nothing will be released any more
-                    self._end(str(error))
+                    self._end(f"{error} ({error.hint})" if error.hint else str(error))
                 return
             except VastrunError as error:
                 self._error = error

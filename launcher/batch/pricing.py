@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from launcher.commands.queries import plan_of
+from launcher.commands.settings import refusals_of
 from launcher.config import dump_job, read_job
 from launcher.core import Offer
-from launcher.core.batch import BatchSpec, Point
-from launcher.core.errors import JobValueError
+from launcher.core.batch import BatchSpec, Budget, BudgetUse, Point
+from launcher.core.errors import BudgetError, JobValueError
 from launcher.core.job import JobSpec
+from launcher.decisions.budgets import refusal
 from launcher.decisions.estimates import usd
 from launcher.decisions.policy import worst_case_usd
 from launcher.ports import Ledger, Provider
@@ -40,10 +42,19 @@ class BatchPlan:
 
     None where nothing is known of it.
     """
+    refusals: Sequence[BudgetError] = ()
+    """Of the user's budgets that have no room for one run."""
+    narrow: Sequence[BudgetUse] = ()
+    """Those that may end the batch before its last point."""
 
 
 def price(
-    spec: BatchSpec, points: Sequence[Point], provider: Provider, ledger: Ledger, now: float
+    spec: BatchSpec,
+    points: Sequence[Point],
+    provider: Provider,
+    ledger: Ledger,
+    now: float,
+    budgets: Sequence[Budget] = (),
 ) -> BatchPlan:
     """Return the plan. Raises as `plan_of`; JobValueError for a budget that is missing or that is below what
     one run may cost."""
@@ -54,6 +65,7 @@ def price(
     if not provider.free:
         _must_suffice(spec, max(shares), sum(shares), expected_usd)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
+    worst_usd = 0.0 if provider.free else min(sum(shares), spec.limits.usd or math.inf)
     return BatchPlan(
         spec=spec,
         provider=provider.name,
@@ -63,6 +75,8 @@ def price(
         worst_case_usd=sum(shares),
         expected_usd=expected_usd,
         wall_s=_wall_s(spec, offers, provider),
+        refusals=refusals_of(ledger, budgets, 0.0 if provider.free else max(shares)),
+        narrow=[use for use in map(ledger.use_of, budgets) if refusal(use, worst_usd)],
     )
 
 

@@ -48,12 +48,17 @@ def submit(
     """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
     must_ship(wiring, read_job(points[0].spec_json), file)
     market, ledger = wiring.provider(submission.provider), wiring.ledger()
-    plan = price(spec, points, market, ledger, wiring.now())
+    now = wiring.now()
+    plan = price(spec, points, market, ledger, now, wiring.budgets(now))
     if submission.dry_run:
         show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
         return 0
     folder = (submission.out or Path("batches") / spec.name).resolve()
-    _must_be_free(wiring, spec.name, folder)
+    is_known = any(batch.name == spec.name for batch in ledger.batches.all())
+    if not is_known:
+        _must_be_free(folder)
+    if plan.refusals and not is_known:  # of a known batch, all points may have ended
+        raise plan.refusals[0]
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
     now = wiring.now()
@@ -140,11 +145,10 @@ def _question(plan: BatchPlan) -> str:
     return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"
 
 
-def _must_be_free(wiring: Wiring, name: str, folder: Path) -> None:
+def _must_be_free(folder: Path) -> None:
     """Raise UsageError where a batch that is new would write into a folder that holds other files."""
-    known = any(batch.name == name for batch in wiring.ledger().batches.all())
     try:
-        holds_files = not known and folder.exists() and any(folder.iterdir())
+        holds_files = folder.exists() and any(folder.iterdir())
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror}") from error
     if holds_files:

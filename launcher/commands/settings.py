@@ -100,8 +100,8 @@ def unset_value(file: Path, key: str) -> Edited:
         edited = without_value(_text(file), str(file), key)
     except SyntaxFault as error:
         raise ConfigFileError((str(error.fault),)) from error
-    except KeyError as error:
-        raise UsageError(f"{key}: {file} does not set it", hint="vastrun config") from error
+    except KeyError:
+        raise UsageError(f"{key}: {file} does not set it", hint="vastrun config") from None
     _write(file, edited.text)
     return edited
 

@@ -92,8 +92,8 @@ class SqliteLedger:
             ended_usd = sum_of(self._db, budget, ended_only=True)
             open_runs = self.runs(open_only=True, batch=budget.batch or None)
         now = self._now()
-        spent_usd = sum(cost_usd(run, now) for run in open_runs)
-        held = sum(held_usd(run, now) for run in open_runs)
+        spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
+        held = sum((held_usd(run, now) for run in open_runs), 0.0)
         return BudgetUse(budget=budget, spent_usd=ended_usd + spent_usd, reserved_usd=held - spent_usd)
 
     def save(self, run: Run, *, who: str) -> None:
