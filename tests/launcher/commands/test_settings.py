@@ -134,13 +134,15 @@ def test_a_value_is_set_and_taken_out_again(tmp_path: Path) -> None:
         ("budget.usd", "-1", r"^budget\.usd: expected a number of at least 0, got -1$"),
         ("budget.usd", "{a: 1}", r"^budget\.usd: expected a number of at least 0, got a section$"),
         ("budget", "3", r"^budget: unknown key; did you mean budget\.usd\?$"),
-        ("provider", "vst", r"^provider: expected one of local, docker, vast, got 'vst'; did you mean vast\?$"),
+        (
+            "provider",
+            "vst",
+            r"^provider: expected one of local, docker, vast, got 'vst'; did you mean vast\?$",
+        ),
         ("provider", "[", r"not valid YAML"),
     ],
 )
-def test_a_wrong_value_is_refused_and_the_file_stays(
-    tmp_path: Path, key: str, value: str, told: str
-) -> None:
+def test_a_wrong_value_is_refused_and_the_file_stays(tmp_path: Path, key: str, value: str, told: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("provider: vast # mine\n")
     with pytest.raises(UsageError, match=told):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from launcher.config.schema import options
 from launcher.config.settings_file import KEYS, load_settings, value_of
 from launcher.core.errors import UsageError
 from launcher.core.settings import BudgetSettings, LoadedSettings, Settings
@@ -40,7 +44,10 @@ def test_all_faults_are_told_at_once_with_their_lines_and_what_is_sound_holds() 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("provider: vst\n", "1: provider: expected one of local, docker, vast, got 'vst'; did you mean vast?"),
+        (
+            "provider: vst\n",
+            "1: provider: expected one of local, docker, vast, got 'vst'; did you mean vast?",
+        ),
         ("budget: 300\n", "1: budget: expected a section, got 300"),
         ("budget: {usd: '3'}\n", "1: budget.usd: expected a number of at least 0, got '3'; leave out the q"),
         ("budget: {usd: $3}\n", "1: budget.usd: expected a number of at least 0, got '$3'; write only the n"),
@@ -61,3 +68,12 @@ def test_the_keys_are_those_of_the_types_and_a_near_one_is_suggested() -> None:
     assert value_of(Settings(provider="vast"), "provider") == "vast"
     with pytest.raises(UsageError, match=r"usd: unknown key; did you mean budget\.usd\?"):
         value_of(Settings(), "usd")
+
+
+def test_the_page_on_settings_says_what_the_types_say() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "config.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| none \|", page, re.MULTILINE)
+    expected = {option.key: option.expected for option in options(Settings)}
+    assert rows == [(key, expected[key]) for key in KEYS]
+    (example,) = re.findall(r"```yaml\n(.+?)```", page, re.DOTALL)
+    assert not load(example).faults
