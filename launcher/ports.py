@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from launcher.core import (
     AccountStatus,
@@ -308,6 +308,10 @@ class Batches(Protocol):
 
     def points(self, name: str) -> Sequence[Point]:
         """The points that the newest file of the batch has, and those that have runs, by number."""
+        ...
+
+    def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
+        """The values of one point; none where the batch has no such point any more."""
         ...
 
     def again(self, name: str, point_ids: Sequence[str]) -> None:

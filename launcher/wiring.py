@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
@@ -204,7 +204,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         python=_python(environ),
         ledger=ledger,
         provider=cache(partial(_provider, environ, state, output, ledger)),
-        packer=partial(_packer, environ),
+        packer=partial(_packer, environ, ledger),
         output_store=_output_store,
         screen=partial(_screen, output, environ),
         notifier=partial(_notifier, environ),
@@ -249,10 +249,13 @@ def _image_lock(environ: Mapping[str, str]) -> Path:
     return Path(chosen) if chosen else configs_dir() / "image.lock"
 
 
-def _packer(environ: Mapping[str, str], origin: Origin) -> Packer:
+def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Origin) -> Packer:
     from launcher.bundle import Bundler
 
-    return Bundler(environ, origin=origin)
+    def values_of(batch: str, point: str) -> Mapping[str, Any]:
+        return ledger().batches.values_of(batch, point)
+
+    return Bundler(environ, origin=origin, values_of=values_of)
 
 
 def _output_store() -> OutputStore:

@@ -120,6 +120,14 @@ class SqliteBatches:
             for row in rows
         ]
 
+    def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
+        """Return the values of one point; none where the batch has no such point any more."""
+        query = "SELECT point_values FROM points WHERE batch = ? AND id = ?"
+        with self._reading():
+            row = self._db.execute(query, (name, point_id)).fetchone()
+        values: Mapping[str, Any] = {} if row is None else json.loads(row["point_values"])
+        return values
+
     def again(self, name: str, point_ids: Sequence[str]) -> None:
         """Let each of these points be started once more than it was. A stop that was asked for is over."""
         with self._transaction():
