@@ -26,7 +26,7 @@ from launcher.core import (
 from launcher.core.batch import Batch, Budget, BudgetUse, Point
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
-from launcher.decisions.notifications import Notification
+from launcher.decisions.notifications import BatchNotification, Notification
 
 
 class Clock(Protocol):
@@ -430,7 +430,7 @@ class Notifier(Protocol):
         """True when there is somebody to tell."""
         ...
 
-    def send(self, notification: Notification, spec: JobSpec) -> None:
+    def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:
         """The notice is on its way."""
         ...
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from math import isfinite
@@ -146,7 +146,7 @@ class Wiring:
 
             return Attempts(services_for=services_for, new_id=self.new_id)
 
-        with self.workers() as workers:
+        with closing(self.notifier(screen.note)) as notifier, self.workers() as workers:
             driver = BatchDriver(
                 name,
                 BatchServices(
@@ -160,6 +160,7 @@ class Wiring:
                     new_id=self.new_id,
                     who=self.who(),
                     screen=screen,
+                    notifier=notifier,
                 ),
             )
             return driver.drive()

@@ -107,10 +107,14 @@ class NoOfferError(VastrunError):
 
 
 class BudgetError(VastrunError):
-    """A budget has no room for what a run may cost. Nothing was rented."""
+    """A budget has no room for what a run may cost. Nothing was rented. `budget` is its name."""
 
     exit_code = 9
     cause = Cause.MONEY_LIMIT
+
+    def __init__(self, message: str, *, hint: str = "", budget: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.budget = budget
 
 
 class ProviderError(VastrunError):

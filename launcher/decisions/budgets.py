@@ -23,4 +23,5 @@ def refusal(use: BudgetUse, usd: float) -> BudgetError | None:
         f"{budget.name}: ${use.spent_usd:.2f} is spent and ${use.reserved_usd:.2f} reserved of "
         f"${budget.usd:.2f}; a further run may cost ${usd:.2f}, which would take ${needed_usd:.2f}",
         hint=budget.hint.replace("USD", f"{needed_usd:.2f}"),
+        budget=budget.name,
     )

@@ -19,6 +19,7 @@ from launcher.core.job import JobSpec
 from launcher.decisions.schedule import PointState, Standing, states_of
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
+from launcher.ports import Notifier
 from tests.fakebox import Training
 from tests.fakes import FakeOutputStore, FakePacker, FakeProvider, FakeScreen, train_job
 from tests.launcher.batch.virtual_time import VirtualTime
@@ -85,6 +86,7 @@ class BatchWorld:
         self.request = UserRequest.NONE
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
+        self.notifier: Notifier | None = None
         self.ledger = SqliteLedger(
             Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
         )
@@ -165,6 +167,7 @@ class BatchWorld:
             new_id=self._new_id,
             who=who,
             screen=self.screen,
+            notifier=self.notifier,
         )
 
     def _new_id(self) -> str:
