@@ -231,6 +231,7 @@ class BatchDriver:
         self._notify(standing)
 
     def _standing(self) -> Standing:
+        self._table.refresh_open()
         held_usd = self._batches.held_usd(self._name)
         return standing_of(self._table.states, held_usd, self._services.now())
 

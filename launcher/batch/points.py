@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from launcher.core.batch import Batch, Point
 from launcher.decisions.schedule import PointState, states_of
@@ -35,6 +36,14 @@ class PointTable:
         found = states_of(self._ledger.batches.points(self._name), runs)
         self._states = {state.point.id: state for state in found}
         return True
+
+    def refresh_open(self) -> None:
+        """Read the runs that are open now again: what they cost, and on what."""
+        for run in self._ledger.runs(open_only=True, batch=self._name):
+            state = self._states.get(run.point)
+            if state is not None:
+                runs = {**{known.id: known for known in state.runs}, run.id: run}
+                self._states[run.point] = replace(state, runs=tuple(runs.values()))
 
     def refresh(self, point: Point) -> PointState:
         """Read the runs of one point again."""
