@@ -46,8 +46,10 @@ class BatchNotices:
 
         `is_used_up`: its budget has no room for another run; `is_over`: nothing more of it is driven.
         """
+        if self._notifier is None or not states or not self._notifier.wanted(self._job(states)):
+            return
         runs = sorted((run for state in states for run in state.runs), key=lambda run: run.created_at)
-        if self._notifier is None or not runs or not self._notifier.wanted(self._job(states)):
+        if not runs:  # there is no diary yet
             return
         told = self._told_before(runs[0])
         due = batch_notifications_due(

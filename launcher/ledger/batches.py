@@ -201,7 +201,7 @@ class SqliteBatches:
         usd = None if row is None else _batch_of(row).spec.limits.usd
         if usd is None:
             return ()
-        hint = "limits: {usd: USD} or more in the batch file, and submit it again"
+        hint = "limits: {usd: USD} in the batch file, or --usd USD, and submit it again"
         return (Budget(name=f"batch {name}", usd=usd, batch=name, hint=hint),)
 
     def _reopen(self, name: str) -> None:

@@ -88,9 +88,10 @@ class SqliteLedger:
             self._db.execute(_INSERT, self._row_of(run))
 
     def use_of(self, budget: Budget) -> BudgetUse:
+        # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
+        open_runs = self.runs(open_only=True, batch=budget.batch or None)
         with self._clear_errors():
             ended_usd = sum_of(self._db, budget, ended_only=True)
-            open_runs = self.runs(open_only=True, batch=budget.batch or None)
         now = self._now()
         spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
         held = sum((held_usd(run, now) for run in open_runs), 0.0)
