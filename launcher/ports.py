@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from launcher.core import (
     AccountStatus,
@@ -24,10 +24,10 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.batch import Batch, Budget, Point
+from launcher.core.batch import Batch, Budget, BudgetUse, Point
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
-from launcher.decisions.notifications import Notification
+from launcher.decisions.notifications import BatchNotification, Notification
 
 
 class Clock(Protocol):
@@ -238,6 +238,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def use_of(self, budget: Budget) -> BudgetUse:
+        """What the runs that the budget counts have spent of it, and what they hold besides."""
+        ...
+
     def save(self, run: Run, *, who: str) -> None:
         """The row is as given. Raises HeldError when `who` no longer drives the run."""
         ...
@@ -312,6 +316,10 @@ class Batches(Protocol):
 
     def points(self, name: str) -> Sequence[Point]:
         """The points that the newest file of the batch has, and those that have runs, by number."""
+        ...
+
+    def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
+        """The values of one point; none where the batch has no such point any more."""
         ...
 
     def again(self, name: str, point_ids: Sequence[str]) -> None:
@@ -437,7 +445,7 @@ class Notifier(Protocol):
         """True when there is somebody to tell."""
         ...
 
-    def send(self, notification: Notification, spec: JobSpec) -> None:
+    def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:
         """The notification is on its way."""
         ...
 

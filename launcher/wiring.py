@@ -7,16 +7,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
+from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, UserRequest
-from launcher.core.batch import MOST_PARALLEL
+from launcher.core.batch import MOST_PARALLEL, Budget
+from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
 from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
@@ -80,6 +83,17 @@ class Wiring:
     """What drives many runs at once, until the last one has ended."""
     bell: Callable[[], Bell] = ThreadBell
     """What those wait by."""
+    config_file: Path | None = None
+    """The user's settings; None, or none there: they have none."""
+
+    def settings(self) -> LoadedSettings:
+        """Return what the user's config file says now, and its faults."""
+        return read_settings(self.config_file)
+
+    def budgets(self, now: float) -> Sequence[Budget]:
+        """Return the user's budgets at that moment. Raises ConfigFileError."""
+        budgets = budgets_of(sound(self.settings()).budget, now)
+        return [budget for budget in budgets if isfinite(budget.usd)]
 
     crowd: Callable[[str], Provider] | None = None
     """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
@@ -128,12 +142,13 @@ class Wiring:
                     screen=run_screen,
                     user_requests=shared,
                     who=self.who(),
+                    budgets=self.budgets,
                     runs_at_once=driver.runs_at_once,
                 )
 
             return Attempts(services_for=services_for, new_id=self.new_id)
 
-        with self.workers() as workers:
+        with closing(self.notifier(screen.note)) as notifier, self.workers() as workers:
             driver = BatchDriver(
                 name,
                 BatchServices(
@@ -148,6 +163,7 @@ class Wiring:
                     who=self.who(),
                     screen=screen,
                     prunes=prunes,
+                    notifier=notifier,
                 ),
             )
             return driver.drive()
@@ -171,6 +187,7 @@ class Wiring:
             user_requests=interrupts,
             who=self.who(),
             notifier=notifier,
+            budgets=self.budgets,
         )
 
 
@@ -191,7 +208,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         python=_python(environ),
         ledger=ledger,
         provider=cache(partial(_provider, environ, state, output, ledger)),
-        packer=partial(_packer, environ),
+        packer=partial(_packer, environ, ledger),
         output_store=_output_store,
         screen=partial(_screen, output, environ),
         notifier=partial(_notifier, environ),
@@ -202,6 +219,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
         crowd=cache(partial(_provider, environ, state, output, ledger, crowd=True)),
+        config_file=_folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml",
     )
 
 
@@ -243,10 +261,13 @@ def _image_lock(environ: Mapping[str, str]) -> Path:
     return Path(chosen) if chosen else configs_dir() / "image.lock"
 
 
-def _packer(environ: Mapping[str, str], origin: Origin) -> Packer:
+def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Origin) -> Packer:
     from launcher.bundle import Bundler
 
-    return Bundler(environ, origin=origin)
+    def values_of(batch: str, point: str) -> Mapping[str, Any]:
+        return ledger().batches.values_of(batch, point)
+
+    return Bundler(environ, origin=origin, values_of=values_of)
 
 
 def _output_store() -> OutputStore:

@@ -187,7 +187,11 @@ class Client:
         with about(source):
             must_ship(wiring.packer(NOTHING), spec, source.folder, lambda: None)
             ledger = self._session.ledger
-            return plan_of(spec, wiring.provider(provider), ledger, wiring.now())
+            now = wiring.now()
+            plan = plan_of(spec, wiring.provider(provider), ledger, now, wiring.budgets(now))
+            if plan.refusals:
+                raise plan.refusals[0]
+            return plan
 
     def _submit(
         self,
@@ -200,7 +204,12 @@ class Client:
         with about(source):
             points = first_points(spec, loaded.points, loaded.search)
             must_ship(wiring.packer(NOTHING), read_job(points[0].spec_json), source.folder, lambda: None)
-            plan = price(spec, points, wiring.provider(provider), ledger, wiring.now(), loaded.search)
+            now = wiring.now()
+            market, budgets = wiring.provider(provider), wiring.budgets(now)
+            plan = price(spec, points, market, ledger, now, loaded.search, budgets)
+            is_known = any(known.name == spec.name for known in ledger.batches.all())
+            if plan.refusals and not is_known:  # of a known batch, all points may have ended
+                raise plan.refusals[0]
         folder = Path(out or Path("batches") / spec.name).resolve()
         batches.must_be_free(ledger, spec.name, folder)
         batch, _ = batches.submit(ledger, plan, folder, wiring.now())

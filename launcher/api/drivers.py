@@ -108,7 +108,8 @@ def error_in(line: str) -> VastrunError | None:
         fields: Any = json.loads(line)
         kind = getattr(errors, fields["error"])
         if fields["faults"] is not None:
-            return JobFileError(tuple(fields["faults"]))
+            error = kind(tuple(fields["faults"]))
+            return error if isinstance(error, JobFileError) else None
         error = kind(fields["message"], hint=fields["hint"], cause=Cause(fields["cause"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

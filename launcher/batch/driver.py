@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from launcher.batch.notices import BatchNotices
 from launcher.batch.points import PointTable
 from launcher.batch.pruning import Pruner
 from launcher.batch.searching import asked
@@ -21,7 +22,7 @@ from launcher.core.batch import Batch, Point
 from launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from launcher.decisions.policy import HOLD_S
 from launcher.decisions.schedule import PointState, Standing, reason_to_end, standing_of
-from launcher.ports import Ledger
+from launcher.ports import Ledger, Notifier
 
 TICK_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
@@ -72,6 +73,8 @@ class BatchServices:
     screen: BatchScreen
     prunes: bool = True
     """The batch's early stop is followed."""
+    notifier: Notifier | None = None
+    """None: nobody is told but the screen."""
 
 
 class BatchDriver:
@@ -93,6 +96,9 @@ class BatchDriver:
         """The search has no further points."""
         rule = self._batch.spec.early_stop if services.prunes else None
         self._pruner = None if rule is None else Pruner(rule, self._batch.spec.early_goal, services.ledger)
+        self._notices = BatchNotices(services.notifier, services.ledger)
+        self._is_used_up = False
+        """Its own budget has no room for another run."""
         self._held_at = self._shown_at = 0.0
 
     def drive(self) -> Sequence[PointState]:
@@ -105,9 +111,12 @@ class BatchDriver:
         try:
             self._heed()
             self._table.follow(self._batch)
+            self._notices.check(self._table.states)
             self._resume()
             while self._go_on():
                 self._services.sleep(TICK_S)
+            open_here = any(state.is_open for state in self._table.states)
+            self._notify(self._standing(), is_over=self._error is None and not open_here)
         finally:
             self._batches.release(self._name, self._services.who)
         if self._error is not None:
@@ -187,7 +196,8 @@ class BatchDriver:
                 run = self._begin(state)
             except BudgetError as error:
                 if not self._threads:  # nothing will be released any more
-                    self._end(str(error))
+                    self._is_used_up = error.budget == f"batch {self._name}"
+                    self._end(f"{error} ({error.hint})" if error.hint else str(error))
                 return
             except VastrunError as error:
                 self._error = error
@@ -256,15 +266,25 @@ class BatchDriver:
         if now - self._shown_at < _SHOWN_EACH_S:
             return
         self._shown_at = now
-        self._table.refresh_open()
         self._prune(now)
-        standing = standing_of(self._table.states, self._batches.held_usd(self._name), now)
+        standing = self._standing()
         self._services.screen.standing(standing, self._batch)
+        self._notify(standing)
+
+    def _standing(self) -> Standing:
+        self._table.refresh_open()
+        held_usd = self._batches.held_usd(self._name)
+        return standing_of(self._table.states, held_usd, self._services.now())
 
     def _prune(self, now: float) -> None:
         """Ask for the end of runs that fell behind the others."""
         if self._pruner is None:
             return
+        self._table.refresh_open()
         attempts = [state.runs for state in self._table.states if state.runs]
         for pruning in self._pruner.look(attempts, now):
             self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
+
+    def _notify(self, standing: Standing, *, is_over: bool = False) -> None:
+        batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
+        self._notices.tell(batch, states, standing, now, is_used_up=self._is_used_up, is_over=is_over)

@@ -38,12 +38,12 @@ class PointTable:
         return True
 
     def refresh_open(self) -> None:
-        """Read the runs again that go on: what they have cost, and how far they are."""
+        """Read the runs that are open now again: what they cost, and on what."""
         for run in self._ledger.runs(open_only=True, batch=self._name):
             state = self._states.get(run.point)
-            if state is not None and any(one.id == run.id for one in state.runs):
-                runs = tuple(run if one.id == run.id else one for one in state.runs)
-                self._states[run.point] = replace(state, runs=runs)
+            if state is not None:
+                runs = {**{known.id: known for known in state.runs}, run.id: run}
+                self._states[run.point] = replace(state, runs=tuple(runs.values()))
 
     def refresh(self, point: Point) -> PointState:
         """Read the runs of one point again."""

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from launcher.commands.queries import plan_of
+from launcher.commands.settings import refusals_of
 from launcher.config import dump_job, read_job
 from launcher.core import Offer
-from launcher.core.batch import BatchSpec, Point, Search
-from launcher.core.errors import JobValueError
+from launcher.core.batch import BatchSpec, Budget, BudgetUse, Point, Search
+from launcher.core.errors import BudgetError, JobValueError
 from launcher.core.job import JobSpec
+from launcher.decisions.budgets import refusal
 from launcher.decisions.estimates import usd
 from launcher.decisions.policy import worst_case_usd
 from launcher.ports import Ledger, Provider
@@ -44,6 +46,10 @@ class BatchPlan:
     """With its share; None: the file gives all points."""
     count: int
     """How many points in all."""
+    refusals: Sequence[BudgetError] = ()
+    """Of the user's budgets that have no room for one run."""
+    narrow: Sequence[BudgetUse] = ()
+    """Those that may end the batch before its last point."""
 
 
 def price(
@@ -53,6 +59,7 @@ def price(
     ledger: Ledger,
     now: float,
     search: Search | None = None,
+    budgets: Sequence[Budget] = (),
 ) -> BatchPlan:
     """Return the plan; of a `search`, by the points with which it begins.
 
@@ -68,6 +75,7 @@ def price(
         _must_suffice(spec, max(shares), sum(shares) * more, expected_usd)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
+    worst_usd = 0.0 if provider.free else min(sum(shares) * more, spec.limits.usd or math.inf)
     return BatchPlan(
         spec=spec,
         provider=provider.name,
@@ -79,6 +87,8 @@ def price(
         wall_s=_wall_s(spec, offers, provider, count),
         search=search,
         count=count,
+        refusals=refusals_of(ledger, budgets, 0.0 if provider.free else max(shares)),
+        narrow=[use for use in map(ledger.use_of, budgets) if refusal(use, worst_usd)],
     )
 
 

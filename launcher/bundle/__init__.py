@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -27,15 +27,26 @@ _OURS = ("trainer", "vastrun")
 """Packages that the onboard trainer imports."""
 
 
+ValuesOf = Callable[[str, str], Mapping[str, Any]]
+
+
+def _no_values(_batch: str, _point: str) -> Mapping[str, Any]:
+    return {}
+
+
 class Bundler:
     """Packs bundles into a temporary folder that goes with it. `Packer` says what each verb promises.
 
-    `environment` is where secrets are looked up. `origin` is what the run continues from.
+    `environment` is where secrets are looked up. `origin` is what the run continues from. `values_of` gives
+    the values of a batch's point, by the batch's name and the point's id.
     """
 
-    def __init__(self, environment: Mapping[str, str], *, origin: Origin = NOTHING) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *, origin: Origin = NOTHING, values_of: ValuesOf = _no_values
+    ) -> None:
         self._environment = environment
         self._origin = origin
+        self._values_of = values_of
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -88,6 +99,7 @@ class Bundler:
             job = _job(run, spec, tree) | {
                 "pushed": self._origin.pushed,
                 "continues": _continues(spec, self._origin),
+                "batch": self._batch(run),
             }
             archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
             _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
@@ -102,6 +114,11 @@ class Bundler:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if self._origin.folder is not None:
                 _add_resume(archive, self._origin.folder)
+
+    def _batch(self, run: Run) -> dict[str, Any] | None:
+        if not run.batch:
+            return None
+        return {"name": run.batch, "values": dict(self._values_of(run.batch, run.point))}
 
     def _value(self, secret: Secret) -> str:
         if secret.file is not None:

@@ -55,12 +55,16 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     must_ship(wiring, read_job(points[0].spec_json), file)
     market, ledger = wiring.provider(submission.provider), wiring.ledger()
-    plan = price(spec, points, market, ledger, wiring.now(), loaded.search)
+    now = wiring.now()
+    plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
     if submission.dry_run:
         show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
         return 0
     folder = (submission.out or Path("batches") / spec.name).resolve()
     batches.must_be_free(ledger, spec.name, folder)
+    is_known = any(batch.name == spec.name for batch in ledger.batches.all())
+    if plan.refusals and not is_known:  # of a known batch, all points may have ended
+        raise plan.refusals[0]
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
     batch, new = batches.submit(ledger, plan, folder, wiring.now())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import json_option, provider_option
+from launcher.cli.options import json_option, provider_anyway_option
 from launcher.cli.output import say
 from launcher.commands.doctor import Health, Patient, examine
 from launcher.providers import provider_class
@@ -14,7 +14,7 @@ from launcher.wiring import Wiring
 
 
 @click.command("doctor")
-@provider_option
+@provider_anyway_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, provider: str, as_json: bool) -> None:

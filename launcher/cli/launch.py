@@ -79,10 +79,12 @@ def command(
     must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
-    plan = plan_of(spec, market, ledger, began)
+    plan = plan_of(spec, market, ledger, began, wiring.budgets(began))
     if dry_run:
         show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
         return
+    if plan.refusals:
+        raise plan.refusals[0]
     if not market.free:
         asked_at = wiring.now()
         confirm(f"rent {offer_text(spec, plan.offers[0])}", yes=yes)

@@ -12,11 +12,13 @@ import click
 from launcher.api import jobs
 from launcher.cli.failures import concerns, reads
 from launcher.cli.output import say
+from launcher.commands.settings import sound
 from launcher.config import load_job
 from launcher.config.tags import tag_fault, tag_faults
 from launcher.core import NOTHING, Run
 from launcher.core.errors import UsageError, VastrunError
 from launcher.core.job import JobSpec
+from launcher.core.settings import LoadedSettings, Settings
 from launcher.core.verdict import EXIT_DECLINED
 from launcher.ledger.run_ids import LAST, find_run
 from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
@@ -52,13 +54,42 @@ name_option = click.option("--name", help="Another name for the job.")
 tag_option = click.option(
     "--tag", "tags", metavar="TAG", multiple=True, callback=_tags, help="One more tag: see cost --by tag."
 )
+
+
+def _chosen_provider(ctx: click.Context, _: click.Parameter, given: str | None) -> str:
+    """What was given, else what the config file says. Raises ConfigFileError."""
+    return DEFAULT_PROVIDER if ctx.resilient_parsing else _provider(given, sound(_settings(ctx)))
+
+
+def _provider_anyway(ctx: click.Context, _: click.Parameter, given: str | None) -> str:
+    """The same; the faults of the config file are told, and what is sound in it holds."""
+    if ctx.resilient_parsing:
+        return DEFAULT_PROVIDER
+    loaded = _settings(ctx)
+    if loaded.faults:
+        say("\n".join(f"note: {fault}" for fault in loaded.faults), err=True)
+    return _provider(given, loaded.settings)
+
+
+def _settings(ctx: click.Context) -> LoadedSettings:
+    wiring: Wiring = ctx.find_root().obj
+    return wiring.settings()
+
+
+def _provider(given: str | None, settings: Settings) -> str:
+    return given or settings.provider or DEFAULT_PROVIDER
+
+
+_PROVIDER_HELP = """Where to rent: local is this computer, docker a container on it, vast is Vast.ai
+[`vastrun config`, else local]."""
 provider_option = click.option(
-    "--provider",
-    envvar="VASTRUN_PROVIDER",
-    default=DEFAULT_PROVIDER,
-    show_default=True,
-    help="Where to rent: local is this computer, docker a container on it, vast is Vast.ai.",
+    "--provider", envvar="VASTRUN_PROVIDER", callback=_chosen_provider, help=_PROVIDER_HELP
 )
+"""Of commands that may spend money: a broken config file ends them."""
+provider_anyway_option = click.option(
+    "--provider", envvar="VASTRUN_PROVIDER", callback=_provider_anyway, help=_PROVIDER_HELP
+)
+"""Of all others."""
 
 
 def example_or(path: Path) -> Path:

@@ -11,12 +11,13 @@ from launcher.cli.options import (
     json_option,
     must_ship,
     name_option,
-    provider_option,
+    provider_anyway_option,
     read_job_file,
     set_option,
 )
 from launcher.cli.output import show, width
 from launcher.commands.queries import market_report_of, plan_of
+from launcher.commands.settings import budgets_of
 from launcher.core.errors import NoOfferError
 from launcher.ui.render.documents import market_report_document, plan_document
 from launcher.ui.render.market_report import market_report_text
@@ -28,7 +29,7 @@ from launcher.wiring import Wiring
 @job_argument
 @set_option
 @name_option
-@provider_option
+@provider_anyway_option
 @click.option("--explain", is_flag=True, help="Show what each limit removes, and the ranking with its terms.")
 @json_option
 @click.pass_context
@@ -54,5 +55,6 @@ def command(
             as_json=as_json,
         )
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
-    plan = plan_of(spec, market, ledger, now)
+    budgets = budgets_of(wiring.settings().settings.budget, now)
+    plan = plan_of(spec, market, ledger, now, budgets)
     show(plan_document(plan), plan_text(plan, width()), as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import confirm, json_option, provider_option, yes_option
+from launcher.cli.options import confirm, json_option, provider_anyway_option, yes_option
 from launcher.cli.output import say, show
 from launcher.commands.orphans import of_ledger, orphans
 from launcher.commands.reaping import reap
@@ -15,7 +15,7 @@ from launcher.wiring import Wiring
 
 
 @click.command("reap")
-@provider_option
+@provider_anyway_option
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only list them.")
 @click.option(

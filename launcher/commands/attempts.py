@@ -12,7 +12,7 @@ from launcher.commands.following import follow
 from launcher.config import dump_job, read_job
 from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
-from launcher.core.errors import BudgetError, HeldError, StorageError, UsageError
+from launcher.core.errors import BudgetError, ConfigFileError, HeldError, StorageError, UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import usd
@@ -51,7 +51,7 @@ class Attempts:
         point: str = "",
     ) -> Run:
         """A new run in phase `plan`. Raises UsageError when `parent` or the job asks for a checkpoint, and
-        there is none; BudgetError when a budget has no room for it."""
+        there is none; BudgetError when a budget has no room for it; ConfigFileError."""
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:
@@ -157,7 +157,7 @@ class Attempts:
                 batch=former.batch,
                 point=former.point,
             )
-        except BudgetError as error:
+        except (BudgetError, ConfigFileError) as error:
             _tell(services, former, f"no other attempt: {error}")
             return None
         finally:

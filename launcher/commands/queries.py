@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from launcher.commands.settings import refusals_of
 from launcher.config import read_job
 from launcher.core import (
     BoxStatus,
@@ -21,13 +22,14 @@ from launcher.core import (
     UserRequest,
     Verdict,
 )
+from launcher.core.batch import Budget
 from launcher.core.bills import cost_of
-from launcher.core.errors import ProviderError, UsageError
+from launcher.core.errors import BudgetError, ProviderError, UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import enough_for
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.market_report import MarketReport
-from launcher.decisions.policy import lease_ends_at, lease_of, worst_case_usd
+from launcher.decisions.policy import lease_ends_at, lease_of, reservation_usd, worst_case_usd
 from launcher.decisions.reconciling import charges_by_run
 from launcher.flow.context import Services
 from launcher.flow.machines import machines_of
@@ -119,6 +121,8 @@ class LaunchPlan:
     worst_case_usd: float
     """On the first offer."""
     lease: Lease
+    refusals: Sequence[BudgetError] = ()
+    """Of budgets that have no room for it."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -197,8 +201,10 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Run
     )
 
 
-def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> LaunchPlan:
-    """What `launch` would rent. Costs nothing. Raises as `choose`."""
+def plan_of(
+    spec: JobSpec, provider: Provider, ledger: Ledger, now: float, budgets: Sequence[Budget] = ()
+) -> LaunchPlan:
+    """What `launch` would rent, and which budgets would refuse it. Costs nothing. Raises as `choose`."""
     offers = choose(spec, provider, avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now))
     return LaunchPlan(
         spec=spec,
@@ -206,6 +212,7 @@ def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> La
         offers=offers,
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
+        refusals=refusals_of(ledger, budgets, 0.0 if provider.free else reservation_usd(spec)),
     )
 
 

@@ -116,7 +116,28 @@ class Budget:
     since: float | None = None
     """It counts runs that were begun then or later, epoch seconds, and those that are open; None: all."""
     hint: str = ""
-    """How to raise it."""
+    """How to raise it; USD in it stands for the sum that would do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetUse:
+    """How much of a budget its runs hold."""
+
+    budget: Budget
+    spent_usd: float
+    """What they cost so far."""
+    reserved_usd: float
+    """What the open ones may still cost."""
+
+    @property
+    def held_usd(self) -> float:
+        """Return what is spent and reserved."""
+        return self.spent_usd + self.reserved_usd
+
+    @property
+    def left_usd(self) -> float:
+        """Return what further runs may cost; infinite where there is no limit."""
+        return max(0.0, self.budget.usd - self.held_usd)
 
 
 @dataclass(frozen=True, kw_only=True)

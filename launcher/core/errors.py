@@ -3,6 +3,7 @@
 VastrunError
 ├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
 │   ├── JobFileError    all faults of a job file at once
+│   │   └── ConfigFileError  all faults of the user's config file
 │   ├── JobValueError   one of its values does not work here
 │   └── NoSuchRunError  no run by that name, or more than one
 ├── StorageError        this computer cannot write: the run waits where it is             exit 1
@@ -59,6 +60,10 @@ class JobFileError(UsageError):
         self.faults = faults
 
 
+class ConfigFileError(JobFileError):
+    """The faults of the user's config file. What reads or tears down goes on without it."""
+
+
 class JobValueError(UsageError):
     """A well-formed value of a job file does not work here: `key: fault`. The command line adds the file."""
 
@@ -102,10 +107,14 @@ class NoOfferError(VastrunError):
 
 
 class BudgetError(VastrunError):
-    """A budget has no room for what a run may cost. Nothing was rented."""
+    """A budget has no room for what a run may cost. Nothing was rented. `budget` is its name."""
 
     exit_code = 9
     cause = Cause.MONEY_LIMIT
+
+    def __init__(self, message: str, *, hint: str = "", cause: Cause | None = None, budget: str = "") -> None:
+        super().__init__(message, hint=hint, cause=cause)
+        self.budget = budget
 
 
 class ProviderError(VastrunError):

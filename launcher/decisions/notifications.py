@@ -1,4 +1,4 @@
-"""Which notifications a run owes a user who is not looking: of its end, a failure, its budget. Pure."""
+"""Which notifications a run or a batch owes a user who is not looking: of its end, its budget. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from launcher.core import Cause, Event, Phase, Run, Verdict
+from launcher.core.batch import Batch
 from launcher.core.bills import cost_usd
 from launcher.core.verdict import VERDICT_OF
 from launcher.decisions.policy import DESTROY_TRIES
+from launcher.decisions.schedule import Standing
 
 
 class NotificationKind(StrEnum):
@@ -37,6 +39,24 @@ class Notification:
     usd: float
     """Spent so far."""
     limit_usd: float | None
+
+
+class BatchNotificationKind(StrEnum):
+    """What of a batch is worth telling."""
+
+    BUDGET_80 = "batch_budget_80"
+    BUDGET_100 = "batch_budget_100"
+    END = "batch_end"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNotification:
+    """A line to a user about a batch."""
+
+    kind: BatchNotificationKind
+    batch: Batch
+    standing: Standing
+    at: float
 
 
 BUDGET_SHARES: Mapping[NotificationKind, float] = {
@@ -98,3 +118,47 @@ def _budget_due(
     # The cost falls when a machine turns out to have ended earlier: a lower threshold is then no news.
     highest_told = max((BUDGET_SHARES[m] for m in told if m in BUDGET_SHARES), default=0.0)
     return [m for m in reached[-1:] if BUDGET_SHARES[m] > highest_told]
+
+
+def batch_notifications_due(
+    batch: Batch,
+    standing: Standing,
+    told: Collection[Event],
+    begun_at: float,
+    *,
+    is_used_up: bool,
+    is_over: bool,
+) -> list[BatchNotificationKind]:
+    """Return the kinds that are due and that nobody was sent yet.
+
+    A budget counts anew when it is another one; an end, when a run was begun since (`begun_at`: the newest).
+    """
+    due: list[BatchNotificationKind] = []
+    limit_usd = batch.spec.limits.usd
+    if limit_usd is not None:
+        if is_used_up or standing.spent_usd >= limit_usd:
+            due.append(BatchNotificationKind.BUDGET_100)
+        elif standing.spent_usd >= 0.8 * limit_usd:
+            due.append(BatchNotificationKind.BUDGET_80)
+        known = {event.told for event in told}
+        full = _memo(BatchNotificationKind.BUDGET_100, batch)
+        due = [kind for kind in due if not known & {_memo(kind, batch), full}]
+    ends = [event.at for event in told if event.told == _memo(BatchNotificationKind.END, batch)]
+    if is_over and begun_at >= max(ends, default=float("-inf")):
+        due.append(BatchNotificationKind.END)
+    return due
+
+
+def batch_memo_of(notification: BatchNotification, run: Run) -> Event:
+    """The line of the diary of a run of the batch that says that it was told."""
+    memo = _memo(notification.kind, notification.batch)
+    usd = notification.standing.spent_usd
+    return Event(
+        run_id=run.id, at=notification.at, phase=run.phase, text=f"notified: {memo}", usd=usd, told=memo
+    )
+
+
+def _memo(kind: BatchNotificationKind, batch: Batch) -> str:
+    if kind is BatchNotificationKind.END or batch.spec.limits.usd is None:
+        return str(kind)
+    return f"{kind} of {batch.spec.limits.usd:g}"

@@ -12,10 +12,8 @@ from typing import Any
 
 from launcher.core import Driver, Phase, UserRequest
 from launcher.core.batch import Batch, BatchSpec, Budget, Point, Search
-from launcher.core.errors import BudgetError, HeldError, UsageError
+from launcher.core.errors import HeldError, UsageError
 from trainer.contract.records import read_json
-
-_ROUNDING_USD = 1e-9
 
 Guard = Callable[[], AbstractContextManager[None]]
 
@@ -136,6 +134,14 @@ class SqliteBatches:
             for row in rows
         ]
 
+    def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
+        """Return the values of one point; none where the batch has no such point any more."""
+        query = "SELECT point_values FROM points WHERE batch = ? AND id = ?"
+        with self._reading():
+            row = self._db.execute(query, (name, point_id)).fetchone()
+        values: Mapping[str, Any] = {} if row is None else json.loads(row["point_values"])
+        return values
+
     def again(self, name: str, point_ids: Sequence[str]) -> None:
         """Let each of these points be started once more than it was. A stop is over as by `submit`."""
         with self._transaction():
@@ -207,7 +213,7 @@ class SqliteBatches:
     def held_usd(self, name: str) -> float:
         """Return the dollars that the batch's runs hold of its budget: reserved while open, then spent."""
         with self._reading():
-            return _sum_of(self._db, Budget(name="", usd=0.0, batch=name))
+            return sum_of(self._db, Budget(name="", usd=0.0, batch=name))
 
     def budgets(self, name: str) -> Sequence[Budget]:
         """Return the budgets of the batch as its newest file has them. Within the caller's transaction."""
@@ -215,7 +221,7 @@ class SqliteBatches:
         usd = None if row is None else _batch_of(row).spec.limits.usd
         if usd is None:
             return ()
-        hint = "a higher limits.usd in the batch file, and submit it again"
+        hint = "limits: {usd: USD} in the batch file, or --usd USD, and submit it again"
         return (Budget(name=f"batch {name}", usd=usd, batch=name, hint=hint),)
 
     def _reopen(self, name: str) -> None:
@@ -241,24 +247,16 @@ class SqliteBatches:
         return row
 
 
-def must_fit(db: sqlite3.Connection, usd: float, budget: Budget) -> None:
-    """Raise BudgetError when the budget has no room for so many dollars more. Within a transaction."""
-    held = _sum_of(db, budget)
-    if held + usd > budget.usd + _ROUNDING_USD:
-        raise BudgetError(
-            f"{budget.name}: ${held:.2f} of ${budget.usd:.2f} is spent or reserved; "
-            f"a further run may cost ${usd:.2f}",
-            hint=budget.hint,
-        )
-
-
-def _sum_of(db: sqlite3.Connection, budget: Budget) -> float:
+def sum_of(db: sqlite3.Connection, budget: Budget, *, ended_only: bool = False) -> float:
+    """Return the dollars that the budget's runs hold, as their rows say."""
     query = f"""
         SELECT TOTAL(held_usd) FROM runs
         WHERE (:batch = '' OR batch = :batch)
         AND (:since IS NULL OR created_at >= :since OR phase <> '{Phase.ENDED}')
+        AND (NOT :ended_only OR phase = '{Phase.ENDED}')
     """
-    (held,) = db.execute(query, {"batch": budget.batch, "since": budget.since}).fetchone()
+    values = {"batch": budget.batch, "since": budget.since, "ended_only": ended_only}
+    (held,) = db.execute(query, values).fetchone()
     return float(held)
 
 

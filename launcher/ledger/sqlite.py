@@ -25,10 +25,11 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.batch import Budget
-from launcher.core.bills import held_usd
+from launcher.core.batch import Budget, BudgetUse
+from launcher.core.bills import cost_usd, held_usd
 from launcher.core.errors import HeldError, NoSuchRunError, StorageError
-from launcher.ledger.batches import SqliteBatches, must_fit
+from launcher.decisions.budgets import refusal
+from launcher.ledger.batches import SqliteBatches, sum_of
 from launcher.ledger.migrations import MIGRATIONS, migrate, schema_of
 from trainer.contract.records import whole_unicode
 
@@ -82,8 +83,19 @@ class SqliteLedger:
         # The sums and the row are one transaction: two launchers never reserve the same dollar.
         with self._transaction():
             for budget in (*budgets, *self._batches.budgets(run.batch)):
-                must_fit(self._db, run.reserved_usd, budget)
+                if error := refusal(self.use_of(budget), run.reserved_usd):
+                    raise error
             self._db.execute(_INSERT, self._row_of(run))
+
+    def use_of(self, budget: Budget) -> BudgetUse:
+        # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
+        open_runs = self.runs(open_only=True, batch=budget.batch or None)
+        with self._clear_errors():
+            ended_usd = sum_of(self._db, budget, ended_only=True)
+        now = self._now()
+        spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
+        held = sum((held_usd(run, now) for run in open_runs), 0.0)
+        return BudgetUse(budget=budget, spent_usd=ended_usd + spent_usd, reserved_usd=held - spent_usd)
 
     def save(self, run: Run, *, who: str) -> None:
         # The check and the write are one transaction: a launcher that was taken over cannot overwrite.

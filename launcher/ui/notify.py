@@ -13,8 +13,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from launcher.core.addresses import Address, Service, address_of
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec, NotifyUrl
-from launcher.decisions.notifications import Notification, NotificationKind
-from launcher.ui.render.notifications import body, notification_document, title
+from launcher.decisions.notifications import BatchNotificationKind, NotificationKind
+from launcher.ui.render.notifications import AnyNotification, body, notification_document, title
 
 DEFAULTS = "VASTRUN_NOTIFY"
 """Who is told when the job names nobody: URLs with spaces between them."""
@@ -26,6 +26,7 @@ _URGENT = (
     NotificationKind.LOST,
     NotificationKind.BUDGET_100,
     NotificationKind.NOT_DESTROYED,
+    BatchNotificationKind.BUDGET_100,
 )
 
 
@@ -47,7 +48,7 @@ class UrlNotifier:
     def wanted(self, spec: JobSpec) -> bool:
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
 
-    def send(self, notification: Notification, spec: JobSpec) -> None:
+    def send(self, notification: AnyNotification, spec: JobSpec) -> None:
         for target in self._targets(spec):
             try:
                 address = self._address(target)
@@ -91,7 +92,7 @@ class UrlNotifier:
             where = name or f"notify: in the job file and at {DEFAULTS}"
             raise UsageError(f"notify: {error}", hint=f"look at {where}") from None
 
-    def _deliver(self, notification: Notification, address: Address) -> None:
+    def _deliver(self, notification: AnyNotification, address: Address) -> None:
         try:
             with _OPENER.open(request_for(notification, address), timeout=self._timeout_s):
                 return
@@ -114,23 +115,23 @@ class UrlNotifier:
                 self._say(f"could not deliver a notification to {shown}: {fault}")
 
 
-def request_for(notification: Notification, address: Address) -> Request:
+def request_for(notification: AnyNotification, address: Address) -> Request:
     """Return the notification in the form that the service understands."""
     return _FORMS[address.service](notification, address.url)
 
 
-def _webhook(notification: Notification, url: str) -> Request:
+def _webhook(notification: AnyNotification, url: str) -> Request:
     return _json(url, notification_document(notification))
 
 
-def _slack(notification: Notification, url: str) -> Request:
+def _slack(notification: AnyNotification, url: str) -> Request:
     text = f"*{title(notification)}*\n{body(notification)}"
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
     return _json(url, {"text": text})
 
 
-def _ntfy(notification: Notification, url: str) -> Request:
+def _ntfy(notification: AnyNotification, url: str) -> Request:
     headers = {
         "Title": title(notification).encode("ascii", "replace").decode(),
         "Priority": "high" if notification.kind in _URGENT else "default",
@@ -144,7 +145,7 @@ def _json(url: str, document: Mapping[str, object]) -> Request:
     return Request(url, data=json.dumps(document).encode(), headers=headers, method="POST")
 
 
-_FORMS: Mapping[Service, Callable[[Notification, str], Request]] = {
+_FORMS: Mapping[Service, Callable[[AnyNotification, str], Request]] = {
     Service.WEBHOOK: _webhook,
     Service.NTFY: _ntfy,
     Service.SLACK: _slack,

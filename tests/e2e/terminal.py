@@ -88,7 +88,8 @@ class Terminal:
         self.state = folder / "state"
         keep = ("PATH", "LANG", "HOME", "TMPDIR", "DOCKER_HOST")
         self.variables = {name: os.environ[name] for name in keep if name in os.environ}
-        self.variables |= {"XDG_STATE_HOME": str(self.state), "OMP_NUM_THREADS": "1", **variables}
+        self.variables |= {"XDG_STATE_HOME": str(self.state), "XDG_CONFIG_HOME": str(folder / "config")}
+        self.variables |= {"OMP_NUM_THREADS": "1", **variables}
         self._launches: list[Launch] = []
 
     def start(self, *arguments: str, **variables: str) -> Launch:

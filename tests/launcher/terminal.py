@@ -175,6 +175,7 @@ class Terminal:
             who=lambda: self.who,
             rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
             exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
+            config_file=self.folder / "config.yaml",
         )
 
     def _interrupts(

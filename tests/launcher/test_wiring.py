@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from launcher.core import Driver, Phase, Run
 from launcher.core.errors import HeldError, StorageError, UsageError
 from launcher.wiring import Wiring, wire
+from tests.waiting import LONGEST_S
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -33,6 +35,30 @@ wiring = wire(os.environ)
 wiring.ledger().hold("calm-heron-3f1a", Driver(who=wiring.who(), until=1e12))
 print(wiring.who(), flush=True)
 input()
+"""
+
+_SPENDER = """
+import os, sys
+from launcher.core import Phase, Run
+from launcher.core.errors import BudgetError
+from launcher.wiring import wire
+
+name = sys.argv[1]
+wiring = wire(os.environ)
+wiring.ledger()
+print("ready", flush=True)
+input()
+for number in range(40):
+    now = wiring.now()
+    run = Run(
+        id=f"{name}-{number}", job="demo", spec_json="{}", provider="fake", phase=Phase.PLAN,
+        out_dir="/", created_at=now, phase_at=now, reserved_usd=1.0,
+    )
+    try:
+        wiring.ledger().add(run, wiring.budgets(now))
+    except BudgetError as error:
+        print(error)
+        break
 """
 
 
@@ -122,3 +148,29 @@ def test_a_driver_on_another_computer_is_taken_to_be_alive(wiring: Wiring) -> No
     wiring.ledger().hold(RUN.id, Driver(who="elsewhere:1:1.0", until=FAR))
     with pytest.raises(HeldError, match="on elsewhere"):
         wiring.ledger().hold(RUN.id, Driver(who=wiring.who(), until=FAR))
+
+
+def test_two_terminals_at_once_never_reserve_the_same_dollar_of_a_month(tmp_path: Path) -> None:
+    (tmp_path / "vastrun").mkdir()
+    (tmp_path / "vastrun" / "config.yaml").write_text("budget: {month_usd: 30.5}\n")
+    environ = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    ledger = wire(environ).ledger()
+    terminals = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SPENDER, name],
+            env={**os.environ, **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for terminal in terminals:
+        assert terminal.stdout is not None and terminal.stdout.readline() == "ready\n"
+    for terminal in terminals:
+        assert terminal.stdin is not None
+        terminal.stdin.write("\n")
+        terminal.stdin.flush()
+    said = [terminal.communicate(timeout=LONGEST_S)[0] for terminal in terminals]
+    assert len(ledger.runs()) == 30
+    assert all("$30.00 reserved of $30.50; a further run may cost $1.00" in text for text in said)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from trainer.contract import layout
 from trainer.contract.records import RecordError, read_json
@@ -18,6 +19,8 @@ USUAL_RESTARTS: Mapping[str, int] = {
     "host": 3,
 }
 """Default of `restarts` of a training: how often its ranks are started again on this machine, by cause."""
+
+_LONGEST_TAG = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,20 @@ class JobSuccess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobBatch:
+    """The batch that the run is part of."""
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Of its point, by key: what tells this run from the others."""
+
+    @property
+    def tag(self) -> str:
+        """Return its name as a tag of W&B's, which has at most 64 characters, in a list with commas."""
+        return self.name.replace(",", " ")[:_LONGEST_TAG]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """The job of this box. It has either `train` or `command`."""
 
@@ -76,6 +93,9 @@ class Job:
     gpus: int = 0
     restarts: Mapping[str, int] | None = None
     """How often to start the ranks again here, by cause; None: `USUAL_RESTARTS`, of a command never."""
+    name: str = ""
+    batch: JobBatch | None = None
+    """None: the run is of no batch."""
 
     @classmethod
     def read(cls, box: Path) -> Job:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
+from trainer.contract.job import JobBatch
 from trainer.contract.records import read_json
 
 
@@ -28,6 +29,8 @@ class TrainJob:
     """Commit of the user's code, and whether it was changed."""
     continues: tuple[str, ...] = ()
     """Ids of the runs that this one continues."""
+    batch: JobBatch | None = None
+    """None: the run is of no batch."""
 
     @property
     def longest_stage_s(self) -> float:

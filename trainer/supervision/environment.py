@@ -1,8 +1,8 @@
 """The environment of the ranks: every variable we set, once, with its reason. Standard library only.
 
-Written for torch 2.13. In layers, the later one wins: what the box's processes inherit, our defaults, what
-the preflight found, the job's `env:`, and last the names that are ours, without which the supervisor could
-not keep its promises.
+Written for torch 2.13. In layers, the later one wins: W&B's of a batch, what the box's processes inherit, our
+defaults, what the preflight found, the job's `env:`, and last the names that are ours, without which the
+supervisor could not keep its promises.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGES = Path(__file__).resolve().parents[2]
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the launch agent and of the ranks below it."""
-    asked = {**inherited, **defaults(job, start), **_found_to_work(box), **job.env}
+    asked = {**_wandb(job), **inherited, **defaults(job, start), **_found_to_work(box), **job.env}
     if asked.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
         asked["TORCH_DISTRIBUTED_DEBUG"] = "INFO"  # with DETAIL, DDP on gloo ends in a segmentation fault
     return {**asked, **ours(box), **_start(start), **_paths(job, box, asked)}
@@ -45,6 +45,17 @@ def defaults(job: Job, start: Start) -> dict[str, str]:
         # As `accelerate launch --cpu` does: else each rank of accelerate trains alone.
         **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
     }
+
+
+def _wandb(job: Job) -> dict[str, str]:
+    """What W&B takes for a run of a batch, where the user's program, `env:` or secrets say nothing else.
+
+    Its table then has the runs of a batch together: https://docs.wandb.ai/guides/track/environment-variables.
+    """
+    if job.batch is None or job.train is not None:  # the onboard trainer says it itself
+        return {}
+    name = f"{job.name} {job.run_id}".strip()
+    return {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag, "WANDB_NAME": name}
 
 
 def _allocator(job: Job) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
+from trainer.contract.job import JobBatch
 from trainer.contract.outcome import WandbRun
 from trainer.contract.records import read_json, write_json
 from trainer.distributed.rank import TrainJob, read_job
@@ -128,13 +129,14 @@ class Tracker:
         return wandb.init(
             project=self._config.project,
             entity=self._config.entity,
-            tags=self._config.tags,
+            tags=tags_of(self._config, self._job.batch),
+            group=self._job.batch.name if self._job.batch else None,
             name=f"{self._job.name} {self._run.id}",
             id=self._run.id,
             resume="allow" if self._run.mode == "online" else None,
             mode=self._run.mode,
             dir=str(self._box / layout.RUN),
-            config=asdict(self._train),
+            config=config_of(self._train, self._job.batch),
             settings=wandb.Settings(**limits, **quiet),
         )
 
@@ -157,6 +159,29 @@ def mode_of(config: WandbConfig) -> Mode:
     if config.mode == "auto":
         return "online" if os.environ.get("WANDB_API_KEY") else "offline"
     return config.mode
+
+
+def tags_of(config: WandbConfig, batch: JobBatch | None) -> tuple[str, ...]:
+    """Return the job's own tags, and the name of its batch."""
+    return tuple(dict.fromkeys((*config.tags, *([batch.tag] if batch else []))))
+
+
+def config_of(train: TrainConfig, batch: JobBatch | None) -> dict[str, Any]:
+    """Return what W&B shows of the run besides its figures: its options, and the values of its point.
+
+    W&B advises against dots in keys, and shows `{"train": {"optim": {"lr": …}}}` as the column
+    `train.optim.lr`, as `batch results` does: https://docs.wandb.ai/guides/track/config.
+    """
+    config = asdict(train)
+    for key, value in (batch.values if batch else {}).items():
+        *sections, last = key.split(".")
+        section = config
+        for name in sections:
+            if not isinstance(section.get(name), dict):
+                section[name] = {}
+            section = section[name]
+        section[last] = value
+    return config
 
 
 def _as_shown(wandb: Any, value: Any) -> Any:

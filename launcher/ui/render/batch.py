@@ -9,11 +9,12 @@ from typing import Any
 from launcher.batch.pricing import BatchPlan
 from launcher.batch.results import PointResult, finished_in
 from launcher.core import Run, UserRequest
-from launcher.core.batch import Batch, BatchSpec
+from launcher.core.batch import Batch, BatchSpec, BudgetUse
 from launcher.core.bills import cost_usd
 from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.decisions.schedule import PointState, Standing
 from launcher.ui.render.amounts import duration, rough, usd, usd_sum
+from launcher.ui.render.plan import refusal_text
 from launcher.ui.render.table import facts, table
 
 Document = Mapping[str, Any]
@@ -50,6 +51,8 @@ def plan_text(plan: BatchPlan) -> str:
         ),
         ("budget", _budget(plan)),
         ("time", f"at least {rough(plan.wall_s)}, {_by_what(plan)}" if plan.wall_s else ""),
+        ("refused", "\n".join(map(refusal_text, plan.refusals))),
+        ("note", "" if plan.refusals else "\n".join(map(_narrow, plan.narrow))),
         ("compare", f"{plan.spec.objective.metric}, {plan.spec.objective.goal}"),
     ]
     return facts(pairs)
@@ -69,7 +72,13 @@ def plan_document(plan: BatchPlan) -> Document:
         "budget_usd": plan.spec.limits.usd,
         "least_budget_usd": plan.share_usd,
         "seconds_at_least": plan.wall_s,
+        "refused": [str(error) for error in plan.refusals],
     }
+
+
+def _narrow(use: BudgetUse) -> str:
+    left, limit = usd(use.left_usd), usd(use.budget.usd)
+    return f"{use.budget.name} has {left} left of {limit}: it may end the batch before its last point"
 
 
 def standing_text(standing: Standing, budget_usd: float | None) -> str:

@@ -148,6 +148,7 @@ def plan_document(plan: LaunchPlan) -> Document:
         "offers": [_offer(offer, plan.spec) for offer in plan.offers],
         "worst_case_usd": plan.worst_case_usd,
         "lease": asdict(plan.lease),
+        "refused": [str(error) for error in plan.refusals],
     }
 
 

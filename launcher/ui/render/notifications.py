@@ -5,15 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.decisions.notifications import BUDGET_SHARES, Notification, NotificationKind
+from launcher.decisions.notifications import (
+    BUDGET_SHARES,
+    BatchNotification,
+    BatchNotificationKind,
+    Notification,
+    NotificationKind,
+)
 from launcher.ui.render.amounts import usd
+from launcher.ui.render.batch import standing_text
 from launcher.ui.render.summary import because
 
 Document = Mapping[str, Any]
 
+_BATCH_TITLES: Mapping[BatchNotificationKind, str] = {
+    BatchNotificationKind.BUDGET_80: "{}: 80% of its budget is spent",
+    BatchNotificationKind.BUDGET_100: "{}: its budget is used up",
+    BatchNotificationKind.END: "{} has ended",
+}
 
-def title(notification: Notification) -> str:
-    """Say what happened to which run, in a few words."""
+
+AnyNotification = Notification | BatchNotification
+
+
+def title(notification: AnyNotification) -> str:
+    """Say what happened to which run or batch, in a few words."""
+    if isinstance(notification, BatchNotification):
+        return _BATCH_TITLES[notification.kind].format(f"batch {notification.batch.name}")
     run, share = notification.run, BUDGET_SHARES.get(notification.kind)
     if notification.kind is NotificationKind.BUDGET_100:
         return f"{run.id}: its money limit is reached"
@@ -24,8 +42,10 @@ def title(notification: Notification) -> str:
     return f"{run.id}: {run.verdict}"
 
 
-def body(notification: Notification) -> str:
+def body(notification: AnyNotification) -> str:
     """Say what one needs to know next, on a few lines."""
+    if isinstance(notification, BatchNotification):
+        return _batch_body(notification)
     run = notification.run
     limit = "" if notification.limit_usd is None else f" of {usd(notification.limit_usd)}"
     lines = [f"job {run.job} on {run.provider}: {usd(notification.usd)}{limit} spent"]
@@ -38,8 +58,18 @@ def body(notification: Notification) -> str:
     return "\n".join([*lines, f"outputs: {run.out_dir}"])
 
 
-def notification_document(notification: Notification) -> Document:
+def _batch_body(notification: BatchNotification) -> str:
+    batch = notification.batch
+    lines = [f"on {batch.provider}: {standing_text(notification.standing, batch.spec.limits.usd)}"]
+    if batch.reason:
+        lines += [f"not all points were started: {batch.reason}", f"try: vastrun batch resume {batch.name}"]
+    return "\n".join([*lines, f"vastrun batch results {batch.name}"])
+
+
+def notification_document(notification: AnyNotification) -> Document:
     """Return the notification for a webhook."""
+    if isinstance(notification, BatchNotification):
+        return _batch_document(notification)
     run = notification.run
     return {
         "schema_version": 1,
@@ -57,5 +87,26 @@ def notification_document(notification: Notification) -> Document:
         "usd": round(notification.usd, 6),
         "limit_usd": notification.limit_usd,
         "outputs": run.out_dir,
+        "text": f"{title(notification)}\n{body(notification)}",
+    }
+
+
+def _batch_document(notification: BatchNotification) -> Document:
+    batch, standing = notification.batch, notification.standing
+    return {
+        "schema_version": 1,
+        "event": notification.kind,
+        "at": notification.at,
+        "batch": batch.name,
+        "provider": batch.provider,
+        "points": standing.points,
+        "succeeded": standing.succeeded,
+        "failed": standing.failed,
+        "running": standing.running,
+        "waiting": standing.waiting,
+        "reason": batch.reason,
+        "usd": round(standing.spent_usd, 6),
+        "limit_usd": batch.spec.limits.usd,
+        "outputs": batch.folder,
         "text": f"{title(notification)}\n{body(notification)}",
     }

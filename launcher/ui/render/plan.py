@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from launcher.commands.queries import LaunchPlan
 from launcher.config.shell import script_of
 from launcher.core import Cause, Lease, Offer
+from launcher.core.errors import BudgetError
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import offer_text
 from launcher.decisions.policy import worst_case_usd
@@ -44,8 +45,14 @@ def _request(plan: LaunchPlan) -> str:
             ("secrets", ", ".join(secret.name for secret in spec.secrets)),
             ("retry", _tries(spec.retry.items())),
             ("restarts", _tries((spec.restarts or {}).items())),
+            ("refused", "\n".join(map(refusal_text, plan.refusals))),
         ]
     )
+
+
+def refusal_text(error: BudgetError) -> str:
+    """Why a budget would refuse the launch, and how to raise it."""
+    return f"{error}\n{error.hint}"
 
 
 def _image(spec: JobSpec, offer: Offer) -> str:

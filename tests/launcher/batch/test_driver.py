@@ -75,6 +75,15 @@ def test_a_batch_ends_when_its_budget_has_no_room_for_another_run(world: BatchWo
     assert world.verdicts()["None"] > 0 and world.market.rented == 0
 
 
+def test_what_the_runs_of_the_moment_cost_is_shown_as_spent_and_as_a_rate(world: BatchWorld) -> None:
+    world.market.usual = Training(seconds=60.0)
+    world.submit(2, usd=20.0, parallel=2)
+    world.drive()
+    spent = [standing.spent_usd for standing in world.screen.standings if standing.running == 2]
+    assert spent == sorted(spent) and spent[-1] > spent[len(spent) // 2] > spent[0]
+    assert max(standing.usd_per_hour for standing in world.screen.standings) == pytest.approx(7.2)
+
+
 def test_what_a_run_did_not_spend_is_free_for_the_next_one(world: BatchWorld) -> None:
     world.submit(6, usd=SHARE_USD * 2.8, parallel=8)
     world.drive()

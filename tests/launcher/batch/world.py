@@ -20,6 +20,7 @@ from launcher.core.job import JobSpec
 from launcher.decisions.schedule import PointState, Standing, states_of
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
+from launcher.ports import Notifier
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
 from tests.fakes import FakeProvider, FakeScreen, train_job
@@ -94,6 +95,7 @@ class BatchWorld:
         self.request = UserRequest.NONE
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
+        self.notifier: Notifier | None = None
         self.ledger = SqliteLedger(
             Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
         )
@@ -179,6 +181,7 @@ class BatchWorld:
             new_id=self._new_id,
             who=who,
             screen=self.screen,
+            notifier=self.notifier,
         )
 
     def _new_id(self) -> str:

@@ -25,7 +25,9 @@ from launcher.outputs.store import FolderStore
 from tests.rights import like_anybody
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
-from trainer.contract.job import Job
+from trainer.contract.job import Job, JobBatch
+from trainer.contract.records import read_json
+from trainer.distributed.rank import TrainJob
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 
@@ -383,3 +385,26 @@ def test_secrets_are_not_in_the_bundle() -> None:
 
 def test_the_lease_is_the_script_that_is_shipped() -> None:
     assert Bundler({}).lease().encode() == packed(SPEC)["onstart/lease.sh"]
+
+
+def test_a_run_of_a_batch_takes_the_values_of_its_point_to_the_box() -> None:
+    asked = []
+
+    def values_of(batch: str, point: str) -> Mapping[str, object]:
+        asked.append((batch, point))
+        return {"train.optim.lr": 0.003}
+
+    run = replace(run_of(SPEC), batch="widths", point="0123456789")
+    with Bundler({}, values_of=values_of) as bundler, tarfile.open(bundler.pack(run, SPEC).path) as tar:
+        reader = tar.extractfile(layout.JOB)
+        assert reader is not None
+        job = read_json(Job, reader.read())
+    assert asked == [("widths", "0123456789")]
+    assert job.batch == JobBatch(name="widths", values={"train.optim.lr": 0.003})
+
+
+def test_a_run_of_no_batch_and_the_job_of_a_box_of_before_have_none() -> None:
+    job = json.loads(packed(SPEC)[layout.JOB])
+    assert job.pop("batch") is None
+    assert read_json(Job, json.dumps(job)).batch is None
+    assert read_json(TrainJob, json.dumps(job)).batch is None

@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainer.conftest import Box
+from tests.trainer.telemetry.wandb_file import recorded_run
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
+from trainer.contract.job import JobBatch
 from trainer.distributed.rank import TrainJob
 from trainer.telemetry.figures import Figures, RankMemory
 from trainer.telemetry.metrics import Metrics, Point
-from trainer.telemetry.tracking import mode_of
+from trainer.telemetry.tracking import config_of, mode_of, tags_of
 
 JOB = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=0, stall_s=60, start_s=60)
 
 
-def metrics_in(box: Box, mode: str = "off") -> Metrics:
-    return Metrics(box.path, JOB, TrainConfig(wandb=WandbConfig(mode=mode)))
+POINT = JobBatch(name="widths", values={"train.optim.lr": 0.003, "limits.hours": 2, "seed": [1, 2]})
+
+
+def metrics_in(box: Box, mode: str = "off", batch: JobBatch | None = None) -> Metrics:
+    config = TrainConfig(wandb=WandbConfig(mode=mode, tags=("mine",)))
+    return Metrics(box.path, replace(JOB, batch=batch), config)
 
 
 def point(step: int, loss: float = 0.5, **known: Any) -> Point:
@@ -145,3 +152,44 @@ def test_without_tensorboard_s_package_the_training_goes_on(
     metrics.add(point(10))
     assert "TensorBoard is off: the package tensorboard is not installed\n" in capsys.readouterr().out
     assert [line["step"] for line in lines_of(box)] == [10]
+
+
+def test_the_runs_of_a_batch_are_a_group_with_the_values_of_their_points(box: Box) -> None:
+    pytest.importorskip("wandb")
+    with metrics_in(box, "offline", POINT) as metrics:
+        metrics.add(point(10))
+        metrics.finish(0, {"rollout_nrmse": 0.25})
+    said = recorded(box)
+    assert (said.run_id, said.display_name) == ("calm-heron-3f1a", "small calm-heron-3f1a")
+    assert (said.run_group, list(said.tags)) == ("widths", ["mine", "widths"])
+    config = {entry.key: json.loads(entry.value_json) for entry in said.config.update}
+    assert config["train"] == {"optim": {"lr": 0.003}}
+    assert config["limits"]["hours"] == 2 and "compile_s" in config["limits"]
+    assert config["seed"] == [1, 2]
+
+
+def test_a_run_of_no_batch_is_of_no_group(box: Box) -> None:
+    pytest.importorskip("wandb")
+    with metrics_in(box, "offline") as metrics:
+        metrics.add(point(10))
+        metrics.finish(0)
+    assert (recorded(box).run_group, list(recorded(box).tags)) == ("", ["mine"])
+
+
+def recorded(box: Box) -> Any:
+    return recorded_run(box.path / layout.RUN / "wandb")
+
+
+def test_a_point_changes_no_option_of_the_training_and_wins_over_what_is_none() -> None:
+    train = TrainConfig()
+    assert config_of(train, None) == asdict(train)
+    values = {"steps.x": 1, "train.steps": 7}
+    config = config_of(train, JobBatch(name="b", values=values))
+    assert (config["steps"], config["train"]) == ({"x": 1}, {"steps": 7})
+    assert tags_of(WandbConfig(tags=("b", "c")), JobBatch(name="b")) == ("b", "c")
+
+
+def test_a_batch_with_a_long_name_is_a_tag_that_wandb_takes() -> None:
+    batch = JobBatch(name="w" * 80 + ",x")
+    assert tags_of(WandbConfig(), batch) == ("w" * 64,)
+    assert JobBatch(name="a,b").tag == "a b"

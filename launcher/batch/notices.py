@@ -1,0 +1,76 @@
+"""The notifications of a batch: of its budget and its end, each once, also across launchers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from launcher.config import read_job
+from launcher.core import Event, Run
+from launcher.core.batch import Batch
+from launcher.core.errors import StorageError
+from launcher.core.job import JobSpec
+from launcher.decisions.notifications import (
+    BatchNotification,
+    batch_memo_of,
+    batch_notifications_due,
+)
+from launcher.decisions.schedule import PointState, Standing
+from launcher.ports import Ledger, Notifier
+
+
+class BatchNotices:
+    """Sends to whoever the batch's job names. What was told stands in the diary of the batch's first run."""
+
+    def __init__(self, notifier: Notifier | None, ledger: Ledger) -> None:
+        self._notifier, self._ledger = notifier, ledger
+        self._spec: JobSpec | None = None
+        self._told: list[Event] | None = None
+
+    def check(self, states: Sequence[PointState]) -> None:
+        """Look whether everybody can be addressed. Raises UsageError."""
+        if self._notifier is not None and states:
+            self._notifier.check(self._job(states))
+
+    def tell(
+        self,
+        batch: Batch,
+        states: Sequence[PointState],
+        standing: Standing,
+        now: float,
+        *,
+        is_used_up: bool = False,
+        is_over: bool = False,
+    ) -> None:
+        """Tell the user what the batch has reached since. Never raises, never waits.
+
+        `is_used_up`: its budget has no room for another run; `is_over`: nothing more of it is driven.
+        """
+        if self._notifier is None or not states or not self._notifier.wanted(self._job(states)):
+            return
+        runs = sorted((run for state in states for run in state.runs), key=lambda run: run.created_at)
+        if not runs:  # there is no diary yet
+            return
+        told = self._told_before(runs[0])
+        due = batch_notifications_due(
+            batch, standing, told, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
+        )
+        for kind in due:
+            notification = BatchNotification(kind=kind, batch=batch, standing=standing, at=now)
+            memo = batch_memo_of(notification, runs[0])
+            told.append(memo)
+            self._notifier.send(notification, self._job(states))
+            with suppress(StorageError):
+                self._ledger.tell(memo)
+
+    def _job(self, states: Sequence[PointState]) -> JobSpec:
+        if self._spec is None:
+            self._spec = read_job(states[0].point.spec_json)
+        return self._spec
+
+    def _told_before(self, first: Run) -> list[Event]:
+        if self._told is None:
+            self._told = []
+            with suppress(StorageError):
+                self._told = [event for event in self._ledger.events(first.id) if event.told]
+        return self._told

@@ -1,0 +1,91 @@
+"""`vastrun config`: the user's settings, where each comes from, and what is left of their budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from launcher.cli.options import json_option
+from launcher.cli.output import say, show
+from launcher.commands.settings import budgets_of, set_value, unset_value
+from launcher.config.editing import Edited
+from launcher.config.settings_file import KEYS, value_of
+from launcher.core.errors import UsageError
+from launcher.ui.render.settings import SettingsView, settings_document, settings_text
+from launcher.wiring import DEFAULT_PROVIDER, Wiring
+
+
+@click.group("config", invoke_without_command=True)
+@click.option("--provider", envvar="VASTRUN_PROVIDER", hidden=True)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
+    """Show your settings, where each comes from, and what is spent of your budgets.
+
+    \b
+    provider          what --provider is where it is not given
+    budget.month_usd  what all runs begun in a calendar month may cost
+    budget.usd        what all runs there ever were may cost
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    wiring: Wiring = ctx.obj
+    loaded = wiring.settings()
+    settings = replace(loaded.settings, provider=loaded.settings.provider or DEFAULT_PROVIDER)
+    origins = dict.fromkeys(KEYS, "default") | {key: f"line {line}" for key, line in loaded.lines.items()}
+    if provider:
+        settings = replace(settings, provider=provider)
+        named = ctx.get_parameter_source("provider") is ParameterSource.COMMANDLINE
+        origins["provider"] = "--provider" if named else "VASTRUN_PROVIDER"
+    ledger = wiring.ledger()
+    view = SettingsView(
+        file=str(_file(wiring)),
+        values={key: value_of(settings, key) for key in KEYS},
+        origins=origins,
+        faults=loaded.faults,
+        uses=[ledger.use_of(budget) for budget in budgets_of(settings.budget, wiring.now())],
+    )
+    show(settings_document(view), settings_text(view), as_json=as_json)
+    if loaded.faults:
+        say("\n".join(f"error: {fault}" for fault in loaded.faults), err=True)
+        ctx.exit(UsageError.exit_code)
+
+
+@command.command("set")
+@click.argument("key")
+@click.argument("value")
+@click.pass_obj
+def set_command(wiring: Wiring, key: str, value: str) -> None:
+    """Write one setting into your config file; its comments stay."""
+    _tell(wiring, set_value(_file(wiring), key, value), f"{key} is {value}")
+
+
+@command.command("unset")
+@click.argument("key")
+@click.pass_obj
+def unset_command(wiring: Wiring, key: str) -> None:
+    """Take one setting out of your config file; its comments stay."""
+    _tell(wiring, unset_value(_file(wiring), key), f"{key} is not set any more")
+
+
+@command.command("path")
+@click.pass_obj
+def path_command(wiring: Wiring) -> None:
+    """Print where your config file is, whether there is one or not."""
+    say(str(_file(wiring)))
+
+
+def _file(wiring: Wiring) -> Path:
+    assert wiring.config_file is not None
+    return wiring.config_file
+
+
+def _tell(wiring: Wiring, edited: Edited, what: str) -> None:
+    say(f"{what} in {_file(wiring)}", err=True)
+    if edited.is_rewritten:
+        say("note: the file was written anew: its comments are lost", err=True)
+    for fault in wiring.settings().faults:
+        say(f"note: {fault}", err=True)

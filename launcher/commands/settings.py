@@ -1,0 +1,137 @@
+"""The user's settings: the config file read, changed in place, and the budgets that follow from it."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.core.batch import Budget
+from launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
+from launcher.core.settings import BudgetSettings, LoadedSettings, Settings
+from launcher.decisions.budgets import refusal
+from launcher.ports import Ledger
+from launcher.providers import PROVIDERS
+
+if TYPE_CHECKING:
+    from launcher.config.editing import Edited
+
+_MODE = 0o644
+MONTH, EVER = "budget.month_usd", "budget.usd"
+
+
+def read_settings(file: Path | None) -> LoadedSettings:
+    """Return what the config file says, and its faults. One that is not there says nothing."""
+    try:
+        text = "" if file is None else file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return LoadedSettings(faults=(f"{file}: cannot be read: {reason}",))
+    if not text:
+        return LoadedSettings()
+    from launcher.config.settings_file import load_settings  # slow to import: pydantic, yaml
+
+    return load_settings(text, str(file), tuple(PROVIDERS))
+
+
+def sound(loaded: LoadedSettings) -> Settings:
+    """Return the settings. Raises ConfigFileError with every fault of the file."""
+    if loaded.faults:
+        raise ConfigFileError(tuple(loaded.faults))
+    return loaded.settings
+
+
+def budgets_of(budget: BudgetSettings, now: float, zone: tzinfo | None = None) -> list[Budget]:
+    """Return the user's budgets as they are at that moment; one that is not set is infinite.
+
+    `zone`: whose calendar counts; None: this computer's.
+    """
+    start = datetime.fromtimestamp(now, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return [
+        _budget(MONTH, f"{start:%B %Y}", budget.month_usd, start.timestamp()),
+        _budget(EVER, "all runs", budget.usd, None),
+    ]
+
+
+def _budget(key: str, name: str, usd: float | None, since: float | None) -> Budget:
+    hint = f"vastrun config set {key} USD"
+    return Budget(name=name, usd=math.inf if usd is None else usd, since=since, hint=hint)
+
+
+def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[BudgetError, ...]:
+    """Return what each budget without room for so many dollars more has to say."""
+    found = (refusal(ledger.use_of(budget), usd) for budget in budgets)
+    return tuple(error for error in found if error is not None)
+
+
+def set_value(file: Path, key: str, value: str) -> Edited:
+    """Write the value into the config file. Raises UsageError for a wrong key or value, StorageError."""
+    from launcher.config.editing import with_value
+    from launcher.config.settings_file import load_settings, value_of
+    from launcher.config.source import SyntaxFault
+
+    value_of(Settings(), key)
+    try:
+        alone = with_value("", key, key, value).text
+        if faults := load_settings(alone, key, tuple(PROVIDERS)).faults:
+            raise UsageError(faults[0].partition(": ")[2])
+        edited = with_value(_text(file), str(file), key, value)
+    except SyntaxFault as error:
+        raise ConfigFileError((str(error.fault),)) from error
+    _write(file, edited.text)
+    return edited
+
+
+def unset_value(file: Path, key: str) -> Edited:
+    """Take the value out of the config file. Raises UsageError where it is not set, StorageError."""
+    from launcher.config.editing import without_value
+    from launcher.config.settings_file import value_of
+    from launcher.config.source import SyntaxFault
+
+    value_of(Settings(), key)
+    try:
+        edited = without_value(_text(file), str(file), key)
+    except SyntaxFault as error:
+        raise ConfigFileError((str(error.fault),)) from error
+    except KeyError:
+        raise UsageError(f"{key}: {file} does not set it", hint="vastrun config") from None
+    _write(file, edited.text)
+    return edited
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise StorageError(f"cannot read {file}: {reason}") from error
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace the file, whole at any moment. Where it is a link, what it points to is replaced."""
+    try:
+        target = file.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = target.stat().st_mode & 0o777 if target.exists() else _MODE
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        part = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write(text)
+            part.chmod(mode)
+            part.replace(target)
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StorageError(f"cannot write {file}: {reason}") from error

@@ -1,0 +1,27 @@
+"""Budgets: whether one has room for a run, and what to do where it has none."""
+
+from __future__ import annotations
+
+import math
+
+from launcher.core.batch import BudgetUse
+from launcher.core.errors import BudgetError
+
+_ROUNDING_USD = 1e-9
+
+
+def refusal(use: BudgetUse, usd: float) -> BudgetError | None:
+    """Return the error that says why the budget has no room for so many dollars more; None where it has.
+
+    What costs nothing always fits, also where more is held than the budget has by now.
+    """
+    budget = use.budget
+    if usd <= 0 or use.held_usd + usd <= budget.usd + _ROUNDING_USD:
+        return None
+    needed_usd = math.ceil((use.held_usd + usd) * 100 - _ROUNDING_USD) / 100
+    return BudgetError(
+        f"{budget.name}: ${use.spent_usd:.2f} is spent and ${use.reserved_usd:.2f} reserved of "
+        f"${budget.usd:.2f}; a further run may cost ${usd:.2f}, which would take ${needed_usd:.2f}",
+        hint=budget.hint.replace("USD", f"{needed_usd:.2f}"),
+        budget=budget.name,
+    )

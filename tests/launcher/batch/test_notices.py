@@ -1,0 +1,142 @@
+"""Who is told of a batch: of its budget and of its end, each once, whoever drives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.core import UserRequest
+from launcher.core.errors import UsageError
+from launcher.core.job import JobSpec
+from launcher.decisions.notifications import BatchNotification, Notification
+from launcher.ui.render.notifications import body, notification_document, title
+from tests.fakebox import Training
+from tests.launcher.batch.virtual_time import Killed
+from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
+from tests.launcher.cli.test_batch import Desk
+from tests.launcher.ui.test_notify import inbox, notified
+
+BUDGET_USD = 2.85 * SHARE_USD
+"""Pays for four runs of a minute, one after the other: 80 % are spent in the fourth."""
+
+
+class Listener:
+    """The Notifier port: remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[BatchNotification] = []
+
+    def check(self, spec: JobSpec) -> None:
+        return
+
+    def wanted(self, spec: JobSpec) -> bool:
+        return True
+
+    def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:
+        assert isinstance(notification, BatchNotification)
+        self.heard.append(notification)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [str(notification.kind) for notification in self.heard]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BatchWorld:
+    world = BatchWorld(tmp_path)
+    world.notifier = Listener()
+    return world
+
+
+def heard(world: BatchWorld) -> Listener:
+    assert isinstance(world.notifier, Listener)
+    return world.notifier
+
+
+def test_the_end_of_a_batch_is_told_once_and_not_that_of_each_run(world: BatchWorld) -> None:
+    world.submit(5, usd=20.0)
+    world.drive()
+    (end,) = heard(world).heard
+    assert (end.kind, end.standing.succeeded, end.standing.waiting) == ("batch_end", 5, 0)
+    assert title(end) == f"batch {NAME} has ended"
+    assert body(end).startswith("on fake: 5/5 ended") and f"vastrun batch results {NAME}" in body(end)
+
+
+def test_an_end_is_told_again_only_when_something_was_begun_since(world: BatchWorld) -> None:
+    world.submit(2, usd=20.0)
+    world.drive()
+    world.ledger.batches.reopen(NAME)
+    world.drive()
+    assert heard(world).kinds == ["batch_end"]
+    world.submit(3, usd=20.0)
+    world.drive()
+    assert heard(world).kinds == ["batch_end", "batch_end"]
+
+
+def test_a_budget_is_told_of_at_80_percent_and_when_it_has_no_room_left(world: BatchWorld) -> None:
+    world.market.usual = Training(seconds=60.0)
+    world.submit(12, usd=BUDGET_USD, parallel=1)
+    world.drive()
+    assert heard(world).kinds == ["batch_budget_80", "batch_budget_100", "batch_end"]
+    near, full, end = heard(world).heard
+    assert 0.8 <= near.standing.spent_usd / BUDGET_USD < 1.0
+    assert title(full) == f"batch {NAME}: its budget is used up"
+    assert "not all points were started: batch widths: $" in body(end)
+    assert f"try: vastrun batch resume {NAME}" in body(end)
+    document = notification_document(end)
+    assert (document["event"], document["batch"], document["limit_usd"]) == ("batch_end", NAME, BUDGET_USD)
+
+
+def test_a_budget_that_was_raised_is_told_of_anew(world: BatchWorld) -> None:
+    world.market.usual = Training(seconds=60.0)
+    world.submit(12, usd=2 * SHARE_USD, parallel=1)
+    world.drive()
+    world.submit(12, usd=4 * SHARE_USD, parallel=1)
+    world.drive()
+    assert heard(world).kinds.count("batch_budget_100") == 2
+
+
+def test_each_is_told_once_also_where_launchers_are_killed(world: BatchWorld) -> None:
+    world.market.usual = Training(seconds=60.0)
+    world.submit(12, usd=BUDGET_USD, parallel=1)
+    for _ in range(40):
+        world.time.kill_at = world.time.now() + 37.0
+        try:
+            world.drive()
+        except Killed:
+            continue
+        break
+    world.time.kill_at = float("inf")
+    world.drive()
+    assert heard(world).kinds == ["batch_budget_80", "batch_budget_100", "batch_end"]
+
+
+def test_a_batch_that_goes_on_detached_has_not_ended(world: BatchWorld) -> None:
+    world.market.usual = Training(seconds=60.0)
+    world.submit(2, usd=20.0)
+
+    def detach() -> None:
+        world.request = UserRequest.DETACH
+
+    world.at(30.0, detach)
+    world.drive()
+    assert not heard(world).heard
+
+
+def test_a_webhook_hears_of_the_batch(tmp_path: Path) -> None:
+    with inbox() as there:
+        desk = Desk(tmp_path)
+        notified(desk, f"{there.url}/hook")
+        assert desk.submit()[0] == 0
+    (letter,) = there.letters
+    assert (letter.document["event"], letter.document["batch"]) == ("batch_end", "widths")
+    assert (letter.document["succeeded"], letter.document["points"]) == (6, 6)
+
+
+def test_an_address_that_is_not_set_is_told_before_anything_is_rented(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.job.write_text(desk.job.read_text() + "notify: [{url_env: NOT_SET}]\n")
+    code, _, err = desk.submit()
+    assert code == UsageError.exit_code and "the variable NOT_SET is not set" in err
+    assert desk.market.rentals == 0

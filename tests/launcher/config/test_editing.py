@@ -1,0 +1,141 @@
+"""A value is set or taken out in the text of a YAML file, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.config.editing import Edited, with_value, without_value
+from launcher.config.reading import plain
+from launcher.config.source import SyntaxFault, parse
+
+FULL = """\
+# mine
+provider: vast   # cheap
+
+budget:
+  # agreed with the group
+  month_usd: 300   # dollars
+  usd: 2000
+
+# the end
+"""
+
+
+def set_in(text: str, key: str = "budget.month_usd", value: str = "7.5") -> Edited:
+    return with_value(text, "config.yaml", key, value)
+
+
+def test_a_value_is_replaced_where_it_stands() -> None:
+    assert set_in(FULL) == Edited(text=FULL.replace("300", "7.5"))
+    assert set_in(FULL, "provider", "local") == Edited(text=FULL.replace("vast", "local"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "budget:\n  month_usd: 7.5\n"),
+        ("# only words", "# only words\nbudget:\n  month_usd: 7.5\n"),
+        ("provider: vast", "provider: vast\nbudget:\n  month_usd: 7.5\n"),
+        ("budget:\n    usd: 3  # all\n# end\n", "budget:\n    usd: 3  # all\n    month_usd: 7.5\n# end\n"),
+        ("budget: {usd: 3} # x\n", "budget: {month_usd: 7.5, usd: 3} # x\n"),
+        ("budget: {}\n", "budget: {month_usd: 7.5}\n"),
+        ("budget:  # soon\n", "budget: {month_usd: 7.5}  # soon\n"),
+        ("budget:\n  month_usd:  # none\n", "budget:\n  month_usd: 7.5  # none\n"),
+        ("{provider: vast}\n", "{budget: {month_usd: 7.5}, provider: vast}\n"),
+    ],
+)
+def test_a_new_value_finds_its_place_beside_comments(before: str, after: str) -> None:
+    assert set_in(before) == Edited(text=after)
+
+
+def test_a_file_that_cannot_be_edited_in_place_is_written_anew_and_that_is_said() -> None:
+    edited = set_in("---\nprovider: vast # mine\n...\n")
+    assert edited == Edited(text="provider: vast\nbudget:\n  month_usd: 7.5\n", is_rewritten=True)
+
+
+def test_text_that_yaml_would_take_for_something_else_is_quoted() -> None:
+    assert set_in("", "provider", "'true'").text == 'provider: "true"\n'
+    assert set_in("", "provider", "'a: b # c'").text == 'provider: "a: b # c"\n'
+
+
+@pytest.mark.parametrize(
+    ("key", "gone"),
+    [
+        ("provider", "provider: vast   # cheap\n"),
+        ("budget.month_usd", "  month_usd: 300   # dollars\n"),
+        ("budget.usd", "  usd: 2000\n"),
+    ],
+)
+def test_a_value_is_taken_out_with_its_line(key: str, gone: str) -> None:
+    assert without_value(FULL, "config.yaml", key) == Edited(text=FULL.replace(gone, ""))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("provider: vast\nbudget:\n  usd: 3\n# end\n", "provider: vast\n# end\n"),
+        ("budget: {month_usd: 1, usd: 3} # x\n", "budget: {month_usd: 1} # x\n"),
+        ("budget: {usd: 3, month_usd: 1} # x\n", "budget: {month_usd: 1} # x\n"),
+        ("budget: {usd: 3}", ""),
+    ],
+)
+def test_a_section_that_would_be_left_empty_goes_with_its_last_value(before: str, after: str) -> None:
+    assert without_value(before, "config.yaml", "budget.usd") == Edited(text=after)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "provider: vast\n", "budget:\n", "budget: 3\n", "budget: {month_usd: 1}"]
+)
+def test_what_is_not_set_cannot_be_taken_out(text: str) -> None:
+    with pytest.raises(KeyError):
+        without_value(text, "config.yaml", "budget.usd")
+
+
+def test_a_file_that_is_no_yaml_is_left_alone() -> None:
+    with pytest.raises(SyntaxFault):
+        set_in("budget: [")
+
+
+TOP = ("# a note\n", "\n", "provider: vast\n", "provider: 'x' # y\n", "budget:\n", "---\n", "...\n")
+BELOW = (
+    "  usd: 3\n",
+    "  # deep\n",
+    "  month_usd: 4 # four\n",
+    "    usd: 5\n",
+    "budget: {usd: 1,\n  month_usd: 2}\n",
+)
+LINES = st.sampled_from((*TOP, *BELOW))
+
+
+@settings(deadline=None)
+@given(lines=st.lists(LINES, max_size=8), key=st.sampled_from(["provider", "budget.usd", "budget.month_usd"]))
+def test_whatever_the_file_looks_like_a_value_that_was_set_is_there_and_goes_again(
+    lines: list[str], key: str
+) -> None:
+    text = "".join(lines)
+    try:
+        before = plain(parse(text, "config.yaml")) or {}
+        edited = with_value(text, "config.yaml", key, "42").text
+    except SyntaxFault:
+        return
+    head, _, last = key.partition(".")
+    wanted = {**before, head: {**(before.get(head) or {}), last: 42} if last else 42}
+    assert plain(parse(edited, "config.yaml")) == wanted
+    left = plain(parse(without_value(edited, "config.yaml", key).text, "config.yaml")) or {}
+    kept = before | {head: _without(before.get(head), last)}
+    assert {k: v for k, v in left.items() if v} == {k: v for k, v in kept.items() if v}
+
+
+def _without(section: object, key: str) -> object:
+    return {k: v for k, v in section.items() if k != key} if isinstance(section, dict) else None
+
+
+def test_the_edit_keeps_every_comment_of_a_file_in_the_usual_form() -> None:
+    text = FULL
+    for key, value in (("provider", "local"), ("budget.usd", "1"), ("budget.month_usd", "2")):
+        text = set_in(text, key, value).text
+    assert [line.partition("#")[2] for line in text.splitlines()] == [
+        line.partition("#")[2] for line in FULL.splitlines()
+    ]

@@ -1,0 +1,41 @@
+"""What an offline W&B run says of itself: its `.wandb` file, a log of records as LevelDB writes them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_FILE_HEADER = 7
+_BLOCK = 32768
+_HEADER = struct.Struct("<IHB")
+_FULL, _LAST = 1, 4
+
+
+def recorded_run(folder: Path) -> Any:
+    """The run in the folder `wandb`, as `wandb sync` would tell it to the server."""
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = folder.glob("offline-run-*/*.wandb")
+    for data in _records(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "run":
+            return record.run
+    raise AssertionError(f"{file} tells of no run")
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    at, whole = _FILE_HEADER, b""
+    while at + _HEADER.size <= len(content):
+        left = _BLOCK - at % _BLOCK
+        if left < _HEADER.size:  # no header fits into the rest of the block
+            at += left
+            continue
+        _, length, kind = _HEADER.unpack_from(content, at)
+        whole += content[at + _HEADER.size : at + _HEADER.size + length]
+        at += _HEADER.size + length
+        if kind in (_FULL, _LAST):
+            yield whole
+            whole = b""
