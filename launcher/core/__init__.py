@@ -11,7 +11,16 @@ from launcher.core.boxes import (
     StepEnd,
 )
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.market import AccountStatus, ExtraRates, Identity, Instance, Lease, Offer, RentalOrder
+from launcher.core.market import (
+    AccountStatus,
+    ExtraRates,
+    Forecast,
+    Identity,
+    Instance,
+    Lease,
+    Offer,
+    RentalOrder,
+)
 from launcher.core.phases import Phase
 from launcher.core.runs import (
     NOTHING,
@@ -44,6 +53,7 @@ __all__ = [
     "Event",
     "Evidence",
     "ExtraRates",
+    "Forecast",
     "Identity",
     "Instance",
     "Judgement",

@@ -13,6 +13,7 @@ from launcher.core import Offer
 from launcher.core.bills import gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
+from launcher.decisions.estimates import basis_text
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import worst_case_usd
@@ -147,7 +148,8 @@ def _with_former_keys(value: Any) -> Any:
 
 
 def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:
-    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer)}
+    known = None if offer.forecast is None else basis_text(offer.forecast)
+    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer), "speed": known}
 
 
 def _job(spec: JobSpec) -> dict[str, Any]:

@@ -52,8 +52,16 @@ def test_the_speed_of_an_earlier_run_of_the_job_is_what_the_next_is_planned_by(
     (tmp_path / "job.yaml").write_text(JOB)
     explain = ("plan", "job.yaml", "--explain", "--provider", "vast")
     assert " h at dlperf " in terminal.type(*explain).out
+    plan = ("plan", "job.yaml", "--provider", "vast")
+    assert "its speed is a guess" in terminal.type(*plan).out
     trained_before(terminal, vast)
-    assert "1.0 h at 2 steps/s, learned from 1 run" in terminal.type(*explain).out
+    said = terminal.type(*plan).out
+    assert "its speed is measured (1 run)" in said
+    assert "RTX 4090 x1: 2 steps/s, measured (1 run)" in said
+    offer = terminal.type(*plan, "--json").json()["offers"][0]
+    assert (offer["speed"], offer["forecast"]["basis"]) == ("measured (1 run)", "measured")
+    assert offer["forecast"]["train_s"] == pytest.approx(3600)
+    assert "1.0 h at 2 steps/s, measured (1 run)" in terminal.type(*explain).out
 
 
 @pytest.mark.parametrize("count", [20, 90])
