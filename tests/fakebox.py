@@ -79,6 +79,13 @@ class FakeBox:
     def is_up(self) -> bool:
         return self._clock.now() >= self.up_at
 
+    @property
+    def _life_s(self) -> float:
+        """As `onstart/lease.sh`: a deadline cuts off the time that the machine took to load."""
+        life_s = float(self._env["LEASE_LIFE_S"])
+        left_s = float(self._env.get("LEASE_UNTIL", 0)) - self._lease_from
+        return max(0.0, left_s) if life_s - 3600 < left_s < life_s else life_s
+
     def listed(self) -> Instance:
         """The machine as its provider lists it."""
         if self.is_up:
@@ -91,7 +98,7 @@ class FakeBox:
         now, born = self._clock.now(), self._lease_from
         if not self.training.obeys or self._is_disarmed:
             return None
-        ends = [born + float(self._env["LEASE_LIFE_S"])]
+        ends = [born + self._life_s]
         if self.started_at is None:
             ends.append(born + float(self._env["LEASE_SHIP_S"]))
         if self.ended_at is not None:
@@ -102,7 +109,7 @@ class FakeBox:
         """Everything that should have happened by now has."""
         now = self._clock.now()
         self.files[layout.LEASE_STATE] = b"state=armed\n"
-        stop_from = self._lease_from + float(self._env["LEASE_LIFE_S"]) - float(self._env["LEASE_GRACE_S"])
+        stop_from = self._lease_from + self._life_s - float(self._env["LEASE_GRACE_S"])
         if now >= stop_from and not self._is_disarmed:
             self.files.setdefault(layout.STOP, self._env["LEASE_LIFE_CAUSE"].encode())
         if self.started_at is None or self.ended_at is not None:
@@ -145,7 +152,7 @@ class FakeBox:
             "box": state,
             "exit_code": code,
             "lease": "dead" if self._is_disarmed else "armed",
-            "lease_ends_at": self._lease_from + float(self._env["LEASE_LIFE_S"]),
+            "lease_ends_at": self._lease_from + self._life_s,
             "onstart_step": "50-train" if self.started_at is not None else "",
             "log_bytes": len(self.files.get(layout.LOG, b"")),
             "supervisor": {

@@ -10,6 +10,7 @@ import click
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
 from launcher.cli.options import (
+    by_option,
     confirm,
     job_argument,
     json_option,
@@ -18,7 +19,6 @@ from launcher.cli.options import (
     provider_option,
     read_job_file,
     set_option,
-    the_run,
     yes_option,
 )
 from launcher.cli.output import say, show, width
@@ -27,6 +27,7 @@ from launcher.commands.queries import plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import offer_text
+from launcher.ledger.run_ids import find_run
 from launcher.ui.render.documents import plan_document
 from launcher.ui.render.plan import plan_text
 from launcher.wiring import Wiring
@@ -35,6 +36,7 @@ from launcher.wiring import Wiring
 @click.command("launch")
 @job_argument
 @set_option
+@by_option
 @name_option
 @provider_option
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
@@ -49,6 +51,7 @@ def command(
     ctx: click.Context,
     job_file: Path,
     sets: tuple[str, ...],
+    by: str | None,
     name: str | None,
     provider: str,
     out: Path | None,
@@ -70,28 +73,29 @@ def command(
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
     say(f"reading {job_file}", err=True)
-    spec = read_job_file(job_file, sets, name)
+    spec = read_job_file(job_file, sets, name, began, by)
     must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
-    plan = plan_of(spec, market, ledger, began)
+    parent = find_run(ledger, from_name) if from_name else None
+    plan = plan_of(spec, market, ledger, began, parent)
     if dry_run:
         show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
         return
     if not market.free:
         asked_at = wiring.now()
-        confirm(f"rent {offer_text(spec, plan.offers[0])}", yes=yes)
+        fate = f"; {plan.fate}" if plan.fate else ""
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{fate}", yes=yes)
         began += wiring.now() - asked_at  # the user's time to think is none of the run's
-    work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
+    work = _work(wiring, spec, provider=provider, out=out, parent=parent)
     request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=request))
 
 
 def _work(
-    wiring: Wiring, spec: JobSpec, *, provider: str, out: Path | None, from_name: str | None
+    wiring: Wiring, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
 ) -> Callable[[Attempts], Run]:
     """Starts the run and stays with it."""
-    parent = the_run(wiring, from_name) if from_name else None
     run_id = wiring.new_id()
     folder = str((out or Path("runs") / run_id).resolve())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import click
@@ -40,6 +41,9 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 set_option = click.option(
     "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job."
 )
+by_option = click.option(
+    "--by", metavar="TIME", help="Finish by then: 18:00, or '2030-11-25 08:00'; as limits.deadline."
+)
 name_option = click.option("--name", help="Another name for the job.")
 provider_option = click.option(
     "--provider",
@@ -50,8 +54,26 @@ provider_option = click.option(
 )
 
 
-def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpec:
-    """The job in a file, or in the example of that name.
+class _Here(tzinfo):
+    """The zone of this computer, with its summer time."""
+
+    def utcoffset(self, at: datetime | None) -> timedelta | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+    def tzname(self, at: datetime | None) -> str | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, at: datetime) -> datetime:
+        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
+
+
+def read_job_file(
+    path: Path, sets: tuple[str, ...], name: str | None, now: float, by: str | None = None
+) -> JobSpec:
+    """The job in a file, or in the example of that name. `by`: its deadline instead, as typed.
 
     Raises JobFileError, and click's own error when the file cannot be read.
     """
@@ -65,8 +87,9 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpe
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
-    overrides = [*sets, *([f"name={name}"] if name else [])]
-    return load_job(text, str(path), overrides, str(path.resolve().parent))
+    overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
+    here = datetime.fromtimestamp(now, tz=_Here())
+    return load_job(text, str(path), overrides, str(path.resolve().parent), here)
 
 
 def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:

@@ -23,14 +23,22 @@ from launcher.core import (
 from launcher.core.bills import cost_of
 from launcher.core.errors import ProviderError, UsageError
 from launcher.core.job import JobSpec
+from launcher.decisions.deadlines import deadline_text, first_in_time, moment_text, must_be_ahead
 from launcher.decisions.estimates import enough_for
 from launcher.decisions.host_history import avoided
 from launcher.decisions.market_report import MarketReport
-from launcher.decisions.policy import lease_ends_at, lease_of, worst_case_usd
+from launcher.decisions.policy import (
+    START_S,
+    deadline_of,
+    lease_ends_at,
+    lease_of,
+    within_deadline,
+    worst_case_usd,
+)
 from launcher.flow.context import Services
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
-from launcher.flow.renting import choose
+from launcher.flow.renting import choose, steps_before
 from launcher.gate.reading import look
 from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger, Provider
@@ -117,6 +125,10 @@ class LaunchPlan:
     worst_case_usd: float
     """On the first offer."""
     lease: Lease
+    fate: str = ""
+    """Whether it should be done at its deadline, on the first offer; empty: it has none."""
+    ends_by: str = "limits.hours"
+    """What the lease's time comes from, where that is not its money."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -194,36 +206,55 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Run
     )
 
 
-def plan_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> LaunchPlan:
-    """What `launch` would rent. Costs nothing. Raises as `choose`."""
-    offers = choose(spec, provider, avoided(ledger.runs(), provider.name, now))
+def plan_of(
+    spec: JobSpec, provider: Provider, ledger: Ledger, now: float, parent: Run | None = None
+) -> LaunchPlan:
+    """What `launch` would rent, to continue `parent`. Costs nothing. Raises as `choose`."""
+    asked, spec = spec, within_deadline(spec, now)
+    done = steps_before(spec, None if parent is None else parent.id, ledger)
+    offers = choose(spec, provider, avoided(ledger.runs(), provider.name, now), now=now, done=done)
     return LaunchPlan(
         spec=spec,
         provider=provider.name,
         offers=offers,
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
+        fate=deadline_text(spec, offers[0], now, done),
+        ends_by="limits.hours" if spec is asked else "limits.deadline",
     )
 
 
 def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> MarketReport:
-    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
-    or where the job's limits leave no time to train on any offer."""
+    """The market as the job sees it, without the hosts to avoid; what is in time comes first.
+
+    Raises UsageError where there is none, or where the job's limits leave no time to train on any offer."""
     market = provider.abilities.market
     if market is None:
         raise UsageError(
             f"{provider.name} has no market to explain",
             hint="vastrun plan JOB.yaml --explain --provider vast",
         )
+    spec = within_deadline(spec, now)
+    must_be_ahead(spec, now, least_s=START_S)
     market_report = market.market_report(spec).without(avoided(ledger.runs(), provider.name, now))
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
-    return market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
+    market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
+    if spec.limits.deadline is None:
+        return market_report
+    ahead = [offer.id for offer in first_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
+    by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
+    return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)
 
 
 def _lease_end(run: Run) -> float | None:
     if run.offer is None:
         return None
-    return lease_ends_at(run, lease_of(read_job(run.spec_json), run.offer))
+    return lease_ends_at(run, lease_of(_spec_of(run), run.offer))
+
+
+def _spec_of(run: Run) -> JobSpec:
+    """The run's job; its machine may be kept no longer than until its deadline."""
+    return within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
 
 
 def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
@@ -236,7 +267,7 @@ def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus 
         box_status = look(remote)
         if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
             return box_status, ""
-        news = rearm(run, read_job(run.spec_json), machines[0], remote, services)
+        news = rearm(run, _spec_of(run), machines[0], remote, services)
         return look(remote), news
     finally:
         remote.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from launcher.config.moments import absolute
 from launcher.config.reading import YamlReader
 from launcher.config.rules import clashes
 from launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
@@ -20,7 +22,7 @@ from launcher.core.job import JobSpec
 _PLACEHOLDER = "unnamed"
 
 
-def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSpec:
+def load(text: str, name: str, overrides: Iterable[str], base_dir: str, now: datetime | None) -> JobSpec:
     """As `launcher.config.load_job`."""
     try:
         root, faults = _with_overrides(parse(text, name), overrides)
@@ -32,10 +34,23 @@ def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSp
         meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
         for clash in meant:
             reading.fault(clash.path, clash.text)
+        spec = _dated(spec, now, reading)
     faults = sorted(faults + reading.faults)
     if faults or spec is None:
         raise JobFileError(tuple(map(str, faults)))
     return _anchored(spec, base_dir)
+
+
+def _dated(spec: JobSpec, now: datetime | None, reading: YamlReader) -> JobSpec:
+    """The job with its deadline as one moment, so that a run that is resumed keeps it."""
+    if spec.limits.deadline is None:
+        return spec
+    try:
+        deadline = absolute(spec.limits.deadline, now)
+    except ValueError as error:
+        reading.fault(("limits", "deadline"), str(error))
+        return spec
+    return replace(spec, limits=replace(spec.limits, deadline=deadline))
 
 
 def _with_overrides(root: Any, overrides: Iterable[str]) -> tuple[Any, list[Fault]]:

@@ -93,7 +93,8 @@ def _lease_may_have_ended(run: Run) -> bool:
     """The machine is gone because nobody was there to collect, or its time was up: no fault of the host."""
     if run.offer is None or run.rented_at is None:
         return False
-    lease = policy.lease_of(read_job(run.spec_json), run.offer)
+    spec = policy.within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at)
+    lease = policy.lease_of(spec, run.offer)
     limits = [lease.life_s, lease.collect_s]
     if run.failed_in in BEFORE_TRAINING:
         limits.append(lease.ship_s)

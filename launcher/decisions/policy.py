@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from launcher.core import Cause, Instance, Lease, Offer, Run, bills
 from launcher.core.job import JobSpec
@@ -62,6 +63,7 @@ _MOST_RESERVED = 0.2
 """Of a job's money, kept back for what its machine costs besides its time. It has to get somewhere."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
+_SECOND_H = 1 / 3600
 
 
 def down_gb(image_gb: float | None) -> float:
@@ -114,14 +116,36 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
     )
 
 
+def deadline_of(spec: JobSpec) -> float | None:
+    """When the job must be done, in epoch seconds; None: it does not say."""
+    text = spec.limits.deadline
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def within_deadline(spec: JobSpec, since: float) -> JobSpec:
+    """The job with no more hours than there are from `since` until its deadline."""
+    deadline = deadline_of(spec)
+    if deadline is None or deadline >= since + spec.limits.hours * 3600:
+        return spec
+    hours = max(_SECOND_H, (deadline - since) / 3600)
+    return replace(spec, limits=replace(spec.limits, hours=hours))
+
+
+def is_due(spec: JobSpec, lease: Lease, now: float) -> bool:
+    """Whether the training has to save and stop now, so that it is over at the job's deadline."""
+    deadline = deadline_of(spec)
+    return deadline is not None and now >= deadline - lease.grace_s
+
+
 def lease_age_s(run: Run, now: float) -> float:
     """Since when the lease of the run's box has counted, by our own count."""
     return max(0.0, now - (run.meter.began_at or run.rented_at or now))
 
 
-def lease_env(lease: Lease) -> dict[str, str]:
+def lease_env(lease: Lease, deadline: float | None = None) -> dict[str, str]:
     """The lease as the variables that docs/box.md names."""
-    return {
+    until = {} if deadline is None else {"LEASE_UNTIL": f"{deadline:.0f}"}
+    return until | {
         "LEASE_SHIP_S": f"{lease.ship_s:.0f}",
         "LEASE_LIFE_S": f"{lease.life_s:.0f}",
         "LEASE_LIFE_CAUSE": lease.life_cause.value,
@@ -137,6 +161,9 @@ def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     """
     if run.offer is None or run.rented_at is None or run.released_at is not None:
         return None
+    deadline = deadline_of(spec)
+    if deadline is not None and now > deadline + LIMIT_SLACK_S:
+        return Cause.TIME_LIMIT
     lease = lease_of(spec, run.offer)
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause

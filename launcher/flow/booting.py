@@ -110,8 +110,8 @@ def boot(context: RunContext) -> PhaseEnd:
     """Nothing is shipped to a box that cannot end itself, or that is not what was offered."""
     timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
     while not (late := timeouts.late(context.now())):
-        if context.is_stopping():
-            return stopped("before its machine was ready")
+        if (end := _given_up(context)) is not None:
+            return end
         try:
             lease = _lease_state(context)
             if lease == "armed":
@@ -135,6 +135,17 @@ def boot(context: RunContext) -> PhaseEnd:
         context.wait(_PAUSE_S)
     cause = Cause.PROVIDER if timeouts.blind else Cause.HOST
     return PhaseEnd(result=Result.FAILED, cause=cause, detail=late)
+
+
+def _given_up(context: RunContext) -> PhaseEnd | None:
+    """The end of a boot that is of no use any more: the user does not want it, or its job's time is over."""
+    if context.is_stopping():
+        return stopped("before its machine was ready")
+    deadline = policy.deadline_of(context.spec)
+    if deadline is None or context.now() < deadline:
+        return None
+    detail = "the deadline came before its machine was ready"
+    return PhaseEnd(result=Result.FAILED, cause=Cause.TIME_LIMIT, detail=detail)
 
 
 def _note_time(context: RunContext, timeouts: BootTimeouts) -> None:

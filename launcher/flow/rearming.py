@@ -28,7 +28,8 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: 
     if run.offer is None:
         return "its lease was killed"
     remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
-    variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
+    lease = policy.lease_of(spec, run.offer)
+    variables = policy.lease_env(lease, policy.deadline_of(spec)) | {
         "LEASE_AGE_S": f"{policy.lease_age_s(run, services.clock.now()):.0f}",
         "VASTRUN_PROVIDER": services.provider.name,
         "VASTRUN_INSTANCE": machine.id,

@@ -106,6 +106,8 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
         return _dead(context, state)
     if context.user_request() is UserRequest.STOP:
         _ask_to_stop(context, state, remote, Cause.STOPPED)
+    elif _is_due(context):
+        _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
     elif _money_runs_out(context, state):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     save_some(context, state.saving, remote)
@@ -178,6 +180,14 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
         detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
         return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=detail)
     return None
+
+
+def _is_due(context: RunContext) -> bool:
+    """The launcher's own lock on the deadline: the lease counts from when its machine began to run."""
+    offer = context.run.offer
+    return offer is not None and policy.is_due(
+        context.spec, policy.lease_of(context.spec, offer), context.now()
+    )
 
 
 def _money_runs_out(context: RunContext, state: WatchState) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from launcher.commands.queries import LaunchPlan
 from launcher.config.shell import script_of
-from launcher.core import Cause, Lease, Offer
+from launcher.core import Cause, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import basis_text, offer_text
 from launcher.decisions.policy import worst_case_usd
@@ -20,7 +20,6 @@ EXPECTED: what finishing the job should cost; offers are sorted by it.
 AT MOST: what the limits of the job let it cost."""
 _GUESS = "taken to need all of limits.hours ({hours:.3g} h) on a typical machine"
 _TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at most is below expected."
-_LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
 
 
 def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
@@ -35,7 +34,8 @@ def _request(plan: LaunchPlan) -> str:
             ("job", spec.name),
             ("provider", plan.provider),
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
-            ("lease", _lease(plan.lease)),
+            ("lease", _lease(plan)),
+            ("deadline", plan.fate),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("ranks", str(spec.world_size)),
@@ -71,9 +71,11 @@ def _tries(by_cause: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{cause} {tries}x" for cause, tries in by_cause)
 
 
-def _lease(lease: Lease) -> str:
+def _lease(plan: LaunchPlan) -> str:
+    lease = plan.lease
+    limit = plan.ends_by if lease.life_cause is Cause.TIME_LIMIT else "limits.usd"
     return (
-        f"ends the machine {duration(lease.life_s)} after rent ({_LIFE_CAUSE[lease.life_cause]}), "
+        f"ends the machine {duration(lease.life_s)} after rent ({limit}), "
         f"or after {duration(lease.ship_s)} without a job"
     )
 
@@ -84,6 +86,11 @@ def _program(spec: JobSpec) -> str:
         return f"the onboard trainer: {tasks}, {spec.train.steps} steps"
     lines = (script_of(spec.command or ()) or " ".join(spec.command or ())).splitlines()
     return lines[0] + (" …" if len(lines) > 1 else "")
+
+
+def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:
+    """Whether nobody knows that the job is done in time there: such offers come last."""
+    return bool(plan.fate) and (offer.forecast is None or offer.forecast.basis == "guess")
 
 
 def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
@@ -102,7 +109,7 @@ def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
 
 def _offers(plan: LaunchPlan, width: int | None) -> str:
     # The first ones cost as good as the same, and are tried in any order.
-    offers = sorted(plan.offers, key=lambda offer: offer.expected_usd)
+    offers = sorted(plan.offers, key=lambda offer: (_may_be_late(plan, offer), offer.expected_usd))
     shown = offers[:_MOST_OFFERS]
     speeds = any(offer.forecast for offer in shown)
     cells = [
