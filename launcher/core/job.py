@@ -12,7 +12,7 @@ from trainer.contract.config import TrainConfig
 
 Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
-    "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
+    "out_of_memory", "signal", "communication", "data", "disk", "host", "slow", "hang", "preempted", "lost"
 ]
 RestartCause = Literal["out_of_memory", "signal", "communication", "host", "hang"]
 

@@ -20,6 +20,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.DIVERGED: "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {again}",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
+    Cause.SLOW: "{resume} on another machine, its host is avoided now: {again}",
     Cause.STORAGE: "free some space, or choose another folder: vastrun launch JOB.yaml{where} --out DIR",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
     Cause.STOPPED: "{resume}: {again}",

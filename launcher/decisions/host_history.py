@@ -61,7 +61,9 @@ def blames_host(run: Run) -> bool:
     """True when the run failed through its host, and not through the job, the user or the network here."""
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
-    return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))
+    return run.cause in (Cause.HOST, Cause.SLOW) or (
+        run.cause is Cause.LOST and not _lease_may_have_ended(run)
+    )
 
 
 def _record(runs: Sequence[Run], now: float) -> HostRecord:

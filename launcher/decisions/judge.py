@@ -15,6 +15,7 @@ STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
     "time_limit": Cause.TIME_LIMIT,
     "money_limit": Cause.MONEY_LIMIT,
+    "slow": Cause.SLOW,
 }
 
 CAUSE_OF_STEP: Mapping[str, Cause] = {

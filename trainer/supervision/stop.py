@@ -13,6 +13,7 @@ STOPPED_BY: Mapping[str, str] = {
     _AT_REQUEST: "stopped at your request",
     "time_limit": "stopped at the time limit",
     "money_limit": "stopped at the money limit",
+    "slow": "stopped to continue on a faster machine",
 }
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from launcher.core import Cause, Evidence, StepEnd
-from launcher.decisions.judge import CAUSE_OF_STEP, judge
+from launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir
 from tests.fakes import command_job, train_job
 from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, StartRecord
 from trainer.contract.reasons import Reason
+from trainer.supervision.stop import STOPPED_BY
 
 GOOD = Outcome(
     kind="train",
@@ -133,6 +134,7 @@ def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Caus
         ("stopped", Cause.STOPPED),
         ("time_limit", Cause.TIME_LIMIT),
         ("money_limit", Cause.MONEY_LIMIT),
+        ("slow", Cause.SLOW),
         (None, Cause.STOPPED),
     ],
 )
@@ -140,6 +142,10 @@ def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> No
     outcome = replace(GOOD, reason="stopped", stop_cause=said)
 
     assert judge(evidence(outcome, exit_code=143), train_job()).cause is cause
+
+
+def test_both_ends_know_the_same_causes_of_a_stop() -> None:
+    assert set(STOP_CAUSES) == set(STOPPED_BY)
 
 
 def test_without_an_outcome_the_failed_step_tells() -> None:
@@ -184,6 +190,7 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
         ("stopped", Cause.STOPPED),
         ("time_limit", Cause.TIME_LIMIT),
         ("money_limit", Cause.MONEY_LIMIT),
+        ("slow", Cause.SLOW),
         ("because I say so", Cause.DATA),
     ],
 )
