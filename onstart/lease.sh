@@ -2,7 +2,6 @@
 # The lease: gives this instance back by itself, whatever becomes of the launcher.
 # In: VASTRUN_BOX, VASTRUN_INSTANCE, VASTRUN_PROVIDER, LEASE_*; on Vast also CONTAINER_ID and CONTAINER_API_KEY.
 #     LEASE_AGE_S, where somebody knows: since when it was armed. Else lease.state says so, after a restart.
-#     LEASE_UNTIL, where the job has a deadline: epoch seconds; the time that the machine took to load is cut off.
 # Out: lease.state, lease.log; in the end, no instance.
 # `lease.sh` arms it in the background, once; `lease.sh end INSTANCE BOX` ends that instance now.
 # No -e: it outlives its own failures.
@@ -104,9 +103,6 @@ arm() {
   [[ $(cat lease.state 2>&1) =~ armed_at=([12][0-9]{9}) ]] && age=$((armed_at - BASH_REMATCH[1]))
   age=${LEASE_AGE_S:-$((age > 0 ? age : 0))}
   ((start = now - age, armed_at -= age))
-  # A clock that would cut off more than loading takes is wrong: the launcher has cut the rest already.
-  local left=$((${LEASE_UNTIL:-0} - armed_at))
-  ((left < LEASE_LIFE_S && left > LEASE_LIFE_S - 3600)) && LEASE_LIFE_S=$left LEASE_LIFE_CAUSE=time_limit
   trap '' HUP INT TERM
   watch </dev/null >/dev/null 2>&9 &
   for _ in {1..50}; do grep -qs "pid=$!" lease.state && break; sleep 0.02; done

@@ -69,6 +69,8 @@ class FakeBox:
         self.ended_at: float | None = None
         self.charged_until: float | None = None
         """At the prices that it had before."""
+        self.ends_at = math.inf
+        """The job's deadline, as the box was told."""
         self._told_step: int | None = None
         self._lease_from = self.up_at
         self._rearmed = False
@@ -81,10 +83,8 @@ class FakeBox:
 
     @property
     def _life_s(self) -> float:
-        """As `onstart/lease.sh`: a deadline cuts off the time that the machine took to load."""
-        life_s = float(self._env["LEASE_LIFE_S"])
-        left_s = float(self._env.get("LEASE_UNTIL", 0)) - self._lease_from
-        return max(0.0, left_s) if life_s - 3600 < left_s < life_s else life_s
+        """As the lease counts, or until the deadline that the launcher set."""
+        return min(float(self._env["LEASE_LIFE_S"]), self.ends_at - self._lease_from)
 
     def listed(self) -> Instance:
         """The machine as its provider lists it."""

@@ -153,10 +153,9 @@ def lease_age_s(run: Run, now: float) -> float:
     return max(0.0, now - (run.meter.began_at or run.rented_at or now))
 
 
-def lease_env(lease: Lease, deadline: float | None = None) -> dict[str, str]:
+def lease_env(lease: Lease) -> dict[str, str]:
     """The lease as the variables that docs/box.md names."""
-    until = {} if deadline is None else {"LEASE_UNTIL": f"{deadline:.0f}"}
-    return until | {
+    return {
         "LEASE_SHIP_S": f"{lease.ship_s:.0f}",
         "LEASE_LIFE_S": f"{lease.life_s:.0f}",
         "LEASE_LIFE_CAUSE": lease.life_cause.value,

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+
 from launcher.decisions import policy
 from launcher.flow.context import RunContext
+from launcher.ports import Remote
+from trainer.contract import layout
+
+_TIMEOUT_S = 60.0
 
 
 def is_due(context: RunContext) -> bool:
@@ -12,6 +18,28 @@ def is_due(context: RunContext) -> bool:
     return offer is not None and policy.is_due(
         context.spec, policy.lease_of(context.spec, offer), context.now()
     )
+
+
+def set_deadline(context: RunContext, remote: Remote) -> None:
+    """The machine ends itself at the job's deadline, also where nobody watches it.
+
+    Raises UnreachableError, GoneError.
+    """
+    deadline, offer, machine = policy.deadline_of(context.spec), context.run.offer, context.machine
+    if deadline is None or offer is None or machine is None:
+        return
+    left_s = max(1.0, deadline - context.now())
+    grace_s = min(left_s, policy.lease_of(context.spec, offer).grace_s)
+    variables = {
+        "VASTRUN_PROVIDER": context.services.provider.name,
+        "VASTRUN_INSTANCE": machine.id,
+        "CONTAINER_ID": machine.id,
+    }
+    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    command = f"env {' '.join(words)} bash {layout.DEADLINE} {left_s:.0f} {grace_s:.0f}"
+    done = remote.run(command, timeout_s=_TIMEOUT_S)
+    if done.exit_code != 0:
+        context.tell(f"the machine does not know the deadline: {done.stderr.strip()[-200:]}")
 
 
 def how_lost(context: RunContext) -> str:

@@ -28,8 +28,7 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: 
     if run.offer is None:
         return "its lease was killed"
     remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
-    lease = policy.lease_of(spec, run.offer)
-    variables = policy.lease_env(lease, policy.deadline_of(spec)) | {
+    variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
         "LEASE_AGE_S": f"{policy.lease_age_s(run, services.clock.now()):.0f}",
         "VASTRUN_PROVIDER": services.provider.name,
         "VASTRUN_INSTANCE": machine.id,

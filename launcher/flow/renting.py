@@ -141,7 +141,7 @@ def look_for_it(context: RunContext) -> Instance | None:
 
 def _order(context: RunContext, offer: Offer) -> RentalOrder:
     lease = policy.lease_of(context.spec, offer)
-    env = policy.lease_env(lease, policy.deadline_of(context.spec)) | {
+    env = policy.lease_env(lease) | {
         "VASTRUN_LABEL": context.run.label,
         "VASTRUN_PROVIDER": context.services.provider.name,
     }

@@ -13,7 +13,7 @@ from launcher.decisions import policy
 from launcher.decisions.judge import judge
 from launcher.flow.beginning import Beginning
 from launcher.flow.context import PhaseEnd, RunContext
-from launcher.flow.lease_end import how_lost, is_due
+from launcher.flow.lease_end import how_lost, is_due, set_deadline
 from launcher.flow.pace import Pace
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
@@ -179,6 +179,8 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
         return PhaseEnd(
             result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine"
         )
+    if state.starts == 0:
+        set_deadline(context, remote)
     state.starts += 1
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
     if done.exit_code != 0:
