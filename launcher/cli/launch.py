@@ -73,7 +73,7 @@ def command(
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
     say(f"reading {job_file}", err=True)
-    spec = read_job_file(job_file, sets, name, began, by)
+    spec = read_job_file(job_file, sets, name, by)
     must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
@@ -84,8 +84,8 @@ def command(
         return
     if not market.free:
         asked_at = wiring.now()
-        fate = f"; {plan.fate}" if plan.fate else ""
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{fate}", yes=yes)
+        in_time = f"; {plan.deadline}" if plan.deadline else ""
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{in_time}", yes=yes)
         began += wiring.now() - asked_at  # the user's time to think is none of the run's
     work = _work(wiring, spec, provider=provider, out=out, parent=parent)
     request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE

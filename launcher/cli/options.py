@@ -70,9 +70,7 @@ class _Here(tzinfo):
         return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
-def read_job_file(
-    path: Path, sets: tuple[str, ...], name: str | None, now: float, by: str | None = None
-) -> JobSpec:
+def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str | None = None) -> JobSpec:
     """The job in a file, or in the example of that name. `by`: its deadline instead, as typed.
 
     Raises JobFileError, and click's own error when the file cannot be read.
@@ -88,8 +86,9 @@ def read_job_file(
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
     overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
-    here = datetime.fromtimestamp(now, tz=_Here())
-    return load_job(text, str(path), overrides, str(path.resolve().parent), here)
+    wiring: Wiring = click.get_current_context().obj
+    now = datetime.fromtimestamp(wiring.now(), tz=_Here())
+    return load_job(text, str(path), overrides, str(path.resolve().parent), now)
 
 
 def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:

@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Show the offers for a job, what it is expected to cost there, and at most. Costs nothing."""
     wiring: Wiring = ctx.obj
-    spec = read_job_file(job_file, sets, name, wiring.now(), by)
+    spec = read_job_file(job_file, sets, name, by)
     must_ship(wiring, spec, job_file)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
     if explain:

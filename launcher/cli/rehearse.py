@@ -57,7 +57,7 @@ def command(
     wiring: Wiring = ctx.obj
     began = wiring.now()
     wanted = chosen(steps)
-    spec = read_job_file(job_file, sets, name, wiring.now())
+    spec = read_job_file(job_file, sets, name)
     if spec.nodes > 1:
         raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")
     folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()

@@ -23,7 +23,13 @@ from launcher.core import (
 from launcher.core.bills import cost_of
 from launcher.core.errors import ProviderError, UsageError
 from launcher.core.job import JobSpec
-from launcher.decisions.deadlines import deadline_text, first_in_time, moment_text, must_be_ahead
+from launcher.decisions.deadlines import (
+    deadline_text,
+    expected_end,
+    first_in_time,
+    moment_text,
+    must_be_ahead,
+)
 from launcher.decisions.estimates import enough_for
 from launcher.decisions.host_history import avoided
 from launcher.decisions.market_report import MarketReport
@@ -125,10 +131,12 @@ class LaunchPlan:
     worst_case_usd: float
     """On the first offer."""
     lease: Lease
-    fate: str = ""
-    """Whether it should be done at its deadline, on the first offer; empty: it has none."""
-    ends_by: str = "limits.hours"
-    """What the lease's time comes from, where that is not its money."""
+    time_limit: str = "limits.hours"
+    """What limits the lease's time, where money does not."""
+    deadline: str = ""
+    """Whether the job should be done in time on the first offer, in words; empty: it has no deadline."""
+    expected_end_at: float | None = None
+    """When it should be done there; None: it has no deadline, or nobody knows."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -219,8 +227,9 @@ def plan_of(
         offers=offers,
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
-        fate=deadline_text(spec, offers[0], now, done),
-        ends_by="limits.hours" if spec is asked else "limits.deadline",
+        time_limit="limits.hours" if spec is asked else "limits.deadline",
+        deadline=deadline_text(spec, offers[0], now, done),
+        expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
     )
 
 

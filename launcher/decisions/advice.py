@@ -24,7 +24,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.STORAGE: "free some space, or choose another folder: vastrun launch JOB.yaml{where} --out DIR",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
     Cause.STOPPED: "{resume}: {again}",
-    Cause.TIME_LIMIT: "{resume} with more time: {again} --set limits.hours=... (--by where it had a deadline)",
+    Cause.TIME_LIMIT: "{resume} with more time: {again} --set limits.hours=... (or a later --by)",
     Cause.MONEY_LIMIT: "{resume} with more money: {again} --set limits.usd=...",
     Cause.PREEMPTED: "{resume} on another machine: {again}",
     Cause.LOST: "{resume} on another machine: {again}",

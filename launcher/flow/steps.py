@@ -40,8 +40,8 @@ def plan(context: RunContext) -> PhaseEnd:
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
     context.tell(f"{offer_text(context.spec, offer)}; {bundle.size / 1e6:.1f} MB to ship")
     done = steps_before(context.spec, context.run.parent, services.ledger)
-    if fate := deadline_text(context.spec, offer, context.now(), done):
-        context.tell(fate)
+    if in_time := deadline_text(context.spec, offer, context.now(), done):
+        context.tell(in_time)
     return _OK
 
 

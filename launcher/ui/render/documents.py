@@ -108,7 +108,8 @@ def plan_document(plan: LaunchPlan) -> Document:
         "offers": [_offer(offer, plan.spec) for offer in plan.offers],
         "worst_case_usd": plan.worst_case_usd,
         "lease": asdict(plan.lease),
-        "deadline": plan.fate or None,
+        "deadline": plan.spec.limits.deadline,
+        "expected_end_at": plan.expected_end_at,
     }
 
 

@@ -35,7 +35,7 @@ def _request(plan: LaunchPlan) -> str:
             ("provider", plan.provider),
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
             ("lease", _lease(plan)),
-            ("deadline", plan.fate),
+            ("deadline", plan.deadline),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("ranks", str(spec.world_size)),
@@ -73,7 +73,7 @@ def _tries(by_cause: Iterable[tuple[str, int]]) -> str:
 
 def _lease(plan: LaunchPlan) -> str:
     lease = plan.lease
-    limit = plan.ends_by if lease.life_cause is Cause.TIME_LIMIT else "limits.usd"
+    limit = plan.time_limit if lease.life_cause is Cause.TIME_LIMIT else "limits.usd"
     return (
         f"ends the machine {duration(lease.life_s)} after rent ({limit}), "
         f"or after {duration(lease.ship_s)} without a job"
@@ -90,7 +90,7 @@ def _program(spec: JobSpec) -> str:
 
 def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:
     """Whether nobody knows that the job is done in time there: such offers come last."""
-    return bool(plan.fate) and (offer.forecast is None or offer.forecast.basis == "guess")
+    return bool(plan.deadline) and (offer.forecast is None or offer.forecast.basis == "guess")
 
 
 def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
