@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime
 from pathlib import Path
 
 import click
 
 from launcher.cli.failures import concerns, reads
 from launcher.cli.output import say
+from launcher.cli.values import LocalZone
 from launcher.config import load_job
 from launcher.config.shell import script_of
 from launcher.core import NOTHING, Run
@@ -54,22 +55,6 @@ provider_option = click.option(
 )
 
 
-class _Here(tzinfo):
-    """The zone of this computer, with its summer time."""
-
-    def utcoffset(self, at: datetime | None) -> timedelta | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
-
-    def dst(self, _: datetime | None) -> None:
-        return None
-
-    def tzname(self, at: datetime | None) -> str | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
-
-    def fromutc(self, at: datetime) -> datetime:
-        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
-
-
 def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str | None = None) -> JobSpec:
     """The job in a file, or in the example of that name. `by`: its deadline instead, as typed.
 
@@ -87,7 +72,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str |
         raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
     overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
     wiring: Wiring = click.get_current_context().obj
-    now = datetime.fromtimestamp(wiring.now(), tz=_Here())
+    now = datetime.fromtimestamp(wiring.now(), tz=LocalZone())
     return load_job(text, str(path), overrides, str(path.resolve().parent), now)
 
 

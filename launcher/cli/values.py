@@ -1,12 +1,29 @@
-"""Values as one types them: spans of time and regular expressions."""
+"""Values as one types them: spans of time, the zone of a time of day, regular expressions."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import click
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class LocalZone(tzinfo):
+    """The zone of this computer, with its summer time."""
+
+    def utcoffset(self, at: datetime | None) -> timedelta | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+    def tzname(self, at: datetime | None) -> str | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, at: datetime) -> datetime:
+        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
 def seconds(value: str) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 
 from launcher.core.job import JobSpec
 from trainer.contract.config import DataConfig, ObjectiveConfig, OptimConfig, TrainConfig
@@ -57,6 +58,12 @@ OF_TRAIN: Mapping[str, bool] = {
 """Every key of `train:`, and whether a step takes another time with another value of it."""
 
 _USUAL = TrainConfig()
+_PLAIN = tuple(
+    name
+    for name, decides in OF_TRAIN.items()
+    if decides and name != "ema" and isinstance(getattr(_USUAL, name), str | int | float | None)
+)
+"""Those of them that are one value, and count as it is."""
 _IDLE = {name: getattr(_USUAL, name) for name, decides in OF_TRAIN.items() if not decides}
 
 
@@ -73,6 +80,30 @@ def shape_of(spec: JobSpec) -> Shape:
         None if spec.ranks_per_node == max(1, spec.resources.gpus) else spec.ranks_per_node,
     )
     return hashlib.sha256(repr(work).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def first_look(spec: JobSpec) -> Callable[[str], bool]:
+    """Return a test that tells most stored jobs of another shape apart; to read each of them whole is slow.
+
+    The test is False only of another shape. What is not in a text, as in one of before, is not looked at.
+    """
+    command = None if spec.command is None else list(spec.command)
+    train = {} if spec.train is None else asdict(spec.train)
+    values = {name: train[name] for name in _PLAIN if name in train}
+    model = train.get("model", {})
+
+    def may_match(spec_json: str) -> bool:
+        job = json.loads(spec_json)
+        other = job.get("train")
+        if (other is None) is not (spec.train is None) or job.get("command") != command:
+            return False
+        return other is None or (_agree(values, other) and _agree(model, other.get("model", {})))
+
+    return may_match
+
+
+def _agree(wanted: Mapping[str, object], found: Mapping[str, object]) -> bool:
+    return all(found.get(name, value) == value for name, value in wanted.items())
 
 
 def steps_of(spec: JobSpec) -> int | None:

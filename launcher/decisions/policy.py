@@ -53,8 +53,6 @@ START_S = 20.0
 """A machine that runs needs about so long until it trains: it is inspected, and the job is shipped."""
 LEAST_S = 60.0
 """A job whose money does not keep a machine for so long, once it has loaded, trains nothing worth having."""
-DOWN_GB = 6.0
-"""An image with torch, compressed, and what set-up and data usually add."""
 SLOW_SHARE = 0.6
 """A machine that trains below this share of what its kind has shown is slow."""
 SLOW_RUNS = 3
@@ -66,6 +64,8 @@ CHANGE_S = 120.0
 """To save a checkpoint, bring it home and give a machine back."""
 CHANGE_GAIN = 0.8
 """A change of machines pays off when all that is left takes no more than this share of time and money."""
+DOWN_GB = 6.0
+"""An image with torch, compressed, and what set-up and data usually add."""
 _SETUP_GB = 2.0
 """That addition."""
 UP_GB = 2.0

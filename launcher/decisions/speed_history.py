@@ -11,14 +11,14 @@ from statistics import median
 from launcher.config import read_job
 from launcher.core import Offer, Run
 from launcher.core.job import JobSpec
-from launcher.decisions.job_shape import Shape, shape_of
+from launcher.decisions.job_shape import Shape, first_look, shape_of
 
 Kind = tuple[str, int]
 """A GPU's name, and how many of it."""
 
 MOST_RUNS = 50
 """So many of the newest runs on a kind of machine count: programs and drivers change."""
-_MOST_JOBS = 10_000
+_MOST_JOBS = 4_000
 """Shapes that are remembered: a batch asks for the same ones at each of its runs."""
 
 
@@ -48,7 +48,7 @@ def speed_history_of(
 
     `runs`: the newest first. `but_not_on`: a host whose own runs say nothing here.
     """
-    shape = shape_of(spec)
+    shape, may_match = shape_of(spec), first_look(spec)
     speeds: dict[Kind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
     for run in runs:
@@ -56,9 +56,12 @@ def speed_history_of(
             continue
         if run.boot_s is not None:
             boots[run.host].append(run.boot_s)
+        found = speeds[kind_of(run.offer)]
         # To read a job takes longer than all else here.
-        if run.steps_per_s and len(speeds[kind_of(run.offer)]) < MOST_RUNS and _shape(run.spec_json) == shape:
-            speeds[kind_of(run.offer)].append(run.steps_per_s)
+        if not run.steps_per_s or len(found) >= MOST_RUNS or not may_match(run.spec_json):
+            continue
+        if _shape(run.spec_json) == shape:
+            found.append(run.steps_per_s)
     return SpeedHistory(
         speeds={
             kind: Speed(steps_per_s=median(found), runs=len(found)) for kind, found in speeds.items() if found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
+from launcher.config import dump_job
 from launcher.core.job import Code, JobSpec, Limits, Resources
-from launcher.decisions.job_shape import OF_TRAIN, shape_of, steps_of
+from launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
 from tests.fakes import command_job, train_job
 from trainer.contract.config import DataConfig, ModelConfig, ObjectiveConfig, OptimConfig, TrainConfig
 
@@ -102,3 +104,21 @@ def test_the_last_step_is_what_the_job_says() -> None:
     assert steps_of(PROGRAM) is None
     assert PROGRAM.success is not None
     assert steps_of(replace(PROGRAM, success=replace(PROGRAM.success, steps=70))) == 70
+
+
+@pytest.mark.parametrize("other", [trains(seed=7), trains(ema=0.99), replace(JOB, name="b"), trains(steps=9)])
+def test_a_first_look_never_turns_a_job_of_the_same_shape_away(other: JobSpec) -> None:
+    assert first_look(trains(ema=0.9))(dump_job(other))
+    assert first_look(JOB)(dump_job(other))
+
+
+@pytest.mark.parametrize("other", [trains(batch=16), trains(model=ModelConfig(dim=128)), PROGRAM])
+def test_a_first_look_turns_most_others_away(other: JobSpec) -> None:
+    assert not first_look(JOB)(dump_job(other))
+    assert not first_look(other)(dump_job(JOB))
+
+
+def test_a_job_of_before_that_lacks_a_key_is_read() -> None:
+    stored = json.loads(dump_job(JOB))
+    del stored["train"]["compile"], stored["train"]["model"]["dim"]
+    assert first_look(JOB)(json.dumps(stored))
