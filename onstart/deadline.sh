@@ -16,7 +16,7 @@ wait_until() { while read -r now _ </proc/uptime && ((${now%.*} < $1)); do sleep
 watch() {
   local now end
   exec 9>>deadline.lock
-  flock -n 9 || exit 0
+  flock -w 2 9 || exit 0
   trap '' HUP INT TERM
   read -r now _ </proc/uptime
   end=$((${now%.*} + $1))

@@ -115,6 +115,7 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     elif _leaves_for_another(context, state, box_status):
         _ask_to_stop(context, state, remote, Cause.SLOW)
+        context.tell(f"another machine is to go on: {state.slowness.change}")
     save_some(context, state.saving, remote)
     return None
 

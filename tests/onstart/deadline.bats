@@ -13,7 +13,7 @@ gone() { [[ ! -e $VASTRUN_BOX ]]; }
 @test "it returns at once, asks the training to stop in time and ends the box with all its processes" {
   start_in_box sleep 60
   sleeper=$!
-  in_box bash onstart/deadline.sh 3 2
+  in_box bash onstart/deadline.sh 5 2
   [[ ! -e stop ]]
   eventually '[[ -e stop ]]'
   [[ $(<stop) == time_limit ]]
