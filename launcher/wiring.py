@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
@@ -44,6 +45,22 @@ _STDERR = 2
 
 # Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class LocalZone(tzinfo):
+    """The zone of this computer, with its summer time."""
+
+    def utcoffset(self, at: datetime | None) -> timedelta | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+    def tzname(self, at: datetime | None) -> str | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, at: datetime) -> datetime:
+        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
 def _threads() -> AbstractContextManager[Workers]:
@@ -97,6 +114,10 @@ class Wiring:
 
     crowd: Callable[[str], Provider] | None = None
     """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
+
+    def local_now(self) -> datetime:
+        """Return the present moment in this computer's zone."""
+        return datetime.fromtimestamp(self.now(), tz=LocalZone())
 
     def clock(self) -> Clock:
         """Time, for a command that drives nothing."""

@@ -71,6 +71,8 @@ class FakeBox:
         self.ended_at: float | None = None
         self.charged_until: float | None = None
         """At the prices that it had before."""
+        self.ends_at = math.inf
+        """The job's deadline, as the box was told."""
         self._told_step: int | None = None
         self._lease_from = self.up_at
         self._rearmed = False
@@ -80,6 +82,11 @@ class FakeBox:
     @property
     def is_up(self) -> bool:
         return self._clock.now() >= self.up_at
+
+    @property
+    def _life_s(self) -> float:
+        """As the lease counts, or until the deadline that the launcher set."""
+        return min(float(self._env["LEASE_LIFE_S"]), self.ends_at - self._lease_from)
 
     def listed(self) -> Instance:
         """The machine as its provider lists it."""
@@ -93,7 +100,7 @@ class FakeBox:
         now, born = self._clock.now(), self._lease_from
         if not self.training.obeys or self._is_disarmed:
             return None
-        ends = [born + float(self._env["LEASE_LIFE_S"])]
+        ends = [born + self._life_s]
         if self.started_at is None:
             ends.append(born + float(self._env["LEASE_SHIP_S"]))
         if self.ended_at is not None:
@@ -104,7 +111,7 @@ class FakeBox:
         """Everything that should have happened by now has."""
         now = self._clock.now()
         self.files[layout.LEASE_STATE] = b"state=armed\n"
-        stop_from = self._lease_from + float(self._env["LEASE_LIFE_S"]) - float(self._env["LEASE_GRACE_S"])
+        stop_from = self._lease_from + self._life_s - float(self._env["LEASE_GRACE_S"])
         if now >= stop_from and not self._is_disarmed:
             self.files.setdefault(layout.STOP, self._env["LEASE_LIFE_CAUSE"].encode())
         if self.started_at is None or self.ended_at is not None:
@@ -148,7 +155,7 @@ class FakeBox:
             "box": state,
             "exit_code": code,
             "lease": "dead" if self._is_disarmed else "armed",
-            "lease_ends_at": self._lease_from + float(self._env["LEASE_LIFE_S"]),
+            "lease_ends_at": self._lease_from + self._life_s,
             "onstart_step": "50-train" if self.started_at is not None else "",
             "log_bytes": len(self.files.get(layout.LOG, b"")),
             "supervisor": {

@@ -269,12 +269,18 @@ class FakeRemote:
                 return Completed(exit_code=1, stdout="", stderr="no")
             box.rearm(float(dict(word.split("=", 1) for word in shlex.split(command)[1:-2])["LEASE_AGE_S"]))
             return Completed(exit_code=0, stdout="", stderr="")
+        if f" bash {layout.DEADLINE} " in command:
+            box.ends_at = self._provider.clock.now() + float(shlex.split(command)[-2])
+            return Completed(exit_code=0, stdout="", stderr="")
         if command == offer_check.COMMAND:
             return Completed(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
         if 'echo "down ' in command:
             return Completed(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")
         if layout.OUTBOX in command:  # a fake box holds nothing: its checkpoints stay for long enough
             return Completed(exit_code=1, stdout="", stderr="no links here")
+        return self._unpack(command, box)
+
+    def _unpack(self, command: str, box: FakeBox) -> Completed:
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)
         assert unpack is not None, f"a fake box does not know {command!r}"
         if hashlib.sha256(box.files.get(unpack[2], b"")).hexdigest() != unpack[1]:

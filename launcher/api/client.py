@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,7 +64,7 @@ class Client:
         Raises as `launch`, of which it does nothing.
         """
         source = source_of(job)
-        return self._plan(source, load(source, set), provider)
+        return self._plan(source, load(source, set, now=self._now), provider)
 
     def launch(
         self,
@@ -86,7 +87,7 @@ class Client:
         ProviderError; StorageError. What happens later is in the handle's result.
         """
         source = source_of(job)
-        spec = load(source, set, name)
+        spec = load(source, set, name, now=self._now)
         self._plan(source, spec, provider)
         wiring = self._session.wiring
         parent = None if continues is None else find_run(self._session.ledger, _id_of(continues))
@@ -126,7 +127,9 @@ class Client:
         def read_file(name: str) -> str:
             return job.text if job and name == job.name else text_in(source.folder / name)
 
-        loaded = load_batch(source.text, source.name, read_file, str(source.folder))
+        loaded = load_batch(
+            source.text, source.name, read_file, str(source.folder), self._session.wiring.local_now()
+        )
         return self._submit(loaded, source, provider, out)
 
     def sweep(
@@ -152,7 +155,8 @@ class Client:
         source = source_of(job)
         spec = _checked(
             {
-                "name": name or f"{source.file.stem if source.file else load(source).name}-sweep",
+                "name": name
+                or f"{source.file.stem if source.file else load(source, now=self._now).name}-sweep",
                 "job": source.name,
                 "objective": {"metric": metric, "goal": goal},
                 "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
@@ -161,7 +165,9 @@ class Client:
         if not 1 <= samples <= MOST_POINTS:
             raise UsageError(f"samples: expected a whole number from 1 to {MOST_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
-        loaded = load_sweep(spec, source.text, axes, str(source.folder), samples)
+        loaded = load_sweep(
+            spec, source.text, axes, str(source.folder), samples, self._session.wiring.local_now()
+        )
         return self._submit(loaded, source, provider, out)
 
     def runs(self) -> list[RunHandle]:
@@ -180,6 +186,10 @@ class Client:
     def find_batch(self, name: str) -> BatchHandle:
         """Return the batch of that name. Raises UsageError when there is none."""
         return BatchHandle(self._session, self._session.ledger.batches.get(name).name)
+
+    @property
+    def _now(self) -> datetime:
+        return self._session.wiring.local_now()
 
     def _plan(self, source: Source, spec: JobSpec, provider: str) -> LaunchPlan:
         """Check that the job can be shipped and rented."""

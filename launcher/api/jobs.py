@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,15 @@ def source_of(job: JobSource, what: str = "job") -> Source:
     return Source(text=text_in(path), name=str(path), folder=path.resolve().parent, file=path)
 
 
-def load(source: Source, overrides: Overrides = (), name: str | None = None) -> JobSpec:
-    """Return the job, with some of its values changed. Raises JobFileError with every fault."""
+def load(
+    source: Source, overrides: Overrides = (), name: str | None = None, *, now: datetime | None = None
+) -> JobSpec:
+    """Return the job, with some of its values changed, its deadline the next one after `now`.
+
+    Raises JobFileError with every fault.
+    """
     sets = [*as_sets(overrides), *([f"name={json.dumps(name)}"] if name else [])]
-    return load_job(source.text, source.name, sets, str(source.folder))
+    return load_job(source.text, source.name, sets, str(source.folder), now)
 
 
 def as_sets(overrides: Overrides) -> list[str]:

@@ -88,6 +88,7 @@ def submit_command(
         str(batch_file),
         lambda name: reads_text(folder / name, f"{batch_file.name}: {name}"),
         str(folder),
+        ctx.obj.local_now(),
     )
     submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
     if no_early_stop:

@@ -11,6 +11,7 @@ from launcher.api.runs import begin
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
 from launcher.cli.options import (
+    by_option,
     confirm,
     job_argument,
     json_option,
@@ -20,7 +21,6 @@ from launcher.cli.options import (
     read_job_file,
     set_option,
     tag_option,
-    the_run,
     with_tags,
     yes_option,
 )
@@ -30,6 +30,7 @@ from launcher.commands.queries import plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import offer_text
+from launcher.ledger.run_ids import find_run
 from launcher.ui.render.documents import plan_document
 from launcher.ui.render.plan import plan_text
 from launcher.wiring import Wiring
@@ -38,6 +39,7 @@ from launcher.wiring import Wiring
 @click.command("launch")
 @job_argument
 @set_option
+@by_option
 @name_option
 @tag_option
 @provider_option
@@ -53,6 +55,7 @@ def command(
     ctx: click.Context,
     job_file: Path,
     sets: tuple[str, ...],
+    by: str | None,
     name: str | None,
     tags: tuple[str, ...],
     provider: str,
@@ -75,11 +78,12 @@ def command(
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
     say(f"reading {job_file}", err=True)
-    spec = with_tags(read_job_file(job_file, sets, name), tags)
+    spec = with_tags(read_job_file(job_file, sets, name, by), tags)
     must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
-    plan = plan_of(spec, market, ledger, began, wiring.budgets(began))
+    parent = find_run(ledger, from_name) if from_name else None
+    plan = plan_of(spec, market, ledger, began, wiring.budgets(began), parent)
     if dry_run:
         show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
         return
@@ -87,18 +91,18 @@ def command(
         raise plan.refusals[0]
     if not market.free:
         asked_at = wiring.now()
-        confirm(f"rent {offer_text(spec, plan.offers[0])}", yes=yes)
+        in_time = f"; {plan.deadline}" if plan.deadline else ""
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{in_time}", yes=yes)
         began += wiring.now() - asked_at  # the user's time to think is none of the run's
-    work = _work(wiring, spec, provider=provider, out=out, from_name=from_name)
+    work = _work(wiring, spec, provider=provider, out=out, parent=parent)
     request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=request))
 
 
 def _work(
-    wiring: Wiring, spec: JobSpec, *, provider: str, out: Path | None, from_name: str | None
+    wiring: Wiring, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
 ) -> Callable[[Attempts], Run]:
     """Starts the run and stays with it."""
-    parent = the_run(wiring, from_name) if from_name else None
     run_id = wiring.new_id()
 
     def work(attempts: Attempts) -> Run:

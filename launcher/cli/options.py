@@ -50,6 +50,9 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 set_option = click.option(
     "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job."
 )
+by_option = click.option(
+    "--by", metavar="TIME", help="Finish by then: 18:00, or '2030-11-25 08:00'; as limits.deadline."
+)
 name_option = click.option("--name", help="Another name for the job.")
 tag_option = click.option(
     "--tag", "tags", metavar="TAG", multiple=True, callback=_tags, help="One more tag: see cost --by tag."
@@ -97,8 +100,8 @@ def example_or(path: Path) -> Path:
     return jobs.example_or(path, lambda text: say(text, err=True))
 
 
-def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpec:
-    """The job in a file, or in the example of that name.
+def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str | None = None) -> JobSpec:
+    """The job in a file, or in the example of that name. `by`: its deadline instead, as typed.
 
     Raises JobFileError, and click's own error when the file cannot be read.
     """
@@ -109,8 +112,9 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None) -> JobSpe
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
-    overrides = [*sets, *([f"name={name}"] if name else [])]
-    return load_job(text, str(path), overrides, str(path.resolve().parent))
+    overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
+    wiring: Wiring = click.get_current_context().obj
+    return load_job(text, str(path), overrides, str(path.resolve().parent), wiring.local_now())
 
 
 def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:

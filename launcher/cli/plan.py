@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from launcher.cli.options import (
+    by_option,
     job_argument,
     json_option,
     must_ship,
@@ -19,6 +20,7 @@ from launcher.cli.output import show, width
 from launcher.commands.queries import market_report_of, plan_of
 from launcher.commands.settings import budgets_of
 from launcher.core.errors import NoOfferError
+from launcher.decisions.policy import within_deadline
 from launcher.ui.render.documents import market_report_document, plan_document
 from launcher.ui.render.market_report import market_report_text
 from launcher.ui.render.plan import plan_text
@@ -28,6 +30,7 @@ from launcher.wiring import Wiring
 @click.command("plan")
 @job_argument
 @set_option
+@by_option
 @name_option
 @provider_anyway_option
 @click.option("--explain", is_flag=True, help="Show what each limit removes, and the ranking with its terms.")
@@ -37,6 +40,7 @@ def command(
     ctx: click.Context,
     job_file: Path,
     sets: tuple[str, ...],
+    by: str | None,
     name: str | None,
     provider: str,
     explain: bool,
@@ -44,10 +48,11 @@ def command(
 ) -> None:
     """Show the offers for a job, what it is expected to cost there, and at most. Costs nothing."""
     wiring: Wiring = ctx.obj
-    spec = read_job_file(job_file, sets, name)
+    spec = read_job_file(job_file, sets, name, by)
     must_ship(wiring, spec, job_file)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
     if explain:
+        spec = within_deadline(spec, now)
         market_report = market_report_of(spec, market, ledger, now)
         show(
             market_report_document(market_report, spec),

@@ -71,6 +71,6 @@ def command(
         early_stop=None if early_stop is None else EarlyStop(min_steps=early_stop),
     )
     text = reads_text(job_file, "JOB.yaml")
-    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples)
+    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now())
     submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
     ctx.exit(submit(ctx.obj, loaded, job_file, submission))

@@ -1,4 +1,4 @@
-"""Values as one types them: spans of time and regular expressions."""
+"""Values as one types them: spans of time, the zone of a time of day, regular expressions."""
 
 from __future__ import annotations
 

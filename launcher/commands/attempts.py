@@ -143,7 +143,8 @@ class Attempts:
                 return None
             spec = next_attempt(read_job(former.spec_json), chain, now)
             if spec is None:
-                if shortage := short_of_money(read_job(former.spec_json), chain, now):
+                job = read_job(former.spec_json)
+                if shortage := short_of_money(job, chain, now) or short_of_time(job, chain, now):
                     _tell(services, former, shortage)
                 return None
             run_id = self.new_id()
@@ -210,7 +211,7 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
 
 def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | None:
     """The job of another attempt, with what is left of its money; None when it should not be tried again."""
-    if not _is_due(spec, chain) or short_of_money(spec, chain, now):
+    if not _is_due(spec, chain) or short_of_money(spec, chain, now) or short_of_time(spec, chain, now):
         return None
     return with_limit(spec, cost_usd(chain[-1], now))
 
@@ -236,6 +237,17 @@ def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
     return (
         f"no other attempt: {usd(left_usd)} of limits.usd is left; loading a machine and one minute of "
         f"training cost {usd(least_usd)}"
+    )
+
+
+def short_of_time(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
+    """Why another attempt that is due is too late for the deadline; empty when none is due, or it is not."""
+    deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.LEAST_S
+    if deadline is None or deadline - now >= least_s or not _is_due(spec, chain):
+        return ""
+    return (
+        f"no other attempt: {max(0.0, deadline - now):.0f} s are left until limits.deadline; a machine and "
+        f"one minute of training need {least_s:.0f} s"
     )
 
 

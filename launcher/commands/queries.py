@@ -26,15 +26,30 @@ from launcher.core.batch import Budget
 from launcher.core.bills import cost_of
 from launcher.core.errors import BudgetError, ProviderError, UsageError
 from launcher.core.job import JobSpec
+from launcher.decisions.deadlines import (
+    deadline_text,
+    expected_end,
+    first_in_time,
+    moment_text,
+    must_be_ahead,
+)
 from launcher.decisions.estimates import enough_for
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.market_report import MarketReport
-from launcher.decisions.policy import lease_ends_at, lease_of, reservation_usd, worst_case_usd
+from launcher.decisions.policy import (
+    START_S,
+    deadline_of,
+    lease_ends_at,
+    lease_of,
+    reservation_usd,
+    within_deadline,
+    worst_case_usd,
+)
 from launcher.decisions.reconciling import charges_by_run
 from launcher.flow.context import Services
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
-from launcher.flow.renting import choose
+from launcher.flow.renting import choose, steps_before
 from launcher.gate.reading import look
 from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger, Provider
@@ -123,6 +138,12 @@ class LaunchPlan:
     lease: Lease
     refusals: Sequence[BudgetError] = ()
     """Of budgets that have no room for it."""
+    time_limit: str = "limits.hours"
+    """What limits the lease's time, where money does not."""
+    deadline: str = ""
+    """Whether the job should be done in time on the first offer, in words; empty: it has no deadline."""
+    expected_end_at: float | None = None
+    """When it should be done there; None: it has no deadline, or nobody knows."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -202,10 +223,21 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Run
 
 
 def plan_of(
-    spec: JobSpec, provider: Provider, ledger: Ledger, now: float, budgets: Sequence[Budget] = ()
+    spec: JobSpec,
+    provider: Provider,
+    ledger: Ledger,
+    now: float,
+    budgets: Sequence[Budget] = (),
+    parent: Run | None = None,
 ) -> LaunchPlan:
-    """What `launch` would rent, and which budgets would refuse it. Costs nothing. Raises as `choose`."""
-    offers = choose(spec, provider, avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now))
+    """Return what `launch` would rent, to continue `parent`, and which budgets would refuse it.
+
+    Costs nothing. Raises as `choose`.
+    """
+    asked, spec = spec, within_deadline(spec, now)
+    done = steps_before(spec, None if parent is None else parent.id, ledger)
+    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+    offers = choose(spec, provider, avoid, now=now, done=done)
     return LaunchPlan(
         spec=spec,
         provider=provider.name,
@@ -213,29 +245,45 @@ def plan_of(
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
         refusals=refusals_of(ledger, budgets, 0.0 if provider.free else reservation_usd(spec)),
+        time_limit="limits.hours" if spec is asked else "limits.deadline",
+        deadline=deadline_text(spec, offers[0], now, done),
+        expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
     )
 
 
 def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> MarketReport:
-    """The market as the job sees it, without the hosts to avoid. Raises UsageError where there is none,
-    or where the job's limits leave no time to train on any offer."""
+    """The market as the job sees it, without the hosts to avoid; what is in time comes first.
+
+    Raises UsageError where there is none, or where the job's limits leave no time to train on any offer."""
     market = provider.abilities.market
     if market is None:
         raise UsageError(
             f"{provider.name} has no market to explain",
             hint="vastrun plan JOB.yaml --explain --provider vast",
         )
+    spec = within_deadline(spec, now)
+    must_be_ahead(spec, now, least_s=START_S)
     market_report = market.market_report(spec).without(
         avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
     )
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
-    return market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
+    market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
+    if spec.limits.deadline is None:
+        return market_report
+    ahead = [offer.id for offer in first_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
+    by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
+    return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)
 
 
 def _lease_end(run: Run) -> float | None:
     if run.offer is None:
         return None
-    return lease_ends_at(run, lease_of(read_job(run.spec_json), run.offer))
+    return lease_ends_at(run, lease_of(_spec_of(run), run.offer))
+
+
+def _spec_of(run: Run) -> JobSpec:
+    """The run's job; its machine may be kept no longer than until its deadline."""
+    return within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
 
 
 def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
@@ -248,7 +296,7 @@ def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus 
         box_status = look(remote)
         if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
             return box_status, ""
-        news = rearm(run, read_job(run.spec_json), machines[0], remote, services)
+        news = rearm(run, _spec_of(run), machines[0], remote, services)
         return look(remote), news
     finally:
         remote.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from launcher.core.job import JobSpec
@@ -16,14 +17,21 @@ if TYPE_CHECKING:
     from launcher.core.batch import BatchSpec, Point, Search
 
 
-def load_job(text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".") -> JobSpec:
+def load_job(
+    text: str,
+    name: str,
+    overrides: Iterable[str] = (),
+    base_dir: str = ".",
+    now: datetime | None = None,
+) -> JobSpec:
     """Return the job in a file's text. `overrides` are `key=value`, as given to --set.
 
-    Paths in the job are anchored at `base_dir`, the folder of the file. Raises JobFileError with every fault.
+    Paths in the job are anchored at `base_dir`, the folder of the file. A deadline of 18:00 is the next one
+    after `now`, in its zone; None: a deadline needs date and zone. Raises JobFileError with every fault.
     """
     from launcher.config.loading import load  # slow to import: pydantic, yaml
 
-    return load(text, name, overrides, base_dir)
+    return load(text, name, overrides, base_dir, now)
 
 
 def dump_job(spec: JobSpec) -> str:
@@ -38,14 +46,16 @@ def read_job(text: str) -> JobSpec:
     return spec
 
 
-def load_batch(text: str, name: str, read_file: ReadFile, base_dir: str) -> LoadedBatch:
+def load_batch(
+    text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None = None
+) -> LoadedBatch:
     """Return the batch in a file's text, with its points. Raises JobFileError with every fault, UsageError.
 
     `read_file` gives the text of a file beside it; paths in it and in the job are anchored at `base_dir`.
     """
     from launcher.config.batch_file import load  # slow to import: pydantic, yaml
 
-    return load(text, name, read_file, base_dir)
+    return load(text, name, read_file, base_dir, now)
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Point]:
@@ -56,9 +66,14 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Point
 
 
 def load_sweep(
-    spec: BatchSpec, job_text: str, axes: Iterable[str], base_dir: str, samples: int
+    spec: BatchSpec,
+    job_text: str,
+    axes: Iterable[str],
+    base_dir: str,
+    samples: int,
+    now: datetime | None = None,
 ) -> LoadedBatch:
     """Return the points of `key=a,b` (each value) and `key=low..high` (`samples` values). Raises as above."""
     from launcher.config.batch_file import load_axes
 
-    return load_axes(spec, job_text, axes, base_dir, samples)
+    return load_axes(spec, job_text, axes, base_dir, samples, now)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -48,7 +49,7 @@ class LoadedBatch:
     search: Search | None = None
 
 
-def load(text: str, name: str, read_file: ReadFile, base_dir: str) -> LoadedBatch:
+def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None) -> LoadedBatch:
     """As `launcher.config.load_batch`."""
     faults: list[Fault] = []
     try:
@@ -60,23 +61,28 @@ def load(text: str, name: str, read_file: ReadFile, base_dir: str) -> LoadedBatc
         job = parse(job_text, spec.job)
         search = search_in(axes["search"], faults) if "search" in axes else None
         if search is not None and search.method == METHODS[-1]:
-            return _searching(spec, search, job_text, base_dir, faults)
+            return _searching(spec, search, job_text, base_dir, faults, now)
         points = points_of(axes, read_file, faults) if not faults else []
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
-    found = _jobs_of(points, job, base_dir, faults)
+    found = _jobs_of(points, job, base_dir, faults, now)
     if faults:
         raise _errors(faults)
     return LoadedBatch(spec=spec, points=found)
 
 
 def _searching(
-    spec: BatchSpec, fields: SearchFields, job_text: str, base_dir: str, faults: list[Fault]
+    spec: BatchSpec,
+    fields: SearchFields,
+    job_text: str,
+    base_dir: str,
+    faults: list[Fault],
+    now: datetime | None,
 ) -> LoadedBatch:
     """Return a batch that asks for its points. Each corner of its space must make a job."""
     job = parse(job_text, spec.job)
     corners = [{axis.key: axis.value(u) for axis in fields.axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
-    _jobs_of(corners, job, base_dir, faults)
+    _jobs_of(corners, job, base_dir, faults, now)
     if faults:
         raise _errors(faults)
     search = Search(
@@ -86,6 +92,7 @@ def _searching(
         job_text=job_text,
         job_name=spec.job,
         base_dir=base_dir,
+        now=None if now is None else now.isoformat(),
     )
     return LoadedBatch(spec=spec, points=[], search=search)
 
@@ -94,14 +101,20 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Point
     """As `launcher.config.points_at`."""
     faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
-    found = _jobs_of(cells, parse(search.job_text, search.job_name), search.base_dir, faults)
+    now = None if search.now is None else datetime.fromisoformat(search.now)
+    found = _jobs_of(cells, parse(search.job_text, search.job_name), search.base_dir, faults, now)
     if faults:
         raise _errors(faults)
     return found
 
 
 def load_axes(
-    spec: BatchSpec, job_text: str, axes: Iterable[str], base_dir: str, samples: int
+    spec: BatchSpec,
+    job_text: str,
+    axes: Iterable[str],
+    base_dir: str,
+    samples: int,
+    now: datetime | None,
 ) -> LoadedBatch:
     """As `launcher.config.load_sweep`."""
     faults: list[Fault] = []
@@ -126,7 +139,7 @@ def load_axes(
     drawn = samples_of(ranges, samples, 0, "sobol") if ranges else [{}]
     points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
     check_count(len(points))
-    found = _jobs_of(points, job, base_dir, faults)
+    found = _jobs_of(points, job, base_dir, faults, now)
     if faults:
         raise _errors(faults)
     return LoadedBatch(spec=spec, points=found)
@@ -167,7 +180,9 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
     return (None if faults else spec), axes
 
 
-def _jobs_of(points: Sequence[Cells], job: Node, base_dir: str, faults: list[Fault]) -> list[Point]:
+def _jobs_of(
+    points: Sequence[Cells], job: Node, base_dir: str, faults: list[Fault], now: datetime | None
+) -> list[Point]:
     """Return the points with their jobs; two that are alike are one. What does not fit is in `faults`."""
     runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
     own = plain(job)
@@ -184,7 +199,7 @@ def _jobs_of(points: Sequence[Cells], job: Node, base_dir: str, faults: list[Fau
             for key, node in cells.items():
                 if key not in parameters:
                     root = grafted(root, key, node)
-            spec = with_parameters(load_node(root, base_dir), parameters)
+            spec = with_parameters(load_node(root, base_dir, now), parameters)
         except SyntaxFault as error:
             faults.append(error.fault)
         except JobFaults as error:

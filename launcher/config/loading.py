@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from yaml.nodes import Node
 
+from launcher.config.moments import absolute
 from launcher.config.reading import YamlReader
 from launcher.config.rules import clashes
 from launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
@@ -30,12 +32,12 @@ class JobFaults(Exception):
         self.faults = tuple(sorted(faults))
 
 
-def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSpec:
+def load(text: str, name: str, overrides: Iterable[str], base_dir: str, now: datetime | None) -> JobSpec:
     """Return the job in a file's text, as `launcher.config.load_job`."""
     faults: list[Fault] = []
     try:
         root, faults = _with_overrides(parse(text, name), overrides)
-        spec = load_node(root, base_dir)
+        spec = load_node(root, base_dir, now)
     except SyntaxFault as error:
         raise JobFileError((str(error.fault),)) from error
     except JobFaults as error:
@@ -45,8 +47,11 @@ def load(text: str, name: str, overrides: Iterable[str], base_dir: str) -> JobSp
     return spec
 
 
-def load_node(root: Node, base_dir: str) -> JobSpec:
-    """Return the job in a node, its paths anchored at `base_dir`. Raises JobFaults with every fault."""
+def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec:
+    """Return the job in a node, its paths anchored at `base_dir`, its deadline the next one after `now`.
+
+    Raises JobFaults with every fault.
+    """
     reading = YamlReader(root)
     spec = checked(reading, JobSpec)
     if spec is not None:
@@ -54,9 +59,22 @@ def load_node(root: Node, base_dir: str) -> JobSpec:
         meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
         for clash in meant:
             reading.fault(clash.path, clash.text)
+        spec = _dated(spec, now, reading)
     if reading.faults or spec is None:
         raise JobFaults(reading.faults)
     return _anchored(spec, base_dir)
+
+
+def _dated(spec: JobSpec, now: datetime | None, reading: YamlReader) -> JobSpec:
+    """Return the job with its deadline as one moment, so that a run that is resumed keeps it."""
+    if spec.limits.deadline is None:
+        return spec
+    try:
+        deadline = absolute(spec.limits.deadline, now)
+    except ValueError as error:
+        reading.fault(("limits", "deadline"), str(error))
+        return spec
+    return replace(spec, limits=replace(spec.limits, deadline=deadline))
 
 
 def _with_overrides(root: Node, overrides: Iterable[str]) -> tuple[Node, list[Fault]]:

@@ -100,6 +100,8 @@ class Search:
     job_name: str
     base_dir: str
     """Where its paths are anchored."""
+    now: str | None = None
+    """When it was submitted, with its zone: a deadline of 18:00 is the next one after that."""
     share_usd: float | None = None
     """The most that each run may cost; None: as the job says."""
 

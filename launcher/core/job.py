@@ -12,7 +12,7 @@ from trainer.contract.config import TrainConfig
 
 Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
-    "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
+    "out_of_memory", "signal", "communication", "data", "disk", "host", "slow", "hang", "preempted", "lost"
 ]
 RestartCause = Literal["out_of_memory", "signal", "communication", "host", "hang"]
 
@@ -51,6 +51,8 @@ class Limits:
     """For the whole run."""
     hours: Positive = 12.0
     """How long a machine may run; it loads before that."""
+    deadline: Annotated[str, MinLen(1)] | None = None
+    """When the run must be done: a moment with its zone, in ISO form, whatever the job file says it in."""
     stall_s: Positive = 600.0
     """A rank that makes no progress for this long is hung."""
     start_s: Positive = 900.0

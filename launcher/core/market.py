@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from launcher.core.verdict import Cause
 
@@ -17,6 +18,27 @@ class ExtraRates:
     down_usd_per_gb: float = 0.0
     up_usd_per_gb: float = 0.0
     """Traffic into the machine and out of it."""
+
+
+Basis = Literal["measured", "scaled", "guess"]
+"""How a speed is known: of this kind of machine, of another kind, or not at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """How long a job is expected to take on a machine, and how that is known."""
+
+    ready_s: float
+    """From rent until it trains."""
+    train_s: float
+    """From then on to the last step, when the first step is its first."""
+    basis: Basis
+    runs: int = 0
+    """How many runs were measured; 0 for a guess."""
+    source: str = ""
+    """`scaled`: the kind of machine that they ran on, such as `RTX 4090 x1`."""
+    steps_per_s: float | None = None
+    """None: nobody knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +68,8 @@ class Offer:
     """The image has all that the onboard trainer needs; what another one lacks is installed at boot."""
     cuda: float = 0.0
     """The newest CUDA that its driver supports; 0: not said."""
+    forecast: Forecast | None = None
+    """None: its provider expects nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,8 @@ class Cause(StrEnum):
     DIVERGED = "diverged"
     """Its loss or its gradient was no number any more."""
     HOST = "host"
+    SLOW = "slow"
+    """Its machine trained far below what its kind has shown, and the job wants another then."""
     STORAGE = "storage"
     """This computer could not write, before anything was rented."""
     HANG = "hang"
@@ -65,6 +67,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
     Cause.DIVERGED: Verdict.FAILED,
     Cause.DISK: Verdict.FAILED,
     Cause.HOST: Verdict.FAILED,
+    Cause.SLOW: Verdict.FAILED,
     Cause.STORAGE: Verdict.FAILED,
     Cause.PROVIDER: Verdict.FAILED,
     Cause.INTERNAL: Verdict.FAILED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from launcher.core import Offer
+from launcher.core import Forecast, Offer
 from launcher.core.errors import JobValueError, NoOfferError
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
@@ -25,7 +25,16 @@ def offer_text(spec: JobSpec, offer: Offer) -> str:
     hours = policy.lease_of(spec, offer).life_s / 3600
     at_most = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
     expected = f"expected {usd(offer.expected_usd)}, " if offer.expected_usd else ""
-    return f"{offer.description} at {usd(offer.usd_per_hour)}/h; {expected}{at_most}"
+    known = "" if offer.forecast is None else f"; its speed is {basis_text(offer.forecast)}"
+    return f"{offer.description} at {usd(offer.usd_per_hour)}/h; {expected}{at_most}{known}"
+
+
+def basis_text(forecast: Forecast) -> str:
+    """Say how the speed is known, in the same words wherever it is told."""
+    runs = "1 run" if forecast.runs == 1 else f"{forecast.runs} runs"
+    if forecast.basis == "measured":
+        return f"measured ({runs})"
+    return f"scaled from {forecast.source} ({runs})" if forecast.basis == "scaled" else "a guess"
 
 
 def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:

@@ -18,7 +18,7 @@ AVOIDED_FROM = 1.0
 FRESH_S = 86400.0
 """A failure of the last day is reason enough."""
 
-HOSTS_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST)
+HOSTS_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST, Cause.SLOW)
 """No other cause of a run's end is ever its host's fault."""
 
 
@@ -64,7 +64,9 @@ def blames_host(run: Run) -> bool:
     """Tell whether the run failed through its host, and not through the job, the user or the network here."""
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
-    return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))
+    return run.cause in (Cause.HOST, Cause.SLOW) or (
+        run.cause is Cause.LOST and not _lease_may_have_ended(run)
+    )
 
 
 def _record(runs: Sequence[Run], now: float) -> HostRecord:
@@ -97,7 +99,8 @@ def _lease_may_have_ended(run: Run) -> bool:
     """The machine is gone because nobody was there to collect, or its time was up: no fault of the host."""
     if run.offer is None or run.rented_at is None:
         return False
-    lease = policy.lease_of(read_job(run.spec_json), run.offer)
+    spec = policy.within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at)
+    lease = policy.lease_of(spec, run.offer)
     limits = [lease.life_s, lease.collect_s]
     if run.failed_in in BEFORE_TRAINING:
         limits.append(lease.ship_s)

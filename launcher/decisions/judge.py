@@ -16,6 +16,7 @@ STOP_CAUSES: Mapping[str, Cause] = {
     "pruned": Cause.PRUNED,
     "time_limit": Cause.TIME_LIMIT,
     "money_limit": Cause.MONEY_LIMIT,
+    "slow": Cause.SLOW,
 }
 
 CAUSE_OF_STEP: Mapping[str, Cause] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.core import Offer
@@ -72,6 +72,11 @@ class MarketReport:
         """Return the same market with no offer on those hosts."""
         kept = tuple(quote for quote in self.quotes if quote.offer.host not in hosts)
         return replace(self, quotes=kept, avoided=self.avoided + len(self.quotes) - len(kept))
+
+    def in_order(self, offers: Sequence[str]) -> MarketReport:
+        """Return the same market with its quotes in the order of these offers."""
+        places = {offer: place for place, offer in enumerate(offers)}
+        return replace(self, quotes=tuple(sorted(self.quotes, key=lambda quote: places[quote.offer.id])))
 
     def limited_to(self, offers: Collection[str], name: str, text: str) -> MarketReport:
         """Return the same market with these offers only; the others fail one more limit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from launcher.core import Cause, Instance, Lease, Offer, Run, bills
 from launcher.core.job import JobSpec
@@ -56,6 +57,17 @@ _LOOKS_PER_S = 12.0
 """At all boxes together: each costs this computer some milliseconds."""
 LEAST_S = 60.0
 """A job whose money does not keep a machine for so long, once it has loaded, trains nothing worth having."""
+SLOW_SHARE = 0.6
+"""A machine that trains below this share of what its kind has shown is slow."""
+SLOW_RUNS = 3
+"""So many runs on other hosts, at least, show what a kind of machine can do."""
+SLOW_SEEN_S = 180.0
+SLOW_SEEN_STEPS = 10
+"""So much of a training is seen before its machine is called slow: at first it may still warm up."""
+CHANGE_S = 120.0
+"""To save a checkpoint, bring it home and give a machine back."""
+CHANGE_GAIN = 0.8
+"""A change of machines pays off when all that is left takes no more than this share of time and money."""
 DOWN_GB = 6.0
 """An image with torch, compressed, and what set-up and data usually add."""
 _SETUP_GB = 2.0
@@ -66,6 +78,7 @@ _MOST_RESERVED = 0.2
 """Of a job's money, kept back for what its machine costs besides its time. It has to get somewhere."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
+_SECOND_H = 1 / 3600
 
 
 def look_s(runs: int) -> float:
@@ -135,6 +148,27 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
     )
 
 
+def deadline_of(spec: JobSpec) -> float | None:
+    """When the job must be done, in epoch seconds; None: it does not say."""
+    text = spec.limits.deadline
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def within_deadline(spec: JobSpec, since: float) -> JobSpec:
+    """The job with no more hours than there are from `since` until its deadline."""
+    deadline = deadline_of(spec)
+    if deadline is None or deadline >= since + spec.limits.hours * 3600:
+        return spec
+    hours = max(_SECOND_H, (deadline - since) / 3600)
+    return replace(spec, limits=replace(spec.limits, hours=hours))
+
+
+def is_due(spec: JobSpec, lease: Lease, now: float) -> bool:
+    """Whether the training has to save and stop now, so that it is over at the job's deadline."""
+    deadline = deadline_of(spec)
+    return deadline is not None and now >= deadline - lease.grace_s
+
+
 def lease_age_s(run: Run, now: float) -> float:
     """Return the seconds that the lease of the run's box has counted, by our own clock."""
     return max(0.0, now - (run.meter.began_at or run.rented_at or now))
@@ -158,6 +192,9 @@ def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     """
     if run.offer is None or run.rented_at is None or run.released_at is not None:
         return None
+    deadline = deadline_of(spec)
+    if deadline is not None and now > deadline + LIMIT_SLACK_S:
+        return Cause.TIME_LIMIT
     lease = lease_of(spec, run.offer)
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause

@@ -1,18 +1,25 @@
-"""Speed history: how fast earlier runs of the same job trained, and how long known hosts took to be ready."""
+"""Speed history: how fast earlier runs of a job's shape trained, and how long known hosts took to start."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import median
 
 from launcher.config import read_job
-from launcher.core import Run
+from launcher.core import Offer, Run
 from launcher.core.job import JobSpec
+from launcher.decisions.job_shape import Shape, first_look, shape_of
 
 Kind = tuple[str, int]
 """A GPU's name, and how many of it."""
+
+MOST_RUNS = 50
+"""So many of the newest runs on a kind of machine count: programs and drivers change."""
+_MOST_JOBS = 4_000
+"""Shapes that are remembered: a batch asks for the same ones at each of its runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,29 +36,51 @@ class SpeedHistory:
     """What the ledger knows that no market says."""
 
     speeds: Mapping[Kind, Speed] = field(default_factory=dict)
+    """Of jobs of the same shape."""
     boot_s: Mapping[str, float] = field(default_factory=dict)
     """By host, from rent to the armed lease: the image is fetched meanwhile."""
 
 
-def speed_history_of(runs: Iterable[Run], provider: str, spec: JobSpec) -> SpeedHistory:
-    """Return what is known of the provider's machines that helps to choose one for this job."""
+def speed_history_of(
+    runs: Iterable[Run], provider: str, spec: JobSpec, *, but_not_on: str | None = None
+) -> SpeedHistory:
+    """Return what is known of the provider's machines that helps to choose one for this job.
+
+    `runs`: the newest first. `but_not_on`: a host whose own runs say nothing here.
+    """
+    shape, may_match = shape_of(spec), first_look(spec)
     speeds: dict[Kind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
     for run in runs:
-        if run.provider != provider or run.offer is None:
+        if run.provider != provider or run.offer is None or run.host == but_not_on:
             continue
         if run.boot_s is not None:
             boots[run.host].append(run.boot_s)
-        # Steps per second compare only where a step is the same work.
-        if run.steps_per_s and run.job == spec.name and _work(read_job(run.spec_json)) == _work(spec):
-            speeds[run.offer.gpu_name or "", run.offer.gpus].append(run.steps_per_s)
+        found = speeds[kind_of(run.offer)]
+        # To read a job takes longer than all else here.
+        if not run.steps_per_s or len(found) >= MOST_RUNS or not may_match(run.spec_json):
+            continue
+        if _shape(run.spec_json) == shape:
+            found.append(run.steps_per_s)
     return SpeedHistory(
-        speeds={kind: Speed(steps_per_s=median(found), runs=len(found)) for kind, found in speeds.items()},
+        speeds={
+            kind: Speed(steps_per_s=median(found), runs=len(found)) for kind, found in speeds.items() if found
+        },
         boot_s={host: median(found) for host, found in boots.items()},
     )
 
 
-def _work(spec: JobSpec) -> tuple[object, ...]:
-    """All that decides how much work a step is."""
-    train = None if spec.train is None else replace(spec.train, steps=1)
-    return spec.world_size, spec.nodes, train, spec.command, spec.env
+def kind_of(offer: Offer) -> Kind:
+    """Return the kind of machine that is on offer."""
+    return offer.gpu_name or "", offer.gpus
+
+
+def kind_text(kind: Kind) -> str:
+    """Describe a kind of machine: `RTX 4090 x1`."""
+    name, gpus = kind
+    return f"{name or 'CPU'} x{gpus}" if name or gpus else "CPU"
+
+
+@lru_cache(maxsize=_MOST_JOBS)
+def _shape(spec_json: str) -> Shape:
+    return shape_of(read_job(spec_json))

@@ -118,8 +118,8 @@ def boot(context: RunContext) -> PhaseEnd:
     """Wait for the machine, and accept it only when it can end itself and is what was offered."""
     timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
     while not (late := timeouts.late(context.now())):
-        if context.is_stopping():
-            return context.stopped("before its machine was ready")
+        if (end := _given_up(context)) is not None:
+            return end
         try:
             lease = _lease_state(context)
             if lease == "armed":
@@ -145,6 +145,17 @@ def boot(context: RunContext) -> PhaseEnd:
     # A host is not blamed for a provider that could not be asked about it.
     cause = Cause.PROVIDER if timeouts.blind else Cause.HOST
     return PhaseEnd(result=Result.FAILED, cause=cause, detail=late)
+
+
+def _given_up(context: RunContext) -> PhaseEnd | None:
+    """Return the end of a boot that is of no use any more: nobody wants it, or its job's time is over."""
+    if context.is_stopping():
+        return context.stopped("before its machine was ready")
+    deadline = policy.deadline_of(context.spec)
+    if deadline is None or context.now() < deadline:
+        return None
+    detail = "the deadline came before its machine was ready"
+    return PhaseEnd(result=Result.FAILED, cause=Cause.TIME_LIMIT, detail=detail)
 
 
 def _note_time(context: RunContext, timeouts: BootTimeouts) -> None:

@@ -73,7 +73,7 @@ class RunContext:
 
     def __init__(self, run: Run, spec: JobSpec, services: Services) -> None:
         self.run = run
-        self.spec = spec
+        self._spec = spec
         self.services = services
         self.machine: Instance | None = None
         """As it was last listed for a connection."""
@@ -87,6 +87,11 @@ class RunContext:
         self._held_at = 0.0
         self._notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
         self.arrive()
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job; its machine may be kept no longer than until its deadline."""
+        return policy.within_deadline(self._spec, self.run.meter.began_at or self.run.rented_at or self.now())
 
     def arrive(self) -> None:
         """A launcher that comes to a run past its limits gets some time for what is there."""

@@ -37,10 +37,30 @@ class Pace:
             self._lately.popleft()
 
     @property
+    def seen_s(self) -> float:
+        """Seconds from the first step that was seen to the last."""
+        return self.moved_at - self.began_at
+
+    @property
+    def seen_steps(self) -> float:
+        """Steps that were seen to be done."""
+        return self.last - self.first if self.first > 0 else 0.0
+
+    @property
     def steps_per_s(self) -> float | None:
         """None while too little was seen."""
-        seconds = self.moved_at - self.began_at
-        return (self.last - self.first) / seconds if self.first > 0 and seconds >= LEAST_S else None
+        return self.seen_steps / self.seen_s if self.first > 0 and self.seen_s >= LEAST_S else None
+
+    @property
+    def best_steps_per_s(self) -> float | None:
+        """Of all that was seen or of the last minutes, the faster of both; None while too little was seen."""
+        steps_per_s = self.steps_per_s
+        if steps_per_s is None or len(self._lately) < 2:
+            return steps_per_s
+        (began_at, first), (moved_at, last) = self._lately[0], self._lately[-1]
+        if moved_at - began_at < LEAST_S:
+            return steps_per_s
+        return max(steps_per_s, (last - first) / (moved_at - began_at))
 
     def left_s(self, steps: float, now: float) -> float | None:
         """Estimate the seconds until `steps` are done, by the last minutes; None while that is not known.

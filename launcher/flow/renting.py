@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from launcher.config import read_job
 from launcher.core import Instance, Meter, Offer, RentalOrder
 from launcher.core.errors import (
     BusyError,
@@ -16,18 +17,22 @@ from launcher.core.errors import (
 from launcher.core.image_ref import Reference
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
+from launcher.decisions.deadlines import in_time, must_be_ahead
 from launcher.decisions.estimates import enough_for, over_the_price
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from launcher.decisions.job_shape import shape_of
 from launcher.flow.context import RunContext
-from launcher.ports import Provider
+from launcher.ports import Ledger, Provider
 
 
-def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> list[Offer]:
-    """Return offers that fit the job and its price, best first, on no host in `avoid`. Costs nothing.
+def choose(
+    spec: JobSpec, provider: Provider, avoid: Collection[str] = (), *, now: float, done: int = 0
+) -> list[Offer]:
+    """Return offers that fit the job, its price and its deadline, best first, on no host in `avoid`.
 
-    Raises NoOfferError when there is none, UsageError when the job would spend money without a limit or on an
-    image that may change, asks for more machines than a run can have there, or has limits that leave no time
-    to train.
+    Costs nothing. `done`: the step that it continues from. Raises NoOfferError when there is none, UsageError
+    when the job would spend money without a limit or on an image that may change, asks for more machines than
+    a run can have there, or has limits that leave no time to train.
     """
     if spec.nodes > provider.most_nodes:
         most = f"{provider.name} rents at most {provider.most_nodes}"
@@ -41,6 +46,7 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
     # What the job file alone shows to be wrong is refused before: Vast limits how often a key searches.
+    must_be_ahead(spec, now, least_s=0.0 if provider.free else policy.START_S)
     found = provider.search(spec)
     fitting = policy.affordable(spec, found)
     if found and not fitting:
@@ -60,14 +66,28 @@ def choose(spec: JobSpec, provider: Provider, avoid: Collection[str] = ()) -> li
             f"set a spending limit first: {provider.name} charges money",
             hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
         )
-    return enough_for(spec, offers)
+    return in_time(spec, enough_for(spec, offers), now, done)
 
 
 def choose_for(context: RunContext) -> list[Offer]:
     """Choose offers for the run, on hosts that did not fail us lately."""
-    provider = context.services.provider
-    failures = context.services.ledger.runs(causes=HOSTS_CAUSES)
-    return choose(context.spec, provider, avoided(failures, provider.name, context.now()))
+    provider, ledger, now = context.services.provider, context.services.ledger, context.now()
+    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+    done = steps_before(context.spec, context.run.parent, ledger)
+    return choose(context.spec, provider, avoid, now=now, done=done)
+
+
+def steps_before(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
+    """Return the step that a run of the job continues from when it follows `parent`; 0: it begins anew.
+
+    As far as the runs before it were seen: their newest checkpoint may be a little older.
+    """
+    while parent is not None:
+        run = ledger.get(parent)
+        if run.step:  # another stage, or another model, counts steps of its own
+            return run.step if shape_of(read_job(run.spec_json)) == shape_of(spec) else 0
+        parent = run.parent
+    return 0
 
 
 def rent_anew(context: RunContext) -> Instance:

@@ -32,6 +32,8 @@ class Saving:
 
     limit: int = _FIRST_BYTES
     held: int = 0
+    saved: int = 0
+    """The step of the newest checkpoint that is here."""
     began_at: float | None = None
     """When the copy that is under way began."""
     rests_since: float = 0.0
@@ -49,6 +51,8 @@ class Saving:
     def note(self, copy: CheckpointCopy | None, began: float, now: float) -> None:
         """Note what a slice brought, and how long that took."""
         self.brought = copy is not None
+        if copy is not None and copy.is_whole:
+            self.saved = step_in(copy.name)
         if copy is None or copy.is_whole or copy.damaged:
             self.rest_s = max(_REST_S, _RESTS * (now - (self.began_at or began)))
             self.rests_since, self.began_at, self.held = now, None, 0
@@ -96,6 +100,12 @@ def save_metrics(context: RunContext, saving: Saving, remote: Remote) -> None:
         context.tell(f"metrics stay on the machine until the end: {error}")
         return
     saving.metrics_due_at = now + (0.0 if brought > _MANY_BYTES else METRICS_S)
+
+
+def step_in(name: str) -> int:
+    """Return the step of a checkpoint, by its name; 0: it tells none."""
+    digits = name.removeprefix("step-")
+    return int(digits) if digits.isdecimal() else 0
 
 
 def next_limit(limit: int, moved: int, seconds: float) -> int:

@@ -11,11 +11,12 @@ from launcher.core import Cause, Meter, Phase, UserRequest, bills
 from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import policy
+from launcher.decisions.deadlines import deadline_text
 from launcher.decisions.estimates import offer_text
 from launcher.decisions.judge import judge
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import OverError, PhaseEnd, RunContext
-from launcher.flow.renting import choose_for, look_for_it, rent_anew
+from launcher.flow.renting import choose_for, look_for_it, rent_anew, steps_before
 from launcher.flow.watch import watch
 from launcher.ports import CountsNoise
 from trainer.contract import layout
@@ -38,6 +39,9 @@ def plan(context: RunContext) -> PhaseEnd:
     offer = choose_for(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
     context.tell(f"{offer_text(context.spec, offer)}; {bundle.size / 1e6:.1f} MB to ship")
+    done = steps_before(context.spec, context.run.parent, services.ledger)
+    if in_time := deadline_text(context.spec, offer, context.now(), done):
+        context.tell(in_time)
     return _OK
 
 

@@ -13,10 +13,12 @@ from launcher.decisions import policy
 from launcher.decisions.judge import judge
 from launcher.flow.beginning import Beginning
 from launcher.flow.context import PhaseEnd, RunContext
+from launcher.flow.lease_end import how_lost, is_due, set_deadline
 from launcher.flow.pace import Pace
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.saving import Saving, save_metrics, save_some
+from launcher.flow.slowness import SlownessWatch, should_change
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file
 from launcher.ports import Remote
@@ -52,6 +54,7 @@ class WatchState:
     saving: Saving = field(default_factory=Saving)
     pace: Pace = field(default_factory=Pace)
     beginning: Beginning = field(default_factory=Beginning)
+    slowness: SlownessWatch = field(default_factory=SlownessWatch)
     told: set[str] = field(default_factory=set)
     """What was said to be done before the training began."""
 
@@ -101,14 +104,19 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
         return _start(context, state, remote)
     context.show_log()
     if box_status.box == "ended":
-        return _ended(context, remote, box_status)
+        return _ended(context, state, remote, box_status)
     if box_status.box == "dead":
         return _dead(context, state)
     asked_for = context.user_request().cause
     if asked_for is not None:
         _ask_to_stop(context, state, remote, asked_for)
+    elif is_due(context):
+        _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
     elif _money_runs_out(context, state):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
+    elif _leaves_for_another(context, state, box_status):
+        _ask_to_stop(context, state, remote, Cause.SLOW)
+        context.tell(f"another machine is to go on: {state.slowness.change}")
     save_some(context, state.saving, remote)
     save_metrics(context, state.saving, remote)
     return None
@@ -176,6 +184,8 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
         return PhaseEnd(
             result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine"
         )
+    if state.starts == 0:
+        set_deadline(context, remote)
     state.starts += 1
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
     if done.exit_code != 0:
@@ -196,6 +206,14 @@ def _money_runs_out(context: RunContext, state: WatchState) -> bool:
     return ends_by is not None and policy.is_spent(context.spec, context.run, ends_by - now)
 
 
+def _leaves_for_another(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
+    """The machine is slow, and the run goes on elsewhere: from here, once the onboard trainer has saved."""
+    if state.stop_asked_at is not None or not state.beginning.has_begun:
+        return False
+    saved = box_status.step if context.spec.train is not None else state.saving.saved
+    return should_change(context, state.slowness, state.pace, step=box_status.step, saved=saved)
+
+
 def _lease_end(context: RunContext, state: WatchState) -> float | None:
     """When the lease ends the box: by our own count, or earlier, as the box says."""
     if context.run.offer is None:
@@ -213,7 +231,7 @@ def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: 
     context.tell("stopping: the training saves a checkpoint")
 
 
-def _ended(context: RunContext, remote: Remote, box_status: BoxStatus) -> PhaseEnd:
+def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseEnd:
     """The run on the box is over: its own evidence says how."""
     outcome, steps = small_file(remote, layout.OUTCOME), small_file(remote, layout.STEPS)
     evidence = evidence_of(outcome, steps, box_status.exit_code)
@@ -221,7 +239,10 @@ def _ended(context: RunContext, remote: Remote, box_status: BoxStatus) -> PhaseE
     planned = last_step(context.spec, box_status) if context.spec.train or knows_step(box_status) else 0
     context.save(proofs=judgement.proofs, step=box_status.step, steps=planned)
     result = Result.OK if judgement.cause is None else Result.FAILED
-    return PhaseEnd(result=result, cause=judgement.cause, detail=judgement.detail)
+    detail = judgement.detail
+    if judgement.cause is Cause.SLOW and state.slowness.last is not None:
+        detail = f"{state.slowness.last}; {detail}"
+    return PhaseEnd(result=result, cause=judgement.cause, detail=detail)
 
 
 def _dead(context: RunContext, state: WatchState) -> PhaseEnd | None:
@@ -256,19 +277,8 @@ def _silent(context: RunContext, state: WatchState, error: ProviderError) -> Pha
     if isinstance(error, GoneError) or now - state.listed_at >= _LIST_S:
         state.listed_at = now
         if context.is_gone():
-            return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=_how_lost(context))
+            return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=how_lost(context))
     return None
-
-
-def _how_lost(context: RunContext) -> str:
-    offer, rented_at = context.run.offer, context.run.rented_at
-    if offer is not None and rented_at is not None:
-        lease = policy.lease_of(context.spec, offer)
-        if context.now() >= rented_at + min(lease.life_s, lease.collect_s):
-            return (
-                "the machine no longer exists; its lease may have expired before the outputs were downloaded"
-            )
-    return "the machine no longer exists; the provider no longer lists it"
 
 
 def _overdue(context: RunContext, state: WatchState) -> PhaseEnd | None:

@@ -17,6 +17,7 @@ from launcher.core import (
     Driver,
     Event,
     ExtraRates,
+    Forecast,
     Meter,
     Offer,
     Phase,
@@ -305,11 +306,17 @@ def _run_of(row: sqlite3.Row) -> Run:
     values["phase"] = Phase(row["phase"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
-    values["offer"] = None if row["offer"] is None else Offer(**_with_extras(json.loads(row["offer"])))
+    values["offer"] = None if row["offer"] is None else _offer_of(json.loads(row["offer"]))
     values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
     values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)
+
+
+def _offer_of(values: dict[str, Any]) -> Offer:
+    """An offer of before has no forecast."""
+    forecast = values.get("forecast")
+    return Offer(**{**_with_extras(values), "forecast": forecast and Forecast(**forecast)})
 
 
 def _rental_of(values: dict[str, Any]) -> Rental:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
+from tests.emulators.instance import Pace
+from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
 
@@ -132,3 +135,19 @@ def test_a_lease_that_the_program_killed_is_armed_again_by_whoever_looks(
 
 def told_by(terminal: Terminal) -> bool:
     return any("a new one is armed" in event["text"] for event in terminal.status()["events"])
+
+
+@pytest.mark.slow
+def test_a_detached_run_is_over_at_its_deadline_though_its_lease_counts_from_later(tmp_path: Path) -> None:
+    machine = Machine(id=41000, inet_down=90_000.0)
+    with VastEmulator([machine], pace=Pace(created_s=1.0, loading_s=6.0)) as vast:
+        terminal = Terminal(tmp_path, **vast.variables)
+        by = datetime.now() + timedelta(seconds=40)
+        waits = ("--set", "command=python script.py waits", "--by", f"{by:%Y-%m-%d %H:%M:%S}")
+        launch = terminal.type(*SCRIPT, *waits, "--detach")
+        assert launch.exit_code == 0, launch.err
+        assert len(vast.instances) == 1
+
+        eventually(lambda: len(vast.instances) == 0, what="the end of the box at the deadline")
+        assert time.time() <= by.timestamp() + 2
+        terminal.clean()

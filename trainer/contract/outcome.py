@@ -146,7 +146,7 @@ class Outcome:
     first_failure: RankEnd | None = None
     hang: Hang | None = None
     stop_cause: Name | None = None
-    """What the stop file said: stopped, pruned, time_limit, money_limit; None: there was none."""
+    """What the stop file said: stopped, pruned, time_limit, money_limit, slow; None: there was none."""
     final_record: bool = False
     """True: the trainer wrote its final record, `run/final.json`."""
     steps_done: Step = 0

@@ -14,6 +14,7 @@ STOPPED_BY: Mapping[str, str] = {
     "pruned": "stopped by its batch",
     "time_limit": "stopped at the time limit",
     "money_limit": "stopped at the money limit",
+    "slow": "stopped to continue on a faster machine",
 }
 
 

@@ -23,6 +23,7 @@ from launcher.core import (
 )
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
+from launcher.decisions.job_shape import shape_of, steps_of
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock, shipped_lock
@@ -125,7 +126,9 @@ class VastProvider:
         if not self._crowd:
             return self._fitting(spec)
         # Points of a batch differ in what they train; most of them ask the same of the market.
-        wants = repr((spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes, _work_of(spec)))
+        wants = repr(
+            (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes, shape_of(spec), steps_of(spec))
+        )
         latest = self._markets.setdefault(
             wants, Latest(lambda: self._fitting(spec), self._clock.now, _MARKET_S)
         )
@@ -263,11 +266,6 @@ class VastProvider:
         except ProviderError:
             pass  # another launcher of this run handed it in already
         self._opened.add(instance_id)
-
-
-def _work_of(spec: JobSpec) -> object:
-    """What of a job decides how much it has to do, as far as the market's ranking goes by it."""
-    return None if spec.train is None else (spec.train.steps, spec.train.batch, spec.train.model)
 
 
 def _is_ours(row: object) -> bool:

@@ -6,9 +6,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.core import Offer
+from launcher.core import Forecast, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
+from launcher.decisions.estimates import basis_text
 from launcher.decisions.market_report import Term
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
@@ -32,8 +33,9 @@ class Estimate:
     row: OfferRow
     unpriced: Offer
     """Without these sums."""
-    train_hours: float
-    train_text: str
+    forecast: Forecast
+    speed_text: str
+    """How fast it trains, and how that is known."""
     fetch_hours: float
     fetch_text: str
     train_usd: float
@@ -48,15 +50,17 @@ class Estimate:
     @property
     def offer(self) -> Offer:
         """What is on offer, with what the job is expected to cost there."""
-        return replace(self.unpriced, expected_usd=self.usd, loading_usd=self.loading_usd)
+        return replace(
+            self.unpriced, expected_usd=self.usd, loading_usd=self.loading_usd, forecast=self.forecast
+        )
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """The parts of the sum, each with where it comes from."""
         extras = self.row.extras
-        hours, minutes = f"{self.train_hours:.1f} h", f"{self.fetch_hours * 60:.0f} min"
+        hours, minutes = f"{self.forecast.train_s / 3600:.1f} h", f"{self.fetch_hours * 60:.0f} min"
         return (
-            Term(name="GPU", usd=self.train_usd, text=f"{hours} at {self.train_text}"),
+            Term(name="GPU", usd=self.train_usd, text=f"{hours} at {self.speed_text}"),
             Term(name="disk", usd=self.storage_usd, text=f"${extras.storage_usd_per_hour:.4f}/h"),
             Term(name="fetch", usd=self.fetch_usd, text=f"{minutes} {self.fetch_text}"),
             Term(name="traffic", usd=self.bandwidth_usd, text=f"${extras.down_usd_per_gb:.4f}/GB to fetch"),
@@ -96,9 +100,10 @@ def _estimate(
     if offer is None:
         return None
     price = offer.usd_per_hour
-    train_hours, train_text = speeds.hours(row)
     down_gb = policy.down_gb(fetched_gb(row, spec, lock))
     fetch_hours, fetch_text = _fetching(row, down_gb, known)
+    forecast = speeds.forecast(row, fetch_hours * 3600 + policy.START_S)
+    train_hours = forecast.train_s / 3600
     train_usd = (price - row.extras.storage_usd_per_hour) * train_hours
     storage_usd = row.extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours
@@ -106,8 +111,8 @@ def _estimate(
     return Estimate(
         row=row,
         unpriced=offer,
-        train_hours=train_hours,
-        train_text=train_text,
+        forecast=forecast,
+        speed_text=_speed_text(row, forecast, spec),
         fetch_hours=fetch_hours,
         fetch_text=fetch_text,
         train_usd=train_usd,
@@ -118,6 +123,13 @@ def _estimate(
         risk_text=", ".join(f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0),
         loading_usd=row.extras.storage_usd_per_hour * fetch_hours + down_gb * row.extras.down_usd_per_gb,
     )
+
+
+def _speed_text(row: OfferRow, forecast: Forecast, spec: JobSpec) -> str:
+    if spec.resources.gpus == 0:
+        return "the most it may take"
+    pace = f"{forecast.steps_per_s:.3g} steps/s" if forecast.steps_per_s else f"dlperf {row.dlperf:.0f}"
+    return f"{pace}, {basis_text(forecast)}"
 
 
 def _fetching(row: OfferRow, down_gb: float, known: SpeedHistory) -> tuple[float, str]:

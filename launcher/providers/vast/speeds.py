@@ -1,14 +1,28 @@
-"""How long the job trains on each offer: by what its own earlier runs showed, else by Vast's score."""
+"""How long the job trains on each offer: as runs of its shape showed, else scaled from them, else a guess."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from launcher.core import Forecast
 from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import Kind, Speed, SpeedHistory
+from launcher.core.market import Basis
+from launcher.decisions.job_shape import steps_of
+from launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
 from launcher.providers.vast.rows import OfferRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pace:
+    """Steps a second on an offer, and how that is known."""
+
+    steps_per_s: float
+    basis: Basis
+    runs: int
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,45 +32,84 @@ class Speeds:
     spec: JobSpec
     typical_dlperf: float
     learned: Mapping[Kind, Speed]
-    steps_per_dlperf: float | None
-    """Steps a second for each point of the score, by what was learned; None: nothing was."""
+    dlperf: Mapping[Kind, float]
+    """Vast's score of each kind of machine that is on offer, where it has one."""
 
-    def hours(self, row: OfferRow) -> tuple[float, str]:
-        """Estimate the hours to train, and how that is known.
+    def forecast(self, row: OfferRow, ready_s: float) -> Forecast:
+        """Say how long the job takes on that offer, which is ready to train `ready_s` after its rent.
 
-        A job without GPUs gains nothing by a faster one.
-
-        With nothing learned, the job takes its whole time limit where `typical_dlperf` is had.
+        A job that says no last step takes its whole time limit where the typical machine is had, and so does
+        one of whose shape nothing was measured. One without GPUs gains nothing by a faster one.
         """
-        limit, train = self.spec.limits.hours, self.spec.train
+        limit_s, steps = self.spec.limits.hours * 3600, steps_of(self.spec)
         if self.spec.resources.gpus == 0:
-            return limit, "the most it may take"
+            return Forecast(ready_s=ready_s, train_s=limit_s, basis="guess")
+        pace = self._pace(row)
+        if pace is None or steps is None:
+            return Forecast(
+                ready_s=ready_s,
+                train_s=limit_s / self._share_of_typical(row, pace),
+                basis="guess",
+                steps_per_s=None if pace is None else pace.steps_per_s,
+            )
+        return Forecast(
+            ready_s=ready_s,
+            train_s=steps / pace.steps_per_s,
+            basis=pace.basis,
+            runs=pace.runs,
+            source=pace.source,
+            steps_per_s=pace.steps_per_s,
+        )
+
+    def _pace(self, row: OfferRow) -> _Pace | None:
+        """As measured, else scaled from the same GPU in another number, else from another by Vast's score."""
+        kind = (row.gpu_name, row.gpus)
+        if kind in self.learned:
+            speed = self.learned[kind]
+            return _Pace(steps_per_s=speed.steps_per_s, basis="measured", runs=speed.runs)
+        alike = [other for other in self.learned if other[0] == row.gpu_name and other[1] > 0]
+        if alike:
+            nearest = min(alike, key=lambda other: _apart(other[1], row.gpus))
+            return self._scaled(nearest, row.gpus / nearest[1])
+        scored = [other for other in self.learned if other in self.dlperf]
+        if scored and row.dlperf > 0:
+            nearest = min(scored, key=lambda other: _apart(self.dlperf[other], row.dlperf))
+            return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
+        return None
+
+    def _scaled(self, kind: Kind, factor: float) -> _Pace:
+        speed = self.learned[kind]
+        return _Pace(
+            steps_per_s=speed.steps_per_s * factor, basis="scaled", runs=speed.runs, source=kind_text(kind)
+        )
+
+    def _share_of_typical(self, row: OfferRow, pace: _Pace | None) -> float:
+        """How fast the offer is against the typical one: by its pace if that is known, else by its score."""
+        ratios = [
+            self.learned[kind].steps_per_s / score
+            for kind, score in self.dlperf.items()
+            if kind in self.learned
+        ]
+        if pace is not None and ratios:
+            return pace.steps_per_s / (median(ratios) * self.typical_dlperf)
         # There is a reason why an offer has no score.
-        dlperf = row.dlperf or self.typical_dlperf / 2
-        if self.steps_per_dlperf is None:
-            return limit * self.typical_dlperf / dlperf, f"dlperf {row.dlperf:.0f}"
-        learned = self.learned.get((row.gpu_name, row.gpus))
-        pace = learned.steps_per_s if learned else self.steps_per_dlperf * dlperf
-        typical = self.steps_per_dlperf * self.typical_dlperf
-        hours = train.steps / pace / 3600 if train else limit * typical / pace
-        how = f"learned from {_runs(learned.runs)}" if learned else f"dlperf {row.dlperf:.0f}"
-        return hours, f"{pace:.3g} steps/s, {how}"
+        return (row.dlperf or self.typical_dlperf / 2) / self.typical_dlperf
 
 
 def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
-    """Return the speeds. What a score is worth is learned where a kind of machine that has one was used."""
-    ratios = [
-        known.speeds[row.gpu_name, row.gpus].steps_per_s / row.dlperf
-        for row in rows
-        if row.dlperf > 0 and (row.gpu_name, row.gpus) in known.speeds
-    ]
+    """What is known of these offers' speeds: what a score is worth is learned where one was used before."""
+    scores: dict[Kind, list[float]] = {}
+    for row in rows:
+        if row.dlperf > 0:
+            scores.setdefault((row.gpu_name, row.gpus), []).append(row.dlperf)
     return Speeds(
         spec=spec,
         typical_dlperf=median([row.dlperf for row in rows if row.dlperf > 0] or [1.0]),
         learned=known.speeds,
-        steps_per_dlperf=median(ratios) if ratios else None,
+        dlperf={kind: median(found) for kind, found in scores.items()},
     )
 
 
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+def _apart(one: float, other: float) -> float:
+    """How many times as much, whichever is more."""
+    return abs(math.log(one / other))

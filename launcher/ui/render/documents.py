@@ -14,6 +14,7 @@ from launcher.core import Offer
 from launcher.core.bills import gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
+from launcher.decisions.estimates import basis_text
 from launcher.decisions.grouping import Group
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import MarketReport
@@ -149,6 +150,8 @@ def plan_document(plan: LaunchPlan) -> Document:
         "worst_case_usd": plan.worst_case_usd,
         "lease": asdict(plan.lease),
         "refused": [str(error) for error in plan.refusals],
+        "deadline": plan.spec.limits.deadline,
+        "expected_end_at": plan.expected_end_at,
     }
 
 
@@ -204,7 +207,8 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:
-    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer)}
+    known = None if offer.forecast is None else basis_text(offer.forecast)
+    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer), "speed": known}
 
 
 def _job(spec: JobSpec) -> dict[str, Any]:

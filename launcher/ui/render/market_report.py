@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from launcher.core.job import JobSpec
+from launcher.core.market import Basis
 from launcher.decisions.market_report import MarketReport, Quote
 from launcher.decisions.policy import worst_case_usd
 from launcher.ui.render.amounts import usd
@@ -12,6 +13,11 @@ from launcher.ui.render.table import short, table
 
 _MOST_QUOTES = 8
 _MOST_RELAXATIONS = 3
+_BASES: Mapping[Basis, str] = {
+    "measured": "measured (m)",
+    "scaled": "scaled from another kind of machine (s)",
+    "guess": "a guess (g)",
+}
 
 
 def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
@@ -47,19 +53,24 @@ def _funnel(market_report: MarketReport) -> str:
 
 def _ranking(quotes: Sequence[Quote]) -> str:
     names = [term.name.upper() for term in quotes[0].terms]
+    shown = quotes[:_MOST_QUOTES]
+    bases = {quote.offer.forecast.basis for quote in shown if quote.offer.forecast}
+    known = [words for basis, words in _BASES.items() if basis in bases]
     cells = [
         (
             usd(quote.usd),
             *(f"{term.usd:.3f}" for term in quote.terms),
             f"{quote.offer.usd_per_hour:.3f}",
-            short(quote.offer.host, 9),
-            short(f"{quote.offer.gpus} x {quote.offer.gpu_name or 'CPU'}", 14),
+            *([quote.offer.forecast.basis[0] if quote.offer.forecast else ""] if known else []),
+            short(quote.offer.host, 7),
+            short(f"{quote.offer.gpus} x {quote.offer.gpu_name or 'CPU'}", 12),
         )
-        for quote in quotes[:_MOST_QUOTES]
+        for quote in shown
     ]
-    header = ("EXPECTED", *names, "$/H", "HOST", "GPUS")
+    header = ("EXPECTED", *names, "$/H", *(["BY"] if known else []), "HOST", "GPUS")
     more = f"\n{len(quotes) - _MOST_QUOTES} more" if len(quotes) > _MOST_QUOTES else ""
-    return table(header, cells, right=range(len(names) + 2)) + more
+    legend = f"\nBY: the speed is {', '.join(known)}" if known else ""
+    return table(header, cells, right=range(len(names) + 2)) + more + legend
 
 
 def _best(quote: Quote, spec: JobSpec) -> str:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 from launcher.commands.queries import LaunchPlan
 from launcher.config.shell import script_of
-from launcher.core import Cause, Lease, Offer
+from launcher.core import Cause, Offer
 from launcher.core.errors import BudgetError
 from launcher.core.job import JobSpec
-from launcher.decisions.estimates import offer_text
+from launcher.decisions.estimates import basis_text, offer_text
 from launcher.decisions.policy import worst_case_usd
+from launcher.decisions.speed_history import kind_of, kind_text
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.table import facts, table
 
 _MOST_OFFERS = 8
 _SUMS = """\
 EXPECTED: what finishing the job should cost; offers are sorted by it.
-  A job that never ran is taken to need all of its limits.hours ({hours:g} h).
 AT MOST: what the limits of the job let it cost."""
+_GUESS = "taken to need all of limits.hours ({hours:.3g} h) on a typical machine"
 _TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at most is below expected."
-_LIFE_CAUSE: Mapping[Cause, str] = {Cause.TIME_LIMIT: "limits.hours", Cause.MONEY_LIMIT: "limits.usd"}
 
 
 def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
@@ -35,7 +35,8 @@ def _request(plan: LaunchPlan) -> str:
             ("job", spec.name),
             ("provider", plan.provider),
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
-            ("lease", _lease(plan.lease)),
+            ("lease", _lease(plan)),
+            ("deadline", plan.deadline),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("ranks", str(spec.world_size)),
@@ -77,9 +78,11 @@ def _tries(by_cause: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{cause} {tries}x" for cause, tries in by_cause)
 
 
-def _lease(lease: Lease) -> str:
+def _lease(plan: LaunchPlan) -> str:
+    lease = plan.lease
+    limit = plan.time_limit if lease.life_cause is Cause.TIME_LIMIT else "limits.usd"
     return (
-        f"ends the machine {duration(lease.life_s)} after rent ({_LIFE_CAUSE[lease.life_cause]}), "
+        f"ends the machine {duration(lease.life_s)} after rent ({limit}), "
         f"or after {duration(lease.ship_s)} without a job"
     )
 
@@ -92,9 +95,30 @@ def _program(spec: JobSpec) -> str:
     return lines[0] + (" …" if len(lines) > 1 else "")
 
 
+def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:
+    """Whether nobody knows that the job is done in time there: such offers come last."""
+    return bool(plan.deadline) and (offer.forecast is None or offer.forecast.basis == "guess")
+
+
+def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
+    """How each speed of the table is known, a kind of machine a line."""
+    told: dict[str, None] = {}
+    for offer in offers:
+        if offer.forecast is None:
+            continue
+        kind, forecast = kind_text(kind_of(offer)), offer.forecast
+        line = f"  guess: {_GUESS.format(hours=spec.limits.hours)}"
+        if forecast.basis != "guess":
+            line = f"  {kind}: {forecast.steps_per_s:.3g} steps/s, {basis_text(forecast)}"
+        told[line] = None
+    return ["SPEED: how it is known how fast the job trains there.", *told] if told else []
+
+
 def _offers(plan: LaunchPlan, width: int | None) -> str:
     # The first ones cost as good as the same, and are tried in any order.
-    offers = sorted(plan.offers, key=lambda offer: offer.expected_usd)
+    offers = sorted(plan.offers, key=lambda offer: (_may_be_late(plan, offer), offer.expected_usd))
+    shown = offers[:_MOST_OFFERS]
+    speeds = any(offer.forecast for offer in shown)
     cells = [
         (
             offer.id,
@@ -102,18 +126,31 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
             f"{offer.gpus} x {offer.gpu_name}" if offer.gpu_name else "CPU",
             f"{offer.gpu_memory_gb:.3g}" if offer.gpu_memory_gb else "-",
             f"{offer.disk_gb:.0f}",
+            *([offer.forecast.basis if offer.forecast else ""] if speeds else []),
             usd(offer.usd_per_hour),
             usd(offer.expected_usd),
             usd(worst_case_usd(plan.spec, offer)),
         )
-        for offer in offers[:_MOST_OFFERS]
+        for offer in shown
     ]
-    header = ("OFFER", "HOST", "GPUS", "GB", "DISK", "$/H", "EXPECTED", "AT MOST")
-    lines = [table(header, cells, right=range(3, 8), cut=(2, 0, 1), width=width)]
+    header = (
+        "OFFER",
+        "HOST",
+        "GPUS",
+        "GB",
+        "DISK",
+        *(["SPEED"] if speeds else []),
+        "$/H",
+        "EXPECTED",
+        "AT MOST",
+    )
+    numbers = [3, 4, *range(len(header) - 3, len(header))]
+    lines = [table(header, cells, right=numbers, cut=(2, 0, 1), width=width)]
     if len(offers) > _MOST_OFFERS:
         lines.append(f"{len(offers) - _MOST_OFFERS} more")
+    lines += _speeds(shown, plan.spec)
     if any(offer.expected_usd for offer in offers):
-        lines.append(_SUMS.format(hours=plan.spec.limits.hours))
+        lines.append(_SUMS)
     if plan.offers[0].expected_usd > plan.worst_case_usd:
         lines.append(_TOO_LITTLE_TO_FINISH)
     return "\n".join(lines)

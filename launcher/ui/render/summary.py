@@ -67,6 +67,7 @@ WORDS: Mapping[Cause, str] = {
     Cause.DIVERGED: "the training diverged",
     Cause.DISK: "the machine's disk is full",
     Cause.HOST: "the machine is faulty",
+    Cause.SLOW: "the machine is slow",
     Cause.STORAGE: "this computer could not write",
     Cause.HANG: "",
     Cause.STOPPED: "",

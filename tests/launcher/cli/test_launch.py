@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,30 @@ def test_tags_that_are_none_are_refused_before_anything_happens(
     end = terminal.launch(*(word for tag in tags for word in ("--tag", tag)))
     assert (end.exit_code, terminal.ledger.runs()) == (2, [])
     assert said in end.stderr
+
+
+def test_a_job_can_be_given_a_deadline_on_the_command_line(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=90000))
+    by = datetime.fromtimestamp(terminal.clock.now() + 1200).strftime("%Y-%m-%d %H:%M")
+    end = terminal.launch("--by", by, "--set", "limits.deadline=2001-01-01 08:00")
+    assert end.exit_code == 9, end.output
+    assert f"not known whether it finishes by {by}; it is stopped then" in end.stderr
+    (run,) = terminal.ledger.runs()
+    assert run.cause is Cause.TIME_LIMIT
+    assert terminal.clock.now() <= datetime.strptime(by, "%Y-%m-%d %H:%M").timestamp()
+    stored = read_job(run.spec_json).limits.deadline
+    assert stored is not None
+    assert datetime.fromisoformat(stored).timestamp() == datetime.strptime(by, "%Y-%m-%d %H:%M").timestamp()
+
+
+@pytest.mark.parametrize("command", ["plan", "launch"])
+def test_a_deadline_that_is_over_is_refused_before_anything_is_rented(
+    terminal: Terminal, command: str
+) -> None:
+    end = terminal.type(command, str(terminal.job), "--by", "2001-01-01 08:00")
+    assert end.exit_code == 2
+    assert "limits.deadline: 2001-01-01 08:00 is over" in end.stderr
+    assert not terminal.ledger.runs()
 
 
 def test_a_crash_sets_its_exit_code_and_names_rank_and_signal(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from launcher.commands.attempts import chain_of, next_attempt, origin_of
+from launcher.commands.attempts import chain_of, next_attempt, origin_of, short_of_time
 from launcher.config import dump_job
 from launcher.core import Cause, Origin, Phase, Run
 from launcher.core.job import Checkpoints, JobSpec, Limits
@@ -90,6 +91,20 @@ def test_another_attempt_has_only_what_is_left_of_the_money() -> None:
 def test_without_money_left_there_is_no_other_attempt() -> None:
     assert not tried_again(replace(JOB, limits=Limits(usd=1.0)), RUN)
     assert tried_again(replace(JOB, limits=Limits(usd=None)), RUN)
+
+
+def test_without_time_until_the_deadline_there_is_no_other_attempt() -> None:
+    def due(left_s: float) -> JobSpec:
+        deadline = datetime.fromtimestamp(NOW + left_s, tz=UTC).isoformat()
+        return replace(JOB, limits=replace(JOB.limits, deadline=deadline))
+
+    assert tried_again(due(3600.0), RUN)
+    assert not tried_again(due(60.0), RUN)
+    assert "60 s are left until limits.deadline" in short_of_time(due(60.0), [RUN], NOW)
+    assert not short_of_time(due(60.0), [replace(RUN, cause=None)], NOW), "none is due"
+    again = next_attempt(due(3600.0), [RUN], NOW)
+    assert again is not None
+    assert again.limits.deadline == due(3600.0).limits.deadline
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,23 @@ def test_numbers_may_be_written_as_scientists_write_them() -> None:
 def test_what_is_no_number_is_not_taken_for_one(number: str) -> None:
     (fault,) = faults(TRAIN + f"limits: {{hours: {number}}}\n")
     assert fault.startswith("job.yaml:3: limits.hours: expected a number above 0, got ")
+
+
+def test_a_deadline_is_stored_as_one_moment_and_a_wrong_one_is_a_fault_among_the_others() -> None:
+    now = datetime(2026, 11, 24, 17, 30, tzinfo=UTC)
+    spec = load_job(TRAIN + "limits: {deadline: 18:00}\n", "job.yaml", now=now)
+    assert spec.limits.deadline == "2026-11-24T18:00:00+00:00"
+    assert read_job(dump_job(spec)) == spec
+    with pytest.raises(JobFileError) as caught:
+        load_job(TRAIN + "limits:\n  deadline: soon\n  usd: ten\n", "job.yaml", now=now)
+    deadline, usd = caught.value.faults
+    assert deadline.startswith("job.yaml:4: limits.deadline: expected a time such as 18:00")
+    assert usd.startswith("job.yaml:5: limits.usd:")
+
+
+def test_a_deadline_that_is_a_number_is_told_to_be_text() -> None:
+    (fault,) = faults(TRAIN + "limits: {deadline: 1800}\n")
+    assert fault.startswith("job.yaml:3: limits.deadline: expected a non-empty string, got 1800")
 
 
 def test_paths_are_those_of_the_job_file() -> None:

@@ -115,6 +115,10 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
         Cause.TIME_LIMIT,
         Situation(training=ended("stopped", stop_cause="time_limit"), shows="SUCCEEDED"),
     ),
+    "its machine is slow": (
+        Cause.SLOW,
+        Situation(training=ended("stopped", stop_cause="slow"), shows="SUCCEEDED"),
+    ),
     "money is up": (
         Cause.MONEY_LIMIT,
         Situation(training=ended("stopped", stop_cause="money_limit"), shows="SUCCEEDED"),

@@ -81,6 +81,7 @@ def test_a_failure_weighs_half_after_seven_days() -> None:
         ({"cause": Cause.HOST, "failed_in": Phase.TRAIN}, True),
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 0}, True),
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 40}, False),
+        ({"cause": Cause.SLOW, "failed_in": Phase.TRAIN, "step": 40}, True),
         ({"cause": Cause.LOST, "failed_in": Phase.TRAIN}, True),
         ({"cause": Cause.LOST, "failed_in": Phase.TRAIN, "rented_at": NOW - 3600}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.BOOT}, True),

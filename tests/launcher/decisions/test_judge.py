@@ -135,6 +135,7 @@ def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Caus
         ("pruned", Cause.PRUNED),
         ("time_limit", Cause.TIME_LIMIT),
         ("money_limit", Cause.MONEY_LIMIT),
+        ("slow", Cause.SLOW),
         (None, Cause.STOPPED),
     ],
 )
@@ -191,6 +192,7 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
         ("pruned", Cause.PRUNED),
         ("time_limit", Cause.TIME_LIMIT),
         ("money_limit", Cause.MONEY_LIMIT),
+        ("slow", Cause.SLOW),
         ("because I say so", Cause.DATA),
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 from launcher.config import dump_job
 from launcher.core import Offer, Phase, Run
 from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import Speed, SpeedHistory, speed_history_of
+from launcher.decisions.speed_history import MOST_RUNS, Speed, SpeedHistory, speed_history_of
 from tests.fakebox import Loading, Training
 from tests.fakes import train_job
 from tests.launcher.world import World
-from trainer.contract.config import TrainConfig
+from trainer.contract.config import OptimConfig, TrainConfig
 
 JOB = train_job()
 
@@ -64,13 +64,45 @@ def test_the_speed_of_a_kind_of_machine_is_the_median_of_the_runs_on_it() -> Non
         (train_job(steps=5000), True),
         (train_job(limits=replace(JOB.limits, hours=9.0)), True),
         (train_job(train=TrainConfig(steps=10, batch=16)), False),
-        (train_job(name="another"), False),
+        (train_job(name="another"), True),
         (train_job(ranks=4), False),
     ],
-    ids=["longer", "other limits", "a larger batch", "another job", "more ranks"],
+    ids=["longer", "other limits", "a larger batch", "another name", "more ranks"],
 )
 def test_only_runs_whose_steps_were_the_same_work_count(other: JobSpec, counts: bool) -> None:
     assert bool(speed_history_of([run(2.0, other)], "vast", JOB).speeds) is counts
+
+
+def test_the_points_of_a_sweep_teach_each_other() -> None:
+    points = [
+        train_job(
+            name=f"sweep-{n}", train=TrainConfig(steps=10, batch=8, seed=n, optim=OptimConfig(lr=n / 100))
+        )
+        for n in range(1, 4)
+    ]
+    runs = [run(float(n), point) for n, point in enumerate(points)]
+    (speed,) = speed_history_of(runs, "vast", points[0]).speeds.values()
+    assert speed == Speed(steps_per_s=1.5, runs=2)
+
+
+def test_only_the_newest_runs_of_a_kind_count() -> None:
+    runs = [*[run(2.0)] * MOST_RUNS, *[run(9.0)] * MOST_RUNS]
+    (speed,) = speed_history_of(runs, "vast", JOB).speeds.values()
+    assert speed == Speed(steps_per_s=2.0, runs=MOST_RUNS)
+
+
+def test_a_host_s_own_runs_can_be_left_out() -> None:
+    runs = [run(1.0, host="slow"), run(2.0), run(2.0)]
+    history = speed_history_of(runs, "vast", JOB, but_not_on="slow")
+    assert history.speeds["RTX 4090", 2] == Speed(steps_per_s=2.0, runs=2)
+
+
+def test_a_job_that_cannot_count_is_not_even_read() -> None:
+    broken = replace(run(None), spec_json="{")
+    other = replace(run(2.0), provider="local", spec_json="{")
+    late = replace(run(2.0), spec_json="{")
+    runs = [broken, other, *[run(2.0)] * MOST_RUNS, late]
+    assert speed_history_of(runs, "vast", JOB).speeds["RTX 4090", 2].runs == MOST_RUNS
 
 
 def test_a_run_notes_how_fast_it_trained_and_how_long_its_machine_took(tmp_path: Path) -> None:

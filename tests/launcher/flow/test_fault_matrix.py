@@ -6,6 +6,7 @@ Nothing may stay rented, and no verdict may lie.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from launcher.core import Cause, Phase, Run, bills
 from launcher.core.errors import HeldError, StorageError
 from launcher.decisions import policy
 from tests.launcher.faults import Fault, Killed, Moment
+from tests.launcher.slow_world import long_job, slow_world
 from tests.launcher.world import World
 from trainer.contract import layout
 
@@ -141,6 +143,56 @@ def test_two_faults_leave_nothing_rented_and_no_false_verdict(seed: int, tmp_pat
     run = drive_to_the_end(world)
 
     check_nothing_leaked_and_nothing_lied(world, run)
+
+
+CHANGE_ROWS = [
+    (verb, moment, trouble)
+    for verb, troubles in {
+        "remote.run": REMOTE_TROUBLES,
+        "remote.read": REMOTE_TROUBLES,
+        "output_store.pump": DISK_TROUBLES,
+        "output_store.collect": DISK_TROUBLES,
+        "provider.instances": PROVIDER_TROUBLES,
+        "provider.destroy": PROVIDER_TROUBLES,
+        "ledger.save": ("no space", "killed"),
+        "ledger.tell": ("no space", "killed"),
+    }.items()
+    for moment in MOMENTS
+    for trouble in troubles
+]
+"""What may go wrong while a run leaves a slow machine: the last calls of its launcher."""
+STILL_SLOW = ("killed", "unreachable", "busy")
+
+
+def a_run_on_a_slow_machine(folder: Path) -> World:
+    return slow_world(folder, long_job(retry={"slow": 1}))
+
+
+@pytest.fixture(scope="module")
+def calls_of_a_change(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, int]:
+    """How often each verb is called until such a run has ended, when nothing goes wrong."""
+    world = a_run_on_a_slow_machine(tmp_path_factory.mktemp("calls"))
+    assert world.launch().cause is Cause.SLOW
+    return world.plan.calls
+
+
+@pytest.mark.parametrize(
+    ("verb", "moment", "trouble"), CHANGE_ROWS, ids=lambda value: value.replace(" ", "_")
+)
+def test_a_fault_while_a_slow_machine_is_left_leaves_nothing_rented_and_no_false_verdict(
+    verb: str, moment: Moment, trouble: str, calls_of_a_change: Mapping[str, int], tmp_path: Path
+) -> None:
+    world = a_run_on_a_slow_machine(tmp_path)
+    nth = max(1, calls_of_a_change[verb] - 2)
+    world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
+
+    run = drive_to_the_end(world)
+
+    assert world.plan.struck
+    check_nothing_leaked_and_nothing_lied(world, run)
+    assert run is not None
+    if trouble in STILL_SLOW:
+        assert run.cause is Cause.SLOW, run.detail
 
 
 def test_a_list_that_fails_is_not_an_empty_list(tmp_path: Path) -> None:

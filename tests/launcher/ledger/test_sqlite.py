@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Driver, Event, ExtraRates, Meter, Offer, Phase, Proof, Run, UserRequest
+from launcher.core import (
+    Cause,
+    Driver,
+    Event,
+    ExtraRates,
+    Forecast,
+    Meter,
+    Offer,
+    Phase,
+    Proof,
+    Run,
+    UserRequest,
+)
 from launcher.core.bills import cost_usd
 from launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from launcher.ledger.sqlite import SqliteLedger
@@ -45,6 +57,7 @@ FULL = replace(
         usd_per_hour=0.25,
         description="this computer",
         extras=ExtraRates(storage_usd_per_hour=0.01),
+        forecast=Forecast(ready_s=60.0, train_s=3600.0, basis="measured", runs=3, steps_per_s=2.0),
     ),
     instance_id="i1",
     host="h1",

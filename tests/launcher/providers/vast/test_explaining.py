@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,43 @@ def test_the_speed_of_an_earlier_run_of_the_job_is_what_the_next_is_planned_by(
     (tmp_path / "job.yaml").write_text(JOB)
     explain = ("plan", "job.yaml", "--explain", "--provider", "vast")
     assert " h at dlperf " in terminal.type(*explain).out
+    plan = ("plan", "job.yaml", "--provider", "vast")
+    assert "its speed is a guess" in terminal.type(*plan).out
     trained_before(terminal, vast)
-    assert "1.0 h at 2 steps/s, learned from 1 run" in terminal.type(*explain).out
+    said = terminal.type(*plan).out
+    assert "its speed is measured (1 run)" in said
+    assert "RTX 4090 x1: 2 steps/s, measured (1 run)" in said
+    offer = terminal.type(*plan, "--json").json()["offers"][0]
+    assert (offer["speed"], offer["forecast"]["basis"]) == ("measured (1 run)", "measured")
+    assert offer["forecast"]["train_s"] == pytest.approx(3600)
+    assert "1.0 h at 2 steps/s, measured (1 run)" in terminal.type(*explain).out
+
+
+def test_a_deadline_takes_the_cheapest_machine_that_is_expected_in_time_or_names_the_soonest(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    terminal = Terminal(tmp_path, **vast.variables)
+    (tmp_path / "job.yaml").write_text(JOB.replace(", gpu_names: [RTX 4090]", ""))
+    plan = ("plan", "job.yaml", "--provider", "vast")
+    trained_before(terminal, vast)
+
+    def by(minutes: float) -> tuple[str, str]:
+        return "--by", (datetime.now() + timedelta(minutes=minutes)).strftime("%Y-%m-%d %H:%M")
+
+    cheapest = terminal.type(*plan, "--json").json()["offers"][0]
+    assert cheapest["gpu_name"] == "RTX 4090"
+    faster = terminal.type(*plan, *by(45), "--json").json()
+    assert faster["expected_end_at"] < datetime.fromisoformat(faster["deadline"]).timestamp()
+    lasts_s = [one["forecast"]["ready_s"] + one["forecast"]["train_s"] for one in faster["offers"]]
+    assert max(lasts_s) <= 45 * 60 < cheapest["forecast"]["train_s"]
+    prices = [one["expected_usd"] for one in faster["offers"]]
+    assert prices[0] <= min(prices) * 1.01
+    explained = terminal.type(*plan, *by(45), "--explain")
+    assert "fail limits.deadline  expected to finish by " in explained.out
+    too_late = terminal.type(*plan, *by(12))
+    assert too_late.exit_code == 8
+    assert "no offer is expected to finish by " in too_late.err
+    assert "the soonest, " in too_late.err
 
 
 @pytest.mark.parametrize("count", [20, 90])

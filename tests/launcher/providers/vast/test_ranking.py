@@ -101,8 +101,69 @@ def test_an_estimate_says_from_how_many_runs_it_was_learned_and_where_a_score_st
     known = SpeedHistory(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
     spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
     learned, scored = ranked(rows, spec, LOCK, known)
-    assert learned.terms[0].text == "1.0 h at 2 steps/s, learned from 3 runs"
-    assert scored.terms[0].text == "2.0 h at 1 steps/s, dlperf 49"
+    assert learned.terms[0].text == "1.0 h at 2 steps/s, measured (3 runs)"
+    assert scored.terms[0].text == "2.0 h at 1 steps/s, scaled from RTX 4090 x1 (3 runs)"
+
+
+KNOWN = SpeedHistory(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
+"""Somebody has trained this job on one RTX 4090."""
+
+
+@pytest.mark.parametrize(
+    ("row", "known", "forecast"),
+    [
+        ({}, KNOWN, ("measured", 3, "", 2.0)),
+        ({"num_gpus": 4, "dlperf": 390.0}, KNOWN, ("scaled", 3, "RTX 4090 x1", 8.0)),
+        ({"num_gpus": 4, "dlperf": None}, KNOWN, ("scaled", 3, "RTX 4090 x1", 8.0)),
+        ({"gpu_name": "RTX 3090", "dlperf": 50.0}, KNOWN, ("scaled", 3, "RTX 4090 x1", 1.0)),
+        ({"gpu_name": "RTX 3090", "dlperf": None}, KNOWN, ("guess", 0, "", None)),
+        ({}, NEW, ("guess", 0, "", None)),
+    ],
+    ids=[
+        "the kind",
+        "more of the same",
+        "more, without a score",
+        "another",
+        "another without a score",
+        "new",
+    ],
+)
+def test_a_forecast_says_whether_it_is_measured_scaled_or_a_guess(
+    row: dict[str, Any], known: SpeedHistory, forecast: tuple[Any, ...]
+) -> None:
+    spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
+    rows = [offer_row(dlperf=100.0), offer_row(machine_id=7, id=7, **row)]
+    (made,) = [one.offer.forecast for one in ranked(rows, spec, LOCK, known) if one.row.machine_id == "7"]
+    assert made is not None
+    assert (made.basis, made.runs, made.source, made.steps_per_s) == forecast
+    if made.steps_per_s:
+        assert made.train_s == pytest.approx(7200 / made.steps_per_s)
+    assert made.ready_s > 20.0
+
+
+def test_another_gpu_is_scaled_from_the_one_that_is_most_like_it() -> None:
+    known = SpeedHistory(
+        speeds={
+            ("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3),
+            ("RTX 3060", 1): Speed(steps_per_s=9.0, runs=9),
+        }
+    )
+    names = {"RTX 4090": 100.0, "RTX 3060": 20.0, "RTX 5090": 200.0}
+    rows = [
+        offer_row(gpu_name=name, machine_id=n, id=n, dlperf=x) for n, (name, x) in enumerate(names.items())
+    ]
+    (made,) = [
+        one.offer.forecast for one in ranked(rows, job(), LOCK, known) if one.row.gpu_name == "RTX 5090"
+    ]
+    assert made is not None
+    assert (made.source, made.steps_per_s) == ("RTX 4090 x1", 4.0)
+
+
+def test_of_a_job_that_says_no_last_step_only_the_speed_is_known() -> None:
+    spec = replace(job(), train=None, command=("train",))
+    (made,) = [one.offer.forecast for one in ranked([offer_row()], spec, LOCK, KNOWN)]
+    assert made is not None
+    assert (made.basis, made.steps_per_s, made.train_s) == ("guess", 2.0, pytest.approx(3600.0))
 
 
 def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:

@@ -1,0 +1,104 @@
+"""Deadlines: which offers are expected to finish a job in time. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from launcher.core import Cause, Offer
+from launcher.core.errors import JobValueError, NoOfferError
+from launcher.core.job import JobSpec
+from launcher.decisions.estimates import usd
+from launcher.decisions.job_shape import steps_of
+from launcher.decisions.policy import START_S, deadline_of
+from trainer.contract import stop_budget
+
+
+def must_be_ahead(spec: JobSpec, now: float, *, least_s: float) -> None:
+    """Raise JobValueError where less than that is left until the job's deadline."""
+    deadline = deadline_of(spec)
+    if deadline is not None and deadline - now <= least_s:
+        raise JobValueError(
+            f"limits.deadline: {moment_text(spec, deadline)} is {_how_far(deadline - now)}; a machine needs "
+            f"about {START_S:.0f} s from its start until it trains",
+            hint="a later --by or limits.deadline",
+            cause=Cause.TIME_LIMIT,
+        )
+
+
+def expected_end(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> float | None:
+    """Return when the job should be done if the offer is rented now; None where its speed is a guess.
+
+    `done`: the step of the checkpoint that it continues from.
+    """
+    forecast, steps = offer.forecast, steps_of(spec)
+    if forecast is None or forecast.basis == "guess" or not steps:
+        return None
+    return now + forecast.ready_s + forecast.train_s * max(0.0, 1 - done / steps)
+
+
+def first_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int = 0) -> list[Offer]:
+    """Return the offers that are expected to finish in time, then those of which nobody knows, each in the
+    order given. Those that are expected to be late are left out."""
+    offers = list(offers)
+    latest = _latest_end(spec, now)
+    if latest is None:
+        return offers
+    ends = [(offer, expected_end(spec, offer, now, done)) for offer in offers]
+    known = [offer for offer, end in ends if end is not None and end <= latest]
+    unknown = [offer for offer, end in ends if end is None and _ready_at(offer, now) < latest]
+    return known + unknown
+
+
+def in_time(spec: JobSpec, offers: Sequence[Offer], now: float, done: int = 0) -> list[Offer]:
+    """As `first_in_time`. Raises NoOfferError, which names the soonest, where every offer is late."""
+    kept = first_in_time(spec, offers, now, done)
+    if kept or not offers:
+        return kept
+    soonest = min(offers, key=lambda offer: expected_end(spec, offer, now, done) or math.inf)
+    end = expected_end(spec, soonest, now, done)
+    by = moment_text(spec, deadline_of(spec) or now)
+    if end is None:
+        ready_at = moment_text(spec, min(_ready_at(offer, now) for offer in offers))
+        raise NoOfferError(
+            f"limits.deadline: no machine trains before {by}; the soonest is ready at {ready_at}",
+            hint="a later --by or limits.deadline",
+        )
+    raise NoOfferError(
+        f"limits.deadline: no offer is expected to finish by {by}; the soonest, {soonest.id} "
+        f"({soonest.gpus} x {soonest.gpu_name}), is expected to finish at {moment_text(spec, end)} for "
+        f"{usd(soonest.expected_usd)}",
+        hint="a later --by or limits.deadline, fewer train.steps, or resources: that allow faster machines",
+    )
+
+
+def deadline_text(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> str:
+    """Say whether the job should be done in time on that offer; empty where it has no deadline."""
+    deadline = deadline_of(spec)
+    if deadline is None:
+        return ""
+    by, end = moment_text(spec, deadline), expected_end(spec, offer, now, done)
+    if end is None:
+        return f"not known whether it finishes by {by}; it is stopped then"
+    return f"expected to finish at {moment_text(spec, end)}; it is stopped at {by}"
+
+
+def moment_text(spec: JobSpec, at: float) -> str:
+    """The moment to the minute, in the zone of the job's deadline: `2030-11-25 18:00`."""
+    zone = datetime.fromisoformat(spec.limits.deadline).tzinfo if spec.limits.deadline else UTC
+    return f"{datetime.fromtimestamp(at, tz=zone):%Y-%m-%d %H:%M}"
+
+
+def _latest_end(spec: JobSpec, now: float) -> float | None:
+    """When a job has to be done so that nobody asks it to stop before; None: it has no deadline."""
+    deadline = deadline_of(spec)
+    return None if deadline is None else deadline - min(stop_budget.LEASE_S, max(0.0, deadline - now) / 5)
+
+
+def _how_far(left_s: float) -> str:
+    return f"{left_s:.0f} s from now" if left_s > 0 else "over"
+
+
+def _ready_at(offer: Offer, now: float) -> float:
+    return now if offer.forecast is None else now + offer.forecast.ready_s

@@ -1,0 +1,132 @@
+"""Job shape: all of a job that decides how much work a step is. Jobs of one shape teach each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+
+from launcher.core.job import JobSpec
+from trainer.contract.config import DataConfig, ObjectiveConfig, OptimConfig, TrainConfig
+
+Shape = str
+"""A digest: two jobs have the same one when their steps are the same work."""
+
+OF_TRAIN: Mapping[str, bool] = {
+    "stage": True,
+    "sampler": True,
+    "steps": False,
+    "batch": True,
+    "turns": True,
+    "mixing": True,
+    "temperature": True,
+    "unroll": True,
+    "noise": False,
+    "augment": True,
+    "seed": False,
+    "data": True,
+    "model": True,
+    "objective": True,
+    "freeze": True,
+    "latents": True,
+    "optim": True,
+    "wandb": False,
+    "strategy": True,
+    "fsdp2": True,
+    "precision": True,
+    "compile": True,
+    "cuda_graphs": True,
+    "activation_checkpointing": True,
+    "remainder": True,
+    "loader": True,
+    "check_every": True,
+    "micro_batch": True,
+    "probe": True,
+    "out_of_memory": True,
+    "ema": True,
+    "tensorboard": False,
+    "plots": False,
+    "log_every": False,
+    "evaluate_every": True,
+    "checkpoint_every": False,
+    "keep_checkpoints": False,
+    "keep_best": False,
+    "threads": True,
+    "limits": False,
+}
+"""Every key of `train:`, and whether a step takes another time with another value of it."""
+
+_USUAL = TrainConfig()
+_PLAIN = tuple(
+    name
+    for name, decides in OF_TRAIN.items()
+    if decides and name != "ema" and isinstance(getattr(_USUAL, name), str | int | float | None)
+)
+"""Those of them that are one value, and count as it is."""
+_IDLE = {name: getattr(_USUAL, name) for name, decides in OF_TRAIN.items() if not decides}
+
+
+def shape_of(spec: JobSpec) -> Shape:
+    """Return the shape of a job. The kind of machine and the number of its GPUs are no part of it."""
+    work = (
+        None if spec.train is None else _work(spec.train),
+        spec.command,
+        tuple(sorted(spec.env.items())),
+        # What a command does, or a task of the user's own, lies in this folder.
+        None if spec.code is None else spec.code.path,
+        spec.nodes,
+        spec.resources.gpus > 0,
+        None if spec.ranks_per_node == max(1, spec.resources.gpus) else spec.ranks_per_node,
+    )
+    return hashlib.sha256(repr(work).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def first_look(spec: JobSpec) -> Callable[[str], bool]:
+    """Return a test that tells most stored jobs of another shape apart; to read each of them whole is slow.
+
+    The test is False only of another shape. What is not in a text, as in one of before, is not looked at.
+    """
+    command = None if spec.command is None else list(spec.command)
+    train = {} if spec.train is None else asdict(spec.train)
+    values = {name: train[name] for name in _PLAIN if name in train}
+    model = train.get("model", {})
+
+    def may_match(spec_json: str) -> bool:
+        job = json.loads(spec_json)
+        other = job.get("train")
+        if (other is None) is not (spec.train is None) or job.get("command") != command:
+            return False
+        return other is None or (_agree(values, other) and _agree(model, other.get("model", {})))
+
+    return may_match
+
+
+def _agree(wanted: Mapping[str, object], found: Mapping[str, object]) -> bool:
+    return all(found.get(name, value) == value for name, value in wanted.items())
+
+
+def steps_of(spec: JobSpec) -> int | None:
+    """Return the last step of a job; None where the job does not say."""
+    if spec.train is not None:
+        return spec.train.steps
+    return None if spec.success is None else spec.success.steps
+
+
+def _work(train: TrainConfig) -> TrainConfig:
+    """The training with all that leaves the work of a step as it is at its default."""
+    return replace(
+        train,
+        **_IDLE,
+        data=tuple(replace(data, seed=_DATA.seed, test=_DATA.test) for data in train.data),
+        # Of a term of the loss only whether it is computed.
+        objective=ObjectiveConfig(
+            spectral=float(train.objective.spectral > 0), conservation=float(train.objective.conservation > 0)
+        ),
+        optim=OptimConfig(name=train.optim.name),
+        ema=None if train.ema is None else _SOME_EMA,
+    )
+
+
+_DATA = DataConfig()
+_SOME_EMA = 0.5

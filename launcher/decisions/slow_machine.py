@@ -1,0 +1,101 @@
+"""Slow machines: whether one trains far below what its kind has shown, and whether a change pays off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from launcher.core import Run
+from launcher.core.bills import cost_usd
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+from launcher.decisions.job_shape import steps_of
+from launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
+
+_USUAL_BOOT_S = 300.0
+"""Of a host of which nobody knows how long it takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowness:
+    """A machine that trains far below what its kind has shown."""
+
+    kind: Kind
+    steps_per_s: float
+    shown: Speed
+    """By other hosts."""
+    BEGINS: ClassVar[str] = "trains at "
+
+    def __str__(self) -> str:
+        runs = f"{self.shown.steps_per_s:.3g} steps/s, {self.shown.runs} runs"
+        share = self.steps_per_s / self.shown.steps_per_s
+        return f"{self.BEGINS}{share:.2f} of what {kind_text(self.kind)} has shown ({runs})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What is left of a run on its slow machine, and on another one of its kind."""
+
+    here_s: float
+    there_s: float
+    """Saving, loading another machine and the steps since the checkpoint are part of it."""
+    usd_per_hour: float
+    loading_usd: float
+    """What another machine costs for disk and traffic before it trains."""
+
+    @property
+    def pays_off(self) -> bool:
+        """Whether the change saves enough time, and enough money."""
+        here_usd = self.here_s / 3600 * self.usd_per_hour
+        there_usd = self.there_s / 3600 * self.usd_per_hour + self.loading_usd
+        gain = policy.CHANGE_GAIN
+        return self.there_s <= self.here_s * gain and there_usd <= here_usd * gain
+
+    def __str__(self) -> str:
+        return (
+            f"{self.here_s / 60:.0f} min are left on it, about {self.there_s / 60:.0f} min with another one"
+        )
+
+
+def slowness_of(kind: Kind, steps_per_s: float, elsewhere: SpeedHistory) -> Slowness | None:
+    """Compare the pace of a machine with what its kind has shown elsewhere; None: it is not slow."""
+    shown = elsewhere.speeds.get(kind)
+    if shown is None or shown.runs < policy.SLOW_RUNS:
+        return None
+    if steps_per_s >= shown.steps_per_s * policy.SLOW_SHARE:
+        return None
+    return Slowness(kind=kind, steps_per_s=steps_per_s, shown=shown)
+
+
+def change_of(
+    slowness: Slowness, spec: JobSpec, run: Run, elsewhere: SpeedHistory, *, step: int, saved: int
+) -> Change | None:
+    """What another machine would change at that step; None: the job does not say what is left of it.
+
+    `saved`: the step of the newest checkpoint that the next run would continue from.
+    """
+    steps = steps_of(spec)
+    if steps is None or slowness.steps_per_s <= 0:
+        return None
+    boots = [run.boot_s] if run.boot_s is not None else list(elsewhere.boot_s.values())
+    ready_s = median(boots or [_USUAL_BOOT_S]) + policy.START_S
+    return Change(
+        here_s=max(0, steps - step) / slowness.steps_per_s,
+        there_s=policy.CHANGE_S + ready_s + max(0, steps - saved) / slowness.shown.steps_per_s,
+        usd_per_hour=run.usd_per_hour,
+        loading_usd=0.0 if run.offer is None else run.offer.loading_usd,
+    )
+
+
+def leaves_enough(change: Change, spec: JobSpec, run: Run, now: float) -> bool:
+    """Whether the job's money and time allow another machine: else it would be stopped for nothing."""
+    deadline = policy.deadline_of(spec)
+    if deadline is not None and now + change.there_s > deadline:
+        return False
+    if spec.limits.usd is None or run.offer is None:
+        return True
+    stop_usd = policy.CHANGE_S / 3600 * run.usd_per_hour
+    left_usd = spec.limits.usd - cost_usd(run, now) - stop_usd
+    there_usd = change.there_s / 3600 * run.usd_per_hour + change.loading_usd
+    return left_usd >= max(policy.least_usd(run.offer), there_usd)

@@ -1,0 +1,54 @@
+"""Lease end: whether a run's time is up, and what became of a machine that is gone."""
+
+from __future__ import annotations
+
+import shlex
+
+from launcher.decisions import policy
+from launcher.flow.context import RunContext
+from launcher.ports import Remote
+from trainer.contract import layout
+
+_TIMEOUT_S = 60.0
+
+
+def is_due(context: RunContext) -> bool:
+    """The launcher's own lock on the deadline: the lease counts from when its machine began to run."""
+    offer = context.run.offer
+    return offer is not None and policy.is_due(
+        context.spec, policy.lease_of(context.spec, offer), context.now()
+    )
+
+
+def set_deadline(context: RunContext, remote: Remote) -> None:
+    """The machine ends itself at the job's deadline, also where nobody watches it.
+
+    Raises UnreachableError, GoneError.
+    """
+    deadline, offer, machine = policy.deadline_of(context.spec), context.run.offer, context.machine
+    if deadline is None or offer is None or machine is None:
+        return
+    left_s = max(1.0, deadline - context.now())
+    grace_s = min(left_s, policy.lease_of(context.spec, offer).grace_s)
+    variables = {
+        "VASTRUN_PROVIDER": context.services.provider.name,
+        "VASTRUN_INSTANCE": machine.id,
+        "CONTAINER_ID": machine.id,
+    }
+    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    command = f"env {' '.join(words)} bash {layout.DEADLINE} {left_s:.0f} {grace_s:.0f}"
+    done = remote.run(command, timeout_s=_TIMEOUT_S)
+    if done.exit_code != 0:
+        context.tell(f"the machine does not know the deadline: {done.stderr.strip()[-200:]}")
+
+
+def how_lost(context: RunContext) -> str:
+    """In words, why the provider has the machine no more."""
+    offer, rented_at = context.run.offer, context.run.rented_at
+    if offer is not None and rented_at is not None:
+        lease = policy.lease_of(context.spec, offer)
+        if context.now() >= rented_at + min(lease.life_s, lease.collect_s):
+            return (
+                "the machine no longer exists; its lease may have expired before the outputs were downloaded"
+            )
+    return "the machine no longer exists; the provider no longer lists it"

@@ -1,0 +1,84 @@
+"""Slowness: a machine that trains far below its kind is named, and left for another where the job says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.core import Cause
+from launcher.core.phases import BEFORE_TRAINING
+from launcher.decisions import policy
+from launcher.decisions.slow_machine import Change, Slowness, change_of, leaves_enough, slowness_of
+from launcher.decisions.speed_history import SpeedHistory, kind_of, speed_history_of
+from launcher.flow.context import RunContext
+from launcher.flow.pace import Pace
+
+
+@dataclass
+class SlownessWatch:
+    """What is remembered of a machine's speed against that of its kind."""
+
+    elsewhere: SpeedHistory | None = None
+    """None: nobody looked it up yet."""
+    changes_left: int = 0
+    named: bool = False
+    last: Slowness | None = None
+    """As the last look saw it; None: it is not slow."""
+    change: Change | None = None
+    """Why the run should go on elsewhere."""
+
+
+def should_change(context: RunContext, watch: SlownessWatch, pace: Pace, *, step: int, saved: int) -> bool:
+    """Whether the run should go on elsewhere. A machine that is slow is named, once.
+
+    `saved`: the step of the newest checkpoint that another run would continue from.
+    """
+    watch.last = _look(context, watch, pace)
+    if watch.last is None:
+        return False
+    if not watch.named:
+        watch.named = True
+        _name(context, watch.last)
+    # One that costs nothing is this computer: there is no other.
+    if watch.changes_left <= 0 or context.services.provider.free or watch.elsewhere is None:
+        return False
+    change = change_of(watch.last, context.spec, context.run, watch.elsewhere, step=step, saved=saved)
+    if change is None or not change.pays_off:
+        return False
+    if not leaves_enough(change, context.spec, context.run, context.now()):
+        return False
+    watch.change = change
+    return True
+
+
+def _look(context: RunContext, watch: SlownessWatch, pace: Pace) -> Slowness | None:
+    offer, steps_per_s = context.run.offer, pace.best_steps_per_s
+    if offer is None or context.spec.resources.gpus == 0 or steps_per_s is None:
+        return None
+    if pace.seen_s < policy.SLOW_SEEN_S or pace.seen_steps < policy.SLOW_SEEN_STEPS:
+        return None
+    if watch.elsewhere is None:
+        runs, provider = context.services.ledger.runs(), context.services.provider.name
+        watch.elsewhere = speed_history_of(runs, provider, context.spec, but_not_on=context.run.host)
+        watch.changes_left = context.spec.retry.get("slow", 0) - _changes_before(context)
+    return slowness_of(kind_of(offer), steps_per_s, watch.elsewhere)
+
+
+def _name(context: RunContext, slowness: Slowness) -> None:
+    """A launcher that resumes the run finds the line in its diary."""
+    diary = context.services.ledger.events(context.run.id)
+    if not any(event.text.startswith(slowness.BEGINS) for event in diary):
+        context.tell(str(slowness))
+
+
+def _changes_before(context: RunContext) -> int:
+    """How often this chain of attempts left a slow machine."""
+    run, changes = context.run, 0
+    while run.parent is not None:
+        run = context.services.ledger.get(run.parent)
+        if run.cause is None:
+            break
+        # As `attempts.chain_of`: any other run was continued by the user, not tried again.
+        if run.cause not in context.spec.retry and run.failed_in not in BEFORE_TRAINING:
+            break
+        changes += run.cause is Cause.SLOW
+    return changes

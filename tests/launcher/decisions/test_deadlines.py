@@ -1,0 +1,143 @@
+"""Which offers finish a job in time, and how long a machine may be kept for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from launcher.core import Cause, Forecast, Offer, Phase, Run
+from launcher.core.errors import JobValueError, NoOfferError
+from launcher.core.job import JobSpec, Limits
+from launcher.decisions import policy
+from launcher.decisions.deadlines import deadline_text, expected_end, first_in_time, in_time, must_be_ahead
+from tests.fakes import train_job
+
+NOW = datetime(2026, 11, 24, 16, 0, tzinfo=UTC).timestamp()
+HOUR_S = 3600.0
+
+
+def job(deadline: str | None = "2026-11-24T18:00:00+01:00", **limits: Any) -> JobSpec:
+    """To be done in an hour, by default."""
+    return train_job(steps=100, limits=Limits(**{"hours": 12.0, "usd": 3.0, "deadline": deadline, **limits}))
+
+
+def offer(name: str, train_s: float, **changes: Any) -> Offer:
+    """One that trains for so long after ten minutes, as was measured."""
+    forecast = Forecast(ready_s=600.0, train_s=train_s, basis="measured", runs=3, steps_per_s=100 / train_s)
+    made = Offer(
+        id=name,
+        host=name,
+        gpu_name="RTX 4090",
+        gpus=1,
+        gpu_memory_gb=24.0,
+        disk_gb=40.0,
+        usd_per_hour=1.0,
+        description=name,
+        expected_usd=0.5,
+        forecast=forecast,
+    )
+    return replace(made, **changes)
+
+
+SLOW, FAST, FASTER = offer("slow", 3600.0), offer("fast", 2400.0), offer("faster", 1200.0)
+NEW = offer("new", 100.0, forecast=Forecast(ready_s=600.0, train_s=100.0, basis="guess"))
+UNRANKED = offer("unranked", 100.0, forecast=None)
+SCALED = offer(
+    "scaled", 1.0, forecast=Forecast(ready_s=600.0, train_s=2400.0, basis="scaled", source="T4 x1", runs=1)
+)
+
+
+def names(spec: JobSpec, *offers: Offer, done: int = 0) -> list[str]:
+    return [one.id for one in first_in_time(spec, offers, NOW, done)]
+
+
+def test_what_is_expected_in_time_comes_first_then_what_nobody_knows_and_the_late_are_left_out() -> None:
+    market = (NEW, SLOW, FAST, UNRANKED, FASTER, SCALED)
+    assert names(job(), *market) == ["fast", "faster", "scaled", "new", "unranked"]
+    assert names(job(None), *market) == [one.id for one in market]
+
+
+def test_a_job_has_to_be_done_before_it_is_asked_to_stop() -> None:
+    grace_s = 120.0
+    assert names(job(), offer("just", HOUR_S - 600 - grace_s)) == ["just"]
+    assert not names(job(), offer("not", HOUR_S - 600 - grace_s + 1))
+
+
+def test_a_machine_that_is_not_even_ready_in_time_is_left_out() -> None:
+    late = replace(NEW, forecast=Forecast(ready_s=HOUR_S, train_s=1.0, basis="guess"))
+    assert not names(job(), late)
+    with pytest.raises(
+        NoOfferError, match="no machine trains before 2026-11-24 18:00; the soonest is ready at"
+    ):
+        in_time(job(), [late], NOW)
+
+
+def test_what_was_done_before_need_not_be_done_again() -> None:
+    assert names(job(), SLOW, done=50) == ["slow"]
+    assert expected_end(job(), SLOW, NOW, done=50) == NOW + 600 + 1800
+    assert expected_end(job(), SLOW, NOW, done=1000) == NOW + 600
+
+
+def test_where_all_are_late_the_soonest_and_its_cost_are_named() -> None:
+    with pytest.raises(NoOfferError) as caught:
+        in_time(job("2026-11-24T17:20:00+01:00"), [SLOW, FAST], NOW)
+    said = str(caught.value)
+    assert "no offer is expected to finish by 2026-11-24 17:20" in said
+    assert "the soonest, fast (1 x RTX 4090), is expected to finish at 2026-11-24 17:50 for $0.500" in said
+    assert not in_time(job(), [], NOW)
+
+
+def test_the_plan_says_whether_it_is_expected_in_time_in_the_zone_of_the_deadline() -> None:
+    assert deadline_text(job(), FAST, NOW) == (
+        "expected to finish at 2026-11-24 17:50; it is stopped at 2026-11-24 18:00"
+    )
+    assert "not known whether it finishes by 2026-11-24 18:00" in deadline_text(job(), NEW, NOW)
+    assert deadline_text(job(None), FAST, NOW) == ""
+
+
+def test_a_machine_is_kept_no_longer_than_until_the_deadline() -> None:
+    spec = policy.within_deadline(job(), NOW)
+    lease = policy.lease_of(spec, FAST)
+    assert (lease.life_s, lease.life_cause) == (HOUR_S, Cause.TIME_LIMIT)
+    assert policy.within_deadline(job(hours=0.5), NOW).limits.hours == 0.5
+    assert policy.worst_case_usd(spec, FAST) == pytest.approx(1.0)
+
+
+def test_money_that_ends_before_the_deadline_is_still_the_limit() -> None:
+    spec = policy.within_deadline(job(usd=0.5), NOW)
+    assert policy.lease_of(spec, FAST).life_cause is Cause.MONEY_LIMIT
+
+
+def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:
+    run = Run(
+        id="one",
+        job="demo",
+        spec_json="{}",
+        provider="vast",
+        phase=Phase.BOOT,
+        out_dir="/o",
+        created_at=NOW,
+        phase_at=NOW,
+        offer=FAST,
+        rented_at=NOW + HOUR_S - 60,
+        usd_per_hour=1.0,
+    )
+    spec = policy.within_deadline(job(), NOW + HOUR_S - 60)
+    assert policy.over_limit(spec, run, NOW + HOUR_S + policy.LIMIT_SLACK_S - 1) is None
+    assert policy.over_limit(spec, run, NOW + HOUR_S + policy.LIMIT_SLACK_S + 1) is Cause.TIME_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [(NOW + HOUR_S - 5, "18:00 is 5 s from now"), (NOW + HOUR_S + 5, "18:00 is over")],
+)
+def test_a_deadline_that_leaves_no_time_to_train_is_refused(now: float, said: str) -> None:
+    with pytest.raises(JobValueError, match=re.escape(said)) as caught:
+        must_be_ahead(job(), now, least_s=policy.START_S)
+    assert caught.value.cause is Cause.TIME_LIMIT
+    must_be_ahead(job(), NOW, least_s=policy.START_S)
+    must_be_ahead(job(None), now, least_s=policy.START_S)

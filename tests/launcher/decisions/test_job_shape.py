@@ -1,0 +1,124 @@
+"""Which jobs teach each other their speed: those whose steps are the same work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from launcher.config import dump_job
+from launcher.core.job import Code, JobSpec, Limits, Resources
+from launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
+from tests.fakes import command_job, train_job
+from trainer.contract.config import DataConfig, ModelConfig, ObjectiveConfig, OptimConfig, TrainConfig
+
+JOB = train_job()
+PROGRAM = command_job(code=Code(path="/home/me/lab"))
+
+
+def trains(**changes: Any) -> JobSpec:
+    """The job with another training."""
+    assert JOB.train is not None
+    return replace(JOB, train=replace(JOB.train, **changes))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(JOB, name="another"),
+        replace(JOB, limits=Limits(hours=9.0)),
+        replace(JOB, retry={"slow": 1}),
+        replace(JOB, resources=Resources(gpus=4)),
+        replace(JOB, ranks=2),
+        trains(steps=9),
+        trains(seed=7),
+        trains(log_every=1, plots=False, tensorboard=True),
+        trains(checkpoint_every=5, keep_best=False),
+        trains(optim=OptimConfig(lr=0.1, clip=9.0, schedule="step")),
+        trains(data=(DataConfig(seed=1, test=8),)),
+    ],
+    ids=[
+        "name",
+        "limits",
+        "retry",
+        "GPUs",
+        "ranks as GPUs",
+        "steps",
+        "seed",
+        "log",
+        "saves",
+        "lr",
+        "data seed",
+    ],
+)
+def test_what_leaves_the_work_of_a_step_as_it_is_leaves_the_shape(other: JobSpec) -> None:
+    assert shape_of(other) == shape_of(JOB)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        trains(batch=16),
+        trains(precision="bf16"),
+        trains(compile="blocks"),
+        trains(micro_batch=1),
+        trains(model=ModelConfig(dim=128)),
+        trains(data=(DataConfig(points=128),)),
+        trains(data=(DataConfig(task="burgers"),)),
+        trains(optim=OptimConfig(name="muon")),
+        trains(objective=ObjectiveConfig(spectral=0.1)),
+        trains(ema=0.9),
+        trains(strategy="fsdp2"),
+        replace(JOB, ranks=1),
+        replace(JOB, nodes=2),
+        replace(JOB, env={"OMP_NUM_THREADS": "1"}),
+        replace(JOB, resources=Resources(gpus=0), ranks=2),
+        PROGRAM,
+    ],
+)
+def test_what_makes_a_step_other_work_makes_another_shape(other: JobSpec) -> None:
+    assert shape_of(other) != shape_of(JOB)
+
+
+def test_weights_of_a_term_and_decays_that_are_there_are_the_same_work() -> None:
+    assert shape_of(trains(objective=ObjectiveConfig(spectral=0.1))) == shape_of(
+        trains(objective=ObjectiveConfig(spectral=0.7))
+    )
+    assert shape_of(trains(ema=0.9)) == shape_of(trains(ema=0.99))
+
+
+def test_the_same_command_in_another_folder_is_another_program() -> None:
+    assert shape_of(replace(PROGRAM, name="b")) == shape_of(PROGRAM)
+    assert shape_of(replace(PROGRAM, code=Code(path="/home/me/other"))) != shape_of(PROGRAM)
+    assert shape_of(replace(PROGRAM, command=("python", "train.py", "--dim", "9"))) != shape_of(PROGRAM)
+
+
+def test_every_key_of_a_training_is_in_the_table() -> None:
+    assert set(OF_TRAIN) == {field.name for field in fields(TrainConfig)}
+
+
+def test_the_last_step_is_what_the_job_says() -> None:
+    assert steps_of(JOB) == 10
+    assert steps_of(PROGRAM) is None
+    assert PROGRAM.success is not None
+    assert steps_of(replace(PROGRAM, success=replace(PROGRAM.success, steps=70))) == 70
+
+
+@pytest.mark.parametrize("other", [trains(seed=7), trains(ema=0.99), replace(JOB, name="b"), trains(steps=9)])
+def test_a_first_look_never_turns_a_job_of_the_same_shape_away(other: JobSpec) -> None:
+    assert first_look(trains(ema=0.9))(dump_job(other))
+    assert first_look(JOB)(dump_job(other))
+
+
+@pytest.mark.parametrize("other", [trains(batch=16), trains(model=ModelConfig(dim=128)), PROGRAM])
+def test_a_first_look_turns_most_others_away(other: JobSpec) -> None:
+    assert not first_look(JOB)(dump_job(other))
+    assert not first_look(other)(dump_job(JOB))
+
+
+def test_a_job_of_before_that_lacks_a_key_is_read() -> None:
+    stored = json.loads(dump_job(JOB))
+    del stored["train"]["compile"], stored["train"]["model"]["dim"]
+    assert first_look(JOB)(json.dumps(stored))

@@ -1,0 +1,134 @@
+"""A machine that trains far below what its kind has shown is named, and changed where that pays off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Cause, Run
+from launcher.core.job import Limits
+from launcher.core.verdict import VERDICT_OF
+from launcher.decisions.host_history import avoided
+from tests.fakebox import Training
+from tests.fakes import train_job
+from tests.launcher.faults import Fault, Killed
+from tests.launcher.slow_world import FAST, LIMITS, SLOW, earlier_runs, long_job, slow_world
+from tests.launcher.terminal import Terminal
+from tests.launcher.world import RUN_ID, World
+
+NAMED = "trains at 0.10 of what RTX 4090 x2 has shown (10 steps/s, 3 runs)"
+
+
+def named(world: World) -> list[str]:
+    return [event.text for event in world.ledger.events(RUN_ID) if event.text.startswith("trains at ")]
+
+
+def test_a_slow_machine_is_named_once_and_trains_on_without_a_retry(tmp_path: Path) -> None:
+    slow = slow_world(tmp_path, long_job())
+
+    run = slow.launch()
+
+    assert run.cause is None, run.detail
+    assert named(slow) == [NAMED]
+
+
+def test_with_a_retry_the_run_saves_and_ends_and_its_host_is_avoided(tmp_path: Path) -> None:
+    slow = slow_world(tmp_path, long_job(retry={"slow": 1}))
+
+    run = slow.launch()
+
+    assert (run.cause, VERDICT_OF[run.cause], run.exit_code()) == (Cause.SLOW, "FAILED", 5)
+    assert run.detail.startswith(NAMED)
+    assert 180 <= run.step <= 220, "as soon as enough was seen"
+    assert any(path.startswith("run/checkpoints/step-") for path in slow.output_store.home)
+    assert slow.rented() == 0
+    assert avoided(slow.ledger.runs(), "fake", slow.clock.now()) == {run.host}
+    told = [event.text for event in slow.ledger.events(RUN_ID)]
+    assert any(text.startswith("another machine is to go on: ") for text in told)
+
+
+@pytest.mark.parametrize(
+    ("former", "training"),
+    [
+        (earlier_runs(long_job(), hosts=("a", "b")), SLOW),
+        (earlier_runs(long_job(), hosts=("a", "b", "host-1")), SLOW),
+        (earlier_runs(long_job(), steps_per_s=1.6), SLOW),
+        (earlier_runs(long_job(env={"OTHER": "work"})), SLOW),
+        (earlier_runs(long_job()), FAST),
+    ],
+    ids=["two runs", "its own host", "not far below", "another shape", "as fast"],
+)
+def test_a_machine_is_not_called_slow_without_cause(
+    former: list[Run], training: Training, tmp_path: Path
+) -> None:
+    fine = slow_world(tmp_path, long_job(retry={"slow": 1}), training=training, former=former)
+
+    assert fine.launch().cause is None
+    assert not named(fine)
+
+
+def test_a_run_that_is_soon_done_stays_where_it_is(tmp_path: Path) -> None:
+    short = Training(seconds=400.0, steps=400, checkpoint_every=10)
+    spec = train_job(steps=400, limits=LIMITS, retry={"slow": 1})
+    slow = slow_world(tmp_path, spec, training=short)
+
+    assert slow.launch().cause is None
+    assert named(slow) == [NAMED]
+
+
+def test_a_run_whose_money_does_not_pay_for_another_machine_stays_where_it_is(tmp_path: Path) -> None:
+    spec = long_job(retry={"slow": 1})
+    poor = replace(spec, limits=Limits(hours=5.0, usd=0.7))
+    slow = slow_world(tmp_path, poor, former=earlier_runs(spec))
+
+    assert slow.launch().cause is Cause.MONEY_LIMIT
+    assert named(slow) == [NAMED]
+
+
+def test_a_launcher_that_resumes_the_run_names_its_machine_no_second_time(tmp_path: Path) -> None:
+    slow = slow_world(tmp_path, long_job())
+    slow.expect(Fault(verb="output_store.pump", nth=1200, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        slow.launch()
+    assert named(slow) == [NAMED]
+
+    assert slow.resume().cause is None
+    assert named(slow) == [NAMED]
+
+
+def terminal(folder: Path, *trainings: Training) -> Terminal:
+    made = Terminal(folder, *trainings)
+    made.job.write_text(
+        "name: demo\nresources: {gpus: 2}\nlimits: {hours: 5, usd: 30}\ntrain: {steps: 3000, batch: 8}\n"
+    )
+    for run in earlier_runs(long_job()):
+        made.ledger.add(run)
+    return made
+
+
+def test_the_run_goes_on_on_another_host(tmp_path: Path) -> None:
+    desk = terminal(tmp_path, SLOW, FAST)
+
+    end = desk.launch("--set", "retry.slow=1")
+
+    assert end.exit_code == 0, end.output
+    second, first, *_ = desk.ledger.runs()
+    assert (first.cause, second.cause, second.parent) == (Cause.SLOW, None, first.id)
+    assert first.host != second.host
+    assert desk.machines() == 0
+    assert "ended with slow" in end.stderr
+
+
+def test_it_changes_no_more_often_than_the_job_says(tmp_path: Path) -> None:
+    desk = terminal(tmp_path, SLOW)
+
+    end = desk.launch("--set", "retry.slow=1")
+
+    assert end.exit_code == 0, end.output
+    second, first, *_ = desk.ledger.runs()
+    assert (first.cause, second.cause) == (Cause.SLOW, None)
+    told = [event.text for event in desk.ledger.events(second.id)]
+    assert any(text.startswith("trains at 0.10 ") for text in told), "it is named all the same"
+    assert len({first.host, second.host}) == 2

@@ -1,0 +1,65 @@
+"""Slow world: a world whose machines train at a tenth of what other hosts of their kind have shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from launcher.config import dump_job
+from launcher.core import Offer, Phase, Run
+from launcher.core.job import JobSpec, Limits
+from tests.fakebox import Training
+from tests.fakes import PRICE, train_job
+from tests.launcher.world import World
+
+STEPS = 3000
+SLOW = Training(seconds=3000.0, steps=STEPS, checkpoint_every=10)
+"""One step a second."""
+FAST = Training(seconds=300.0, steps=STEPS, checkpoint_every=10)
+LIMITS = Limits(hours=5.0, usd=30.0)
+
+
+def long_job(**changes: Any) -> JobSpec:
+    return train_job(steps=STEPS, limits=LIMITS, **changes)
+
+
+def earlier_runs(
+    spec: JobSpec, *, hosts: tuple[str, ...] = ("a", "b", "c"), steps_per_s: float = 10.0
+) -> list[Run]:
+    """Runs of the same shape, on other hosts of that kind."""
+    offer = Offer(
+        id="1",
+        host="a",
+        gpu_name="RTX 4090",
+        gpus=2,
+        gpu_memory_gb=24.0,
+        disk_gb=40.0,
+        usd_per_hour=PRICE,
+        description="2 x RTX 4090",
+    )
+    return [
+        Run(
+            id=f"former-{n}",
+            job="former",
+            spec_json=dump_job(replace(spec, name="former", retry={})),
+            provider="fake",
+            phase=Phase.ENDED,
+            out_dir="/o",
+            created_at=float(n),
+            phase_at=0.0,
+            offer=offer,
+            host=host,
+            steps_per_s=steps_per_s,
+        )
+        for n, host in enumerate(hosts)
+    ]
+
+
+def slow_world(
+    folder: Path, spec: JobSpec, *, training: Training = SLOW, former: list[Run] | None = None
+) -> World:
+    made = World(folder, training=training, spec=spec)
+    for run in earlier_runs(spec) if former is None else former:
+        made.ledger.add(run)
+    return made
