@@ -181,7 +181,8 @@ class BatchHandle:
         if any(state.is_open for state in states):
             return False
         ends_early = bool(batch.reason) or batch.request in _STOPPING
-        return ends_early or not any(state.is_waiting for state in states)
+        may_ask = batch.search is not None and len(states) < batch.search.samples
+        return ends_early or not (may_ask or any(state.is_waiting for state in states))
 
 
 def _row(result: PointResult) -> PointRow:

@@ -28,7 +28,7 @@ from launcher.batch.pricing import price
 from launcher.batch.searching import first_points
 from launcher.commands.queries import LaunchPlan, all_rows, plan_of
 from launcher.config import load_batch, load_sweep, read_job
-from launcher.core import NOTHING, UserRequest
+from launcher.core import NOTHING, Run, UserRequest
 from launcher.core.batch import MOST_POINTS, BatchSpec
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
@@ -88,9 +88,9 @@ class Client:
         """
         source = source_of(job)
         spec = load(source, set, name, now=self._now)
-        self._plan(source, spec, provider)
-        wiring = self._session.wiring
         parent = None if continues is None else find_run(self._session.ledger, _id_of(continues))
+        self._plan(source, spec, provider, parent)
+        wiring = self._session.wiring
         # No signal is ours to handle here: whoever drives the run does that.
         interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
         with wiring.attempts(interrupts, began=wiring.now()) as attempts:
@@ -153,10 +153,10 @@ class Client:
         once. `metric` and `goal`: what they are compared by. Raises as `launch`.
         """
         source = source_of(job)
+        stem = source.file.stem if source.file else load(source, now=self._now).name
         spec = _checked(
             {
-                "name": name
-                or f"{source.file.stem if source.file else load(source, now=self._now).name}-sweep",
+                "name": name or f"{stem}-sweep",
                 "job": source.name,
                 "objective": {"metric": metric, "goal": goal},
                 "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
@@ -191,14 +191,14 @@ class Client:
     def _now(self) -> datetime:
         return self._session.wiring.local_now()
 
-    def _plan(self, source: Source, spec: JobSpec, provider: str) -> LaunchPlan:
+    def _plan(self, source: Source, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Check that the job can be shipped and rented."""
         wiring = self._session.wiring
         with about(source):
             must_ship(wiring.packer(NOTHING), spec, source.folder, lambda: None)
             ledger = self._session.ledger
             now = wiring.now()
-            plan = plan_of(spec, wiring.provider(provider), ledger, now, wiring.budgets(now))
+            plan = plan_of(spec, wiring.provider(provider), ledger, now, wiring.budgets(now), parent)
             if plan.refusals:
                 raise plan.refusals[0]
             return plan

@@ -12,15 +12,20 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from importlib import import_module
+from typing import Any, Literal
 
 from launcher.core.batch import Dimension
 from launcher.core.early_stop import Goal
 from launcher.core.errors import UsageError
 from launcher.shipped import install_command
 
-if TYPE_CHECKING:
-    import optuna
+# Optuna's own types. Not imported, not even for types: whoever checks the types of a script that says
+# `import vastrun` would check all of Optuna, and of what that imports.
+Study = Any
+FrozenTrial = Any
+TrialState = Any
+Distribution = Any
 
 _DIGITS = 6
 """Of a value, as of the other searches: it stands in tables and file names."""
@@ -77,7 +82,7 @@ def _study(
     pending: Iterable[Mapping[str, Any]],
     goal: Goal,
     seed: int,
-) -> optuna.Study:
+) -> Study:
     """The study as it would be if one process had lived through it all."""
     library = _library()
     states = library.trial.TrialState
@@ -92,7 +97,7 @@ def _study(
     return study
 
 
-def _trial(axes: Sequence[_Axis], tried: Tried) -> optuna.trial.FrozenTrial | None:
+def _trial(axes: Sequence[_Axis], tried: Tried) -> FrozenTrial | None:
     states = _library().trial.TrialState
     value = tried.metric if tried.metric is not None and abs(tried.metric) <= _LARGEST else None
     if tried.state == "finished" and value is not None:
@@ -104,8 +109,8 @@ def _trial(axes: Sequence[_Axis], tried: Tried) -> optuna.trial.FrozenTrial | No
 
 
 def _frozen(
-    axes: Sequence[_Axis], values: Mapping[str, Any], state: optuna.trial.TrialState, **told: Any
-) -> optuna.trial.FrozenTrial | None:
+    axes: Sequence[_Axis], values: Mapping[str, Any], state: TrialState, **told: Any
+) -> FrozenTrial | None:
     """The trial of a point; None when its values are not of this space."""
     params = {axis.key: axis.param(values.get(axis.key)) for axis in axes}
     if any(param is None for param in params.values()):
@@ -123,9 +128,7 @@ class _Axis:
         self._texts = [_text(choice) for choice in dimension.among]
         distributions = _library().distributions
         if self._kind == "choice":
-            self.distribution: optuna.distributions.BaseDistribution = distributions.CategoricalDistribution(
-                range(len(self._among))
-            )
+            self.distribution: Distribution = distributions.CategoricalDistribution(range(len(self._among)))
         elif self._kind == "int":
             self.distribution = distributions.IntDistribution(*self._among)
         else:
@@ -164,7 +167,7 @@ def _text(value: Any) -> str:
 def _library() -> Any:
     """Optuna, imported only where a batch needs it: it takes most of a second. Raises UsageError."""
     try:
-        import optuna
+        optuna: Any = import_module("optuna")
     except ImportError as error:
         raise UsageError(
             "search.method: tpe needs Optuna, which is not installed", hint=install_command("tpe")

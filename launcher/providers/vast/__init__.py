@@ -126,9 +126,8 @@ class VastProvider:
         if not self._crowd:
             return self._fitting(spec)
         # Points of a batch differ in what they train; most of them ask the same of the market.
-        wants = repr(
-            (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes, shape_of(spec), steps_of(spec))
-        )
+        asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
+        wants = repr((asked, shape_of(spec), steps_of(spec)))
         latest = self._markets.setdefault(
             wants, Latest(lambda: self._fitting(spec), self._clock.now, _MARKET_S)
         )

@@ -11,7 +11,7 @@ import pytest
 from launcher.api.drivers import Target
 from launcher.config import load_job
 from launcher.core import Cause, Verdict
-from launcher.core.errors import AuthError, JobFileError, JobValueError, UsageError
+from launcher.core.errors import AuthError, JobFileError, JobValueError, StorageError, UsageError
 from tests.fakebox import Training
 from tests.launcher.api.notebook import JOB, Notebook
 from tests.launcher.terminal import CRASH
@@ -154,6 +154,21 @@ def test_a_stopped_batch_starts_nothing_more_until_it_is_resumed(tmp_path: Path)
     assert notebook.machines() == 0 and len(notebook.started) == 1
     batch.resume()
     assert sorted(str(row.verdict) for row in batch.wait()) == ["STOPPED"] * 3 + ["SUCCEEDED"] * 3
+
+
+def test_a_search_that_has_more_to_ask_is_driven_on(notebook: Notebook) -> None:
+    def searched(samples: int) -> dict[str, Any]:
+        space = {"train.optim.lr": {"log": [1e-4, 1e-1]}}
+        search = {"method": "tpe", "samples": samples, "space": space}
+        return {"name": "lr", "job": "job.yaml", "search": search, "limits": {"usd": 20, "parallel": 1}}
+
+    assert len(notebook.client.batch(searched(1)).wait()) == 1
+    notebook.troubles = [StorageError("killed before it asked for more")]
+    batch = notebook.client.batch(searched(3))
+    with pytest.raises(StorageError):
+        batch.wait()
+    assert len(batch.wait()) == 3
+    assert notebook.market.rentals == 3
 
 
 def test_a_batch_that_ended_early_is_not_driven_on_by_a_wait(tmp_path: Path) -> None:
