@@ -1,4 +1,4 @@
-"""`launch` and the commands that go on with what it began."""
+"""`launch`, from its job file to its verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config import read_job
-from launcher.core import Cause, Driver, Offer, Phase, UserRequest
+from launcher.core import Cause, Offer, Phase
 from launcher.core.errors import AuthError, NoOfferError
 from launcher.core.job import JobSpec
 from tests.fakebox import Training
@@ -27,11 +27,6 @@ limits: {hours: 1, usd: 3}
 command: python train.py
 success: {exit_code: 0}
 """
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
 
 
 def test_a_launch_ends_with_verdict_proofs_cost_and_outputs_on_stdout(terminal: Terminal) -> None:
@@ -201,20 +196,6 @@ def test_a_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_i
     assert re.search(r"train +step \d+/60 \(\d+%\)  loss 0.5  ETA [1-4]m", said), said
 
 
-def test_wait_brings_a_detached_run_to_its_end_and_gives_its_verdict(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, CRASH)
-    terminal.launch("--detach")
-    assert terminal.type("wait", "last").exit_code == 5
-    assert terminal.machines() == 0
-
-
-def test_wait_gives_up_after_its_time_and_leaves_the_run_alone(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    end = terminal.type("wait", "last", "--timeout", "5s")
-    assert end.exit_code == 124
-    assert terminal.machines() == 1
-
-
 def test_the_first_ctrl_c_without_a_terminal_stops_and_collects(terminal: Terminal) -> None:
     terminal.press(after_s=5)
     end = terminal.launch()
@@ -232,14 +213,6 @@ def test_a_second_ctrl_c_without_a_terminal_does_not_cost_the_outputs(terminal: 
     assert "vastrun stop last --now" in end.stderr
     assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
     assert terminal.machines() == 0
-
-
-def test_ctrl_c_in_wait_leaves_the_run_alone(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    terminal.press(after_s=2)
-    end = terminal.type("wait", "last")
-    assert "detaching" in end.stderr
-    assert terminal.machines() == 1
 
 
 def test_a_run_is_tried_again_as_often_as_its_cause_may_be(tmp_path: Path) -> None:
@@ -291,17 +264,6 @@ def test_a_run_cannot_continue_from_one_without_a_checkpoint(terminal: Terminal)
     assert len(terminal.ledger.runs()) == 1
 
 
-def test_resume_of_a_run_without_a_checkpoint_advises_nothing_that_fails(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, replace(CRASH, checkpoint_every=100, seconds=2.0))
-    terminal.launch()
-    shutil.rmtree(terminal.folder / "out" / "checkpoints", ignore_errors=True)
-    end = terminal.type("resume", "last")
-    assert end.exit_code == 2
-    assert "left no checkpoint; nothing can be resumed" in end.stderr
-    assert "try:   vastrun launch JOB.yaml " in end.stderr
-    assert terminal.launch().exit_code == 5, "as it does anew"
-
-
 def test_the_time_to_answer_the_question_is_none_of_the_run_s(terminal: Terminal) -> None:
     class Hesitant(io.BytesIO):
         def isatty(self) -> bool:
@@ -325,36 +287,6 @@ def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> N
     assert terminal.ledger.runs()[0].parent == first.id
 
 
-def test_resume_goes_on_where_a_launcher_died(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    end = terminal.type("resume", "last")
-    assert end.exit_code == 0
-    assert terminal.machines() == 0
-
-
-def test_a_machine_that_does_not_end_has_its_own_exit_code_and_resume_tries_again(terminal: Terminal) -> None:
-    terminal.market.deaf = True
-    end = terminal.launch()
-    (run,) = terminal.ledger.runs()
-    assert end.exit_code == 11
-    assert "not destroyed" in end.stdout
-    assert f"vastrun resume {run.id}" in end.stdout
-    terminal.market.deaf = False
-    assert terminal.type("resume", "last").exit_code == 0
-    assert terminal.machines() == 0
-
-
-def test_resume_says_who_drives_the_run_already(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    (run,) = terminal.ledger.runs()
-    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
-    end = terminal.type("resume", "last")
-    assert end.exit_code == 1
-    assert "process 77 on attic" in end.stderr
-    assert f"vastrun logs -f {run.id}" in end.stderr
-    assert "cost:  $" in end.stderr
-
-
 def test_a_traceback_is_shown_with_debug_only(terminal: Terminal) -> None:
     terminal.job.write_text("name: [")
     plain = terminal.launch()
@@ -362,50 +294,6 @@ def test_a_traceback_is_shown_with_debug_only(terminal: Terminal) -> None:
     debug = terminal.type("--debug", "launch", str(terminal.job))
     assert "Traceback" in debug.stderr
     assert plain.exit_code == debug.exit_code == 2
-
-
-def test_resume_of_a_run_that_ended_points_to_a_new_one(terminal: Terminal) -> None:
-    terminal.launch()
-    end = terminal.type("resume", "last")
-    assert end.exit_code == 2
-    assert "--from" in end.stderr
-
-
-def test_attach_follows_another_launcher_and_takes_over_when_that_one_dies(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    (run,) = terminal.ledger.runs()
-    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 10))
-    end = terminal.type("attach", "last")
-    assert end.exit_code == 0, end.output
-    assert "process 77 on attic" in end.stderr
-    assert "confirmed twice" in end.stderr
-    assert terminal.machines() == 0
-
-
-def test_stop_asks_whoever_drives_the_run(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    (run,) = terminal.ledger.runs()
-    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
-    terminal.at(1, lambda: terminal.ledger.release(run.id, "attic:77:1.0"))
-    terminal.type("stop", "last", "--reason", "enough seen")
-    assert terminal.ledger.user_request(run.id) is UserRequest.STOP
-    assert any("enough seen" in event.text for event in terminal.ledger.events(run.id))
-
-
-def test_stop_brings_the_run_to_its_end_when_nobody_drives_it(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    end = terminal.type("stop", "last")
-    assert end.exit_code == 0, end.output
-    assert "STOPPED" in end.stdout
-    assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
-    assert terminal.machines() == 0
-
-
-def test_stop_now_ends_the_machine_without_its_outputs(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    assert terminal.type("stop", "last", "--now").exit_code == 0
-    assert not (terminal.folder / "out" / "details" / "outcome.json").exists()
-    assert terminal.machines() == 0
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,6 @@ from tests.fakes import train_job
 from tests.launcher.terminal import CRASH, Market, Terminal
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
-
 def test_the_funnel_and_the_ranking_are_shown_within_80_columns(terminal: Terminal) -> None:
     end = terminal.type("plan", str(terminal.job), "--explain")
     assert end.exit_code == 0

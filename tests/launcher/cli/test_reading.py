@@ -19,11 +19,6 @@ from tests.waiting import LONGEST_S
 from trainer.contract.outcome import Outcome, RankEnd, StartRecord
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
-
 def only_run(terminal: Terminal) -> Run:
     (run,) = terminal.ledger.runs()
     return run

@@ -1,0 +1,69 @@
+"""`resume` and `attach`: a run goes on, whoever began it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.core import Driver
+from tests.launcher.terminal import CRASH, Terminal
+
+
+def test_resume_goes_on_where_a_launcher_died(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 0
+    assert terminal.machines() == 0
+
+
+def test_a_machine_that_does_not_end_has_its_own_exit_code_and_resume_tries_again(terminal: Terminal) -> None:
+    terminal.market.deaf = True
+    end = terminal.launch()
+    (run,) = terminal.ledger.runs()
+    assert end.exit_code == 11
+    assert "not destroyed" in end.stdout
+    assert f"vastrun resume {run.id}" in end.stdout
+    terminal.market.deaf = False
+    assert terminal.type("resume", "last").exit_code == 0
+    assert terminal.machines() == 0
+
+
+def test_resume_says_who_drives_the_run_already(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 1
+    assert "process 77 on attic" in end.stderr
+    assert f"vastrun logs -f {run.id}" in end.stderr
+    assert "cost:  $" in end.stderr
+
+
+def test_resume_of_a_run_that_ended_points_to_a_new_one(terminal: Terminal) -> None:
+    terminal.launch()
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 2
+    assert "--from" in end.stderr
+
+
+def test_resume_of_a_run_without_a_checkpoint_advises_nothing_that_fails(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, replace(CRASH, checkpoint_every=100, seconds=2.0))
+    terminal.launch()
+    shutil.rmtree(terminal.folder / "out" / "checkpoints", ignore_errors=True)
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 2
+    assert "left no checkpoint; nothing can be resumed" in end.stderr
+    assert "try:   vastrun launch JOB.yaml " in end.stderr
+    assert terminal.launch().exit_code == 5, "as it does anew"
+
+
+def test_attach_follows_another_launcher_and_takes_over_when_that_one_dies(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 10))
+    end = terminal.type("attach", "last")
+    assert end.exit_code == 0, end.output
+    assert "process 77 on attic" in end.stderr
+    assert "confirmed twice" in end.stderr
+    assert terminal.machines() == 0
