@@ -1,4 +1,4 @@
-"""Shortage: a market with fewer machines than a batch would take at once. Its points wait for each other's."""
+"""Shortage: a market with fewer machines than a batch would take at once: points wait for each other's."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def _wrong_runs(
     if phases:
         yield f"a run is still in phase {', '.join(phases)}"
     ids = {run["id"] for run in runs}
-    starts = [run["id"] for run in runs if run["parent"] not in ids]
+    starts = [run for run in runs if run["parent"] not in ids and run["cause"] != Cause.NO_OFFER]
     if len(starts) > 1:
         yield f"started {len(starts)} times"
     parents = Counter(run["parent"] for run in runs if run["parent"] in ids)

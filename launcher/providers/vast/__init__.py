@@ -87,7 +87,9 @@ class VastProvider:
         self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
         self._markets: dict[str, Latest[Sequence[Offer]]] = {}
         self._taken: dict[str, float] = {}
-        """When a run of this process asked for an offer: no other one needs to try it."""
+        """When a run of this process had asked for an offer, inf while it asks: no other one need try it."""
+        self._listed: dict[str, float] = {}
+        """When the newest market that has the offer was asked: what is listed after it was taken is free."""
 
     @property
     def abilities(self) -> Abilities:
@@ -126,7 +128,9 @@ class VastProvider:
     def _untaken(self, market: Latest[Sequence[Offer]]) -> Sequence[Offer]:
         """Offers that were not asked for since the market was: one that is there afterwards is free again."""
         offers, asked_at = market.get(), market.asked_at
-        return [offer for offer in offers if self._taken.get(offer.id, -math.inf) < asked_at]
+        left = [offer for offer in offers if self._taken.get(offer.id, -math.inf) < asked_at]
+        self._listed.update(dict.fromkeys((offer.id for offer in left), asked_at))
+        return left
 
     def _fitting(self, spec: JobSpec) -> Sequence[Offer]:
         return market.fitting(
@@ -139,14 +143,16 @@ class VastProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """A machine, to be checked against its offer. Asks once."""
-        now = self._clock.now()
-        if now - self._taken.get(order.offer.id, -math.inf) < _MARKET_S:
+        offer_id = order.offer.id
+        if offer_id in self._taken and self._taken[offer_id] >= self._listed.get(offer_id, -math.inf):
             raise NoOfferError("another run of this launcher took it")
         if self._crowd:
-            self._taken[order.offer.id] = now
+            self._taken[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, self._env, now)
+            return renting.rent(self._api, order, self._env, self._clock.now())
         finally:
+            if self._crowd:
+                self._taken[offer_id] = self._clock.now()
             self._rows.forget()
 
     def instances(self) -> Sequence[Instance]:
