@@ -166,6 +166,8 @@ class VastProvider:
     def machine(self, instance_id: str) -> Instance | None:
         """As Vast answers for that id alone: sooner than its list."""
         row, asked_at = self._row(instance_id)
+        if self._crowd and row is not None and row.is_idle:
+            row, asked_at = self._own_row(instance_id)  # its GPUs may be charged since the list was asked for
         return None if row is None else renting.instance_of(row, asked_at)
 
     def connect(self, instance: Instance) -> Remote:
@@ -221,6 +223,9 @@ class VastProvider:
             listed = [row for row in rows if _is_ours(row) and str(row.get("id")) == instance_id]
             if listed:
                 return InstanceRow.of(listed[0]), asked_at
+        return self._own_row(instance_id)
+
+    def _own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
         return (None if found is None else InstanceRow.of(found)), self._api.asked_at
 

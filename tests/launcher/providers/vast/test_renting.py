@@ -14,6 +14,7 @@ from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import LABEL, job, open_market, order, rent
+from tests.waiting import eventually
 
 
 def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: VastProvider) -> None:
@@ -131,6 +132,19 @@ def test_a_machine_that_a_run_of_a_crowd_gave_back_is_rented_again_at_once(tmp_p
         provider.destroy(rent(provider).id)
         clock.sleep(1.0)  # less than the market's list is good for
         assert rent(provider).state
+
+
+def test_a_machine_of_a_crowd_that_began_to_run_since_the_list_is_seen_to_run(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    clock = FakeClock(time.time())
+    provider = open_market(vast, tmp_path, clock, crowd=True)
+    machine = rent(provider)
+    assert provider.instances()[0].idle
+    eventually(lambda: any(one.running_since for one in vast.instances), what="a machine that runs")
+    assert provider.instances()[0].idle  # the list is some seconds old
+    now = provider.machine(machine.id)
+    assert now is not None and not now.idle
 
 
 def test_nothing_is_rented_on_less_credit_than_the_worst_case(tmp_path: Path) -> None:
