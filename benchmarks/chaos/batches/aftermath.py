@@ -161,6 +161,9 @@ def _wrong(
     if not points:
         yield f"there is no batch, and exit codes {story.codes}"
         return
+    wanted = {point["values"]["n"] for point in points if point["wanted"]}
+    if wanted not in [{point.number for point in file} for file in (plan.points, plan.edited)]:
+        yield f"its points are those of no file: {sorted(wanted)}"
     yield from _wrong_code(status, story)
     yield from _wrong_commands(story)
     by_cause: Counter[Cause] = Counter()
