@@ -260,7 +260,12 @@ class BatchDriver:
             if state.verdict is not None:
                 self._services.screen.ended(state, self._batch)
             elif state.lacks_offer:
-                self._shortage.note(state, len(self._threads), self._services.now())
+                self._lack(state)
+
+    def _lack(self, state: PointState) -> None:
+        """Take in that the market has no machine for a point now."""
+        if told := self._shortage.note(state, len(self._threads), self._services.now()):
+            self._services.screen.note(told)
 
     def _show(self, now: float) -> None:
         if now - self._shown_at < _SHOWN_EACH_S:

@@ -1,4 +1,4 @@
-"""Shortage: a market with fewer machines than a batch would take at once: its points wait for each other."""
+"""Shortage: a market with fewer machines than a batch would take at once: points wait for each other's."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class Shortage:
         self._without: dict[str, str] = {}
         """By point: why it found no machine although no other run had one."""
 
-    def note(self, state: PointState, running: int, now: float) -> None:
-        """Take in that a point found no machine while so many other runs went on."""
+    def note(self, state: PointState, running: int, now: float) -> str:
+        """Take in that a point found no machine while so many other runs went on; return what is new."""
+        is_new = running > 0 and self._slots == math.inf
         if running:
             self._slots, self._since = running, now
         else:
             self._without[state.point.id] = "" if state.last is None else state.last.detail
+        return f"no further machine is on offer: points wait for the {running} that run" if is_new else ""
 
     def slots(self, parallel: int, now: float) -> int:
         """Return how many runs may go on at once."""

@@ -161,6 +161,9 @@ def _wrong(
     if not points:
         yield f"there is no batch, and exit codes {story.codes}"
         return
+    wanted = {point["values"]["n"] for point in points if point["wanted"]}
+    if wanted not in [{point.number for point in file} for file in (plan.points, plan.edited)]:
+        yield f"its points are those of no file: {sorted(wanted)}"
     yield from _wrong_code(status, story)
     yield from _wrong_commands(story)
     by_cause: Counter[Cause] = Counter()
@@ -198,9 +201,13 @@ def _wrong_runs(
     if phases:
         yield f"a run is still in phase {', '.join(phases)}"
     ids = {run["id"] for run in runs}
-    starts = [run["id"] for run in runs if run["parent"] not in ids]
-    if len(starts) > 1:
-        yield f"started {len(starts)} times"
+    # One for which there was no machine is started again.
+    former = [None, *(run["cause"] for run in runs[:-1])]
+    starts = [
+        run["parent"] not in ids and cause != Cause.NO_OFFER for run, cause in zip(runs, former, strict=True)
+    ]
+    if sum(starts) > 1:
+        yield f"started {sum(starts)} times"
     parents = Counter(run["parent"] for run in runs if run["parent"] in ids)
     if any(count > 1 for count in parents.values()):
         yield "two attempts follow one"
@@ -239,6 +246,8 @@ def _unexplained(
         elif strikes:
             once.update(trouble.excuses)
     kinds = {trouble.kind for trouble in story.struck}
+    if "count_off" in struck and LAUNCHER in kinds:
+        many.add(Cause.PROVIDER)  # whether it had rented before it was killed cannot be told from such a list
     if (
         any(row["rented_at"] is None and row["cause"] == Cause.PROVIDER for row in rows.values())
         and CUT in kinds

@@ -37,7 +37,6 @@ _END_S = 1200.0
 _RESUME_AFTER_S = 1.0
 _RESUMES = 12
 _LOOK_EACH_S = 4.0
-_MACHINES = 7
 _SUBMIT = ("batch", "submit", BATCH_FILE, "--provider", "vast", "-y")
 _RESUME = ("batch", "resume", NAME)
 
@@ -45,7 +44,7 @@ _RESUME = ("batch", "resume", NAME)
 def drive(seed: int, number: int, keep: Path | None = None) -> BatchAftermath:
     """Return what was left when nobody was at work any more. `keep`: a folder for its terminal's files."""
     plan = batch_plan(seed, number)
-    vast = VastEmulator(machines(_MACHINES), seed=1000 * seed + number, pace=LOADING)
+    vast = VastEmulator(machines(plan.machines), seed=1000 * seed + number, pace=LOADING)
     with tempfile.TemporaryDirectory(prefix="chaos-batch-") as folder, vast:
         terminal = Terminal(keep or Path(folder), **vast.variables)
         one = ChaosBatch(plan, terminal, vast)

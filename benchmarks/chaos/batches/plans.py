@@ -56,6 +56,8 @@ class BatchPlan:
     edited: tuple[PlannedPoint, ...]
     """Those of the edited file."""
     parallel: int
+    machines: int
+    """Of the whole market: now and then no more than are taken at once."""
     run_usd: float
     budget_usd: float
     same_cause: int
@@ -93,6 +95,7 @@ def batch_plan(seed: int, number: int) -> BatchPlan:
         points=points,
         edited=(*kept, *added),
         parallel=parallel,
+        machines=chance.choice((parallel, 4, 7)),
         run_usd=run_usd,
         budget_usd=round(run_usd * (parallel - chance.randint(0, 1)) + room_usd, 4),
         same_cause=chance.choice((3, 100)),

@@ -97,7 +97,9 @@ class VastProvider:
         self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
         self._markets: dict[str, Latest[Sequence[Offer]]] = {}
         self._taken: dict[str, float] = {}
-        """When a run of this process asked for an offer: no other one needs to try it."""
+        """When a run of this process had asked for an offer, inf while it asks: no other one need try it."""
+        self._listed: dict[str, float] = {}
+        """When the newest market that has the offer was asked: what is listed after it was taken is free."""
 
     @property
     def abilities(self) -> Abilities:
@@ -140,7 +142,9 @@ class VastProvider:
     def _untaken(self, market: Latest[Sequence[Offer]]) -> Sequence[Offer]:
         """Offers that were not asked for since the market was: one that is there afterwards is free again."""
         offers, asked_at = market.get(), market.asked_at
-        return [offer for offer in offers if self._taken.get(offer.id, -math.inf) < asked_at]
+        left = [offer for offer in offers if self._taken.get(offer.id, -math.inf) < asked_at]
+        self._listed.update(dict.fromkeys((offer.id for offer in left), asked_at))
+        return left
 
     def _fitting(self, spec: JobSpec) -> Sequence[Offer]:
         return market.fitting(
@@ -153,14 +157,16 @@ class VastProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent a machine, to be checked against its offer. Asks once."""
-        now = self._clock.now()
-        if now - self._taken.get(order.offer.id, -math.inf) < _MARKET_S:
+        offer_id = order.offer.id
+        if offer_id in self._taken and self._taken[offer_id] >= self._listed.get(offer_id, -math.inf):
             raise NoOfferError("another run of this launcher took it")
         if self._crowd:
-            self._taken[order.offer.id] = now
+            self._taken[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, self._env, now)
+            return renting.rent(self._api, order, self._env, self._clock.now())
         finally:
+            if self._crowd:
+                self._taken[offer_id] = self._clock.now()
             self._rows.forget()
 
     def instances(self) -> Sequence[Instance]:
@@ -174,6 +180,8 @@ class VastProvider:
     def machine(self, instance_id: str) -> Instance | None:
         """Return what Vast answers for that id alone: sooner than its list."""
         row, asked_at = self._row(instance_id)
+        if self._crowd and row is not None and row.is_idle:
+            row, asked_at = self._own_row(instance_id)  # its GPUs may be charged since the list was asked for
         return None if row is None else renting.instance_of(row, asked_at)
 
     def connect(self, instance: Instance) -> Remote:
@@ -230,6 +238,9 @@ class VastProvider:
             listed = [row for row in rows if _is_ours(row) and str(row.get("id")) == instance_id]
             if listed:
                 return InstanceRow.of(listed[0]), asked_at
+        return self._own_row(instance_id)
+
+    def _own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
         return (None if found is None else InstanceRow.of(found)), self._api.asked_at
 

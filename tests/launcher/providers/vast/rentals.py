@@ -21,10 +21,12 @@ from tests.waiting import LONGEST_S, eventually
 LABEL = "vastrun-calm-heron-3f1a"
 
 
-def open_market(vast: VastEmulator, state: Path, clock: FakeClock | None = None) -> VastProvider:
-    """The provider, with a clock that passes every pause at once."""
+def open_market(
+    vast: VastEmulator, state: Path, clock: FakeClock | None = None, *, crowd: bool = False
+) -> VastProvider:
+    """The provider, with a clock that passes every pause at once; `crowd`: for many runs at once."""
     account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    return VastProvider(account, state, clock=clock or FakeClock(time.time()))
+    return VastProvider(account, state, clock=clock or FakeClock(time.time()), crowd=crowd)
 
 
 def job(**resources: Any) -> JobSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.decisions.offer_check import rented_otherwise
 from launcher.providers.vast import VastProvider
+from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import LABEL, job, open_market, order, rent
+from tests.waiting import eventually
 
 
 def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: VastProvider) -> None:
@@ -107,6 +111,40 @@ def test_a_machine_is_ours_though_nobody_could_look_at_it(vast: VastEmulator, pr
     vast.faults.add("server_error", endpoint="show_instance", times=99)
     machine = provider.rent(ordered)
     assert (machine.label, machine.usd_per_hour) == (LABEL, ordered.offer.usd_per_hour)
+
+
+def test_no_two_runs_of_a_crowd_try_the_same_offer(vast: VastEmulator, tmp_path: Path) -> None:
+    provider = open_market(vast, tmp_path, crowd=True)
+    first, second = order(provider), order(provider)
+    assert first.offer.id == second.offer.id
+    provider.rent(first)
+    with pytest.raises(NoOfferError, match="another run of this launcher took it"):
+        provider.rent(second)
+    assert order(provider).offer.id != first.offer.id
+    assert sum(path.startswith("/api/v0/asks/") for _, path in vast.requests) == 1
+
+
+def test_a_machine_that_a_run_of_a_crowd_gave_back_is_rented_again_at_once(tmp_path: Path) -> None:
+    with VastEmulator([Machine(id=41000)], rate_limits=False) as vast:
+        clock = FakeClock(time.time())
+        provider = open_market(vast, tmp_path, clock, crowd=True)
+        clock.sleep(0.1)
+        provider.destroy(rent(provider).id)
+        clock.sleep(1.0)  # less than the market's list is good for
+        assert rent(provider).state
+
+
+def test_a_machine_of_a_crowd_that_began_to_run_since_the_list_is_seen_to_run(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    clock = FakeClock(time.time())
+    provider = open_market(vast, tmp_path, clock, crowd=True)
+    machine = rent(provider)
+    assert provider.instances()[0].idle
+    eventually(lambda: any(one.running_since for one in vast.instances), what="a machine that runs")
+    assert provider.instances()[0].idle  # the list is some seconds old
+    now = provider.machine(machine.id)
+    assert now is not None and not now.idle
 
 
 def test_nothing_is_rented_on_less_credit_than_the_worst_case(tmp_path: Path) -> None:
