@@ -48,10 +48,10 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def program_below(pid: int) -> int:
+def innermost_program(pid: int) -> int:
     """Return the program that a shell waits for; the process itself where it is no shell, or has several."""
     children = children_of(pid) if _is_shell(pid) else []
-    return program_below(children[0]) if len(children) == 1 else pid
+    return innermost_program(children[0]) if len(children) == 1 else pid
 
 
 def hear_of_a_stop(pid: int) -> set[int]:

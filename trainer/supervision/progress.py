@@ -14,7 +14,7 @@ from typing import Any
 from trainer.contract import layout
 from trainer.contract.records import write_json
 from trainer.heartbeat import Beat, read_beat
-from trainer.supervision.processes import program_below
+from trainer.supervision.processes import innermost_program
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stall import RankProgress
 
@@ -50,7 +50,7 @@ def beat_of(box: Path, rank: int) -> Beat | None:
 def pid_of(box: Path, process: RankProcess) -> int:
     """Return the pid of the program that beats; else of the rank's process, or what that shell waits for."""
     beat = beat_of(box, process.rank)
-    return beat.pid if beat else program_below(process.pid)
+    return beat.pid if beat else innermost_program(process.pid)
 
 
 def write_status(

@@ -14,7 +14,7 @@ from launcher.decisions.notifications import (
 )
 from launcher.ui.render.amounts import usd
 from launcher.ui.render.batch import standing_text
-from launcher.ui.render.summary import because
+from launcher.ui.render.summary import cause_line
 
 Document = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def body(notification: AnyNotification) -> str:
     run = notification.run
     limit = "" if notification.limit_usd is None else f" of {usd(notification.limit_usd)}"
     lines = [f"job {run.job} on {run.provider}: {usd(notification.usd)}{limit} spent"]
-    if why := because(run):
+    if why := cause_line(run):
         lines.append(why)
     if notification.kind is NotificationKind.NOT_DESTROYED:
         return "\n".join([*lines, f"try: vastrun resume {run.id}"])

@@ -40,7 +40,7 @@ def summary(ending: RunEnding, now: float) -> str:
 
 def verdict_line(row: RunRow) -> str:
     """Write a line such as `FAILED: out of memory: rank 1 failed at step 4: …`."""
-    return ": ".join(filter(None, (state_of(row), because(row.run))))
+    return ": ".join(filter(None, (state_of(row), cause_line(row.run))))
 
 
 def proof_lines(proofs: Sequence[Proof]) -> str:
@@ -85,7 +85,7 @@ WORDS: Mapping[Cause, str] = {
 """Before the detail; empty where the verdict and the detail say it already."""
 
 
-def because(run: Run) -> str:
+def cause_line(run: Run) -> str:
     """Say why the run ended so: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
     words = "" if run.cause is None else WORDS[run.cause]
     return ": ".join(filter(None, (words, run.detail)))
