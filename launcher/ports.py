@@ -24,7 +24,7 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.batch import Batch, Budget, BudgetUse, Point
+from launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
 from launcher.core.job import JobSpec
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.notifications import BatchNotification, Notification
@@ -294,7 +294,7 @@ class Ledger(Protocol):
 class Batches(Protocol):
     """Batches and their points, durable. Raises StorageError when it cannot write."""
 
-    def submit(self, batch: Batch, points: Sequence[Point]) -> int:
+    def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
         """The batch has these points; how many of them are new to it.
 
         Points that it had keep their numbers and runs; those not given are not started any more. Raises
@@ -302,7 +302,7 @@ class Batches(Protocol):
         """
         ...
 
-    def extend(self, name: str, points: Sequence[Point]) -> int:
+    def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
         """The batch has these points, too; how many of them are new to it."""
         ...
 
@@ -314,7 +314,7 @@ class Batches(Protocol):
         """Every batch, newest first."""
         ...
 
-    def points(self, name: str) -> Sequence[Point]:
+    def points(self, name: str) -> Sequence[BatchPoint]:
         """The points that the newest file of the batch has, and those that have runs, by number."""
         ...
 

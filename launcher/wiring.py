@@ -33,7 +33,7 @@ from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:
-    from launcher.batch.driver import BatchScreen, Workers
+    from launcher.batch.driver import BatchScreen, RunThreads
     from launcher.batch.sharing import RunScreen, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
@@ -63,7 +63,7 @@ class LocalZone(tzinfo):
         return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
-def _threads() -> AbstractContextManager[Workers]:
+def _threads() -> AbstractContextManager[RunThreads]:
     return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
 
 
@@ -96,7 +96,7 @@ class Wiring:
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
     exporter: Callable[[], Exporter]
-    workers: Callable[[], AbstractContextManager[Workers]] = _threads
+    workers: Callable[[], AbstractContextManager[RunThreads]] = _threads
     """What drives many runs at once, until the last one has ended."""
     bell: Callable[[], Bell] = ThreadBell
     """What those wait by."""
@@ -149,25 +149,8 @@ class Wiring:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
         from launcher.batch.driver import BatchDriver, BatchServices
 
-        batch = self.ledger().batches.get(name)
-        market = (self.crowd or self.provider)(batch.provider)
-
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
-            def services_for(_: str, origin: Origin) -> Services:
-                return Services(
-                    provider=market,
-                    ledger=self.ledger(),
-                    clock=shared,
-                    packer=self.packer(origin),
-                    output_store=self.output_store(),
-                    screen=run_screen,
-                    user_requests=shared,
-                    who=self.who(),
-                    budgets=self.budgets,
-                    runs_at_once=driver.runs_at_once,
-                )
-
-            return Attempts(services_for=services_for, new_id=self.new_id)
+            return self._attempts_of_many(shared, run_screen, driver.runs_at_once)
 
         with closing(self.notifier(screen.note)) as notifier, self.workers() as workers:
             driver = BatchDriver(
@@ -188,6 +171,27 @@ class Wiring:
                 ),
             )
             return driver.drive()
+
+    def _attempts_of_many(
+        self, shared: SharedRequests, screen: RunScreen, runs_at_once: Callable[[], int]
+    ) -> Attempts:
+        """What drives one run of a batch."""
+
+        def services_for(provider: str, origin: Origin) -> Services:
+            return Services(
+                provider=(self.crowd or self.provider)(provider),
+                ledger=self.ledger(),
+                clock=shared,
+                packer=self.packer(origin),
+                output_store=self.output_store(),
+                screen=screen,
+                user_requests=shared,
+                who=self.who(),
+                budgets=self.budgets,
+                runs_at_once=runs_at_once,
+            )
+
+        return Attempts(services_for=services_for, new_id=self.new_id)
 
     def services(
         self,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LAUNCHER = "launcher.api.public"
 _OF_THE_LAUNCHER = (
     *("launch", "plan", "run", "runs", "batch", "sweep", "batches", "find_batch"),
-    *("RunHandle", "RunStatus", "Result", "LogLine", "Verdict", "Cause", "Phase"),
+    *("RunHandle", "RunStatus", "RunResult", "LogLine", "Verdict", "Cause", "Phase"),
     *("BatchHandle", "BatchStatus", "PointRow", "JobSpec", "LaunchPlan"),
 )
 """The names that it has. They stand here, so that asking for another one imports nothing."""

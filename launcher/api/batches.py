@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from launcher.api.drivers import Target
-from launcher.api.session import Session
+from launcher.api.session import ApiSession
 from launcher.batch.pricing import BatchPlan
 from launcher.batch.results import PointResult, results_of
 from launcher.core import Cause, Phase, UserRequest, Verdict
 from launcher.core.batch import Batch
 from launcher.core.errors import HeldError, UsageError, VastrunError
-from launcher.decisions.schedule import PointState, Standing, standing_of, states_of
+from launcher.decisions.schedule import BatchProgress, PointState, progress_of_batch, states_of
 from launcher.ports import Ledger
 
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
@@ -72,7 +72,7 @@ class PointRow:
 class BatchHandle:
     """One batch. All of it is read from the ledger and the outputs; a handle may be made anew at any time."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: ApiSession, name: str) -> None:
         self._session, self._name = session, name
         self._target = Target("batch", name)
 
@@ -89,18 +89,18 @@ class BatchHandle:
     def status(self) -> BatchStatus:
         """Return where it stands now. Raises StorageError."""
         ledger = self._session.ledger
-        batch, standing = ledger.batches.get(self.name), standing_in(ledger, self.name, self._session.now())
+        batch, progress = ledger.batches.get(self.name), progress_in(ledger, self.name, self._session.now())
         return BatchStatus(
-            points=standing.points,
-            waiting=standing.waiting,
-            running=standing.running,
-            succeeded=standing.succeeded,
-            pruned=standing.pruned,
-            failed=standing.failed,
-            spent_usd=standing.spent_usd,
-            reserved_usd=standing.reserved_usd,
+            points=progress.points,
+            waiting=progress.waiting,
+            running=progress.running,
+            succeeded=progress.succeeded,
+            pruned=progress.pruned,
+            failed=progress.failed,
+            spent_usd=progress.spent_usd,
+            reserved_usd=progress.reserved_usd,
             budget_usd=batch.spec.limits.usd,
-            forecast_usd=standing.forecast_usd,
+            forecast_usd=progress.forecast_usd,
             is_driven=ledger.batches.is_driven(self.name) or self._session.is_driving(self._target),
             reason=batch.reason,
         )
@@ -261,6 +261,6 @@ def states_in(ledger: Ledger, name: str) -> list[PointState]:
     return states_of(ledger.batches.points(name), ledger.runs(batch=name))
 
 
-def standing_in(ledger: Ledger, name: str, now: float) -> Standing:
+def progress_in(ledger: Ledger, name: str, now: float) -> BatchProgress:
     """Return how a batch stands."""
-    return standing_of(states_in(ledger, name), ledger.batches.held_usd(name), now)
+    return progress_of_batch(states_in(ledger, name), ledger.batches.held_usd(name), now)

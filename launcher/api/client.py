@@ -13,8 +13,8 @@ from launcher.api.batches import BatchHandle
 from launcher.api.drivers import StartDriver, Target
 from launcher.api.jobs import (
     JobSource,
+    JobText,
     Overrides,
-    Source,
     about,
     as_yaml,
     load,
@@ -23,7 +23,7 @@ from launcher.api.jobs import (
     text_in,
 )
 from launcher.api.runs import RunHandle
-from launcher.api.session import Session
+from launcher.api.session import ApiSession
 from launcher.batch.pricing import price
 from launcher.batch.searching import first_points
 from launcher.commands.queries import LaunchPlan, all_rows, plan_of
@@ -50,7 +50,7 @@ class Client:
 
     def __init__(self, wire: Callable[[], Wiring], start_driver: StartDriver) -> None:
         """`wire` makes the adapters when they are first needed; `start_driver` starts a launcher."""
-        self._session = Session(wire, start_driver)
+        self._session = ApiSession(wire, start_driver)
 
     def plan(
         self,
@@ -191,7 +191,7 @@ class Client:
     def _now(self) -> datetime:
         return self._session.wiring.local_now()
 
-    def _plan(self, source: Source, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
+    def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Check that the job can be shipped and rented."""
         wiring = self._session.wiring
         with about(source):
@@ -206,7 +206,7 @@ class Client:
     def _submit(
         self,
         loaded: LoadedBatch,
-        source: Source,
+        source: JobText,
         provider: str,
         out: str | os.PathLike[str] | None,
     ) -> BatchHandle:

@@ -39,7 +39,7 @@ class Target:
         return f"vastrun {'batch ' if self.kind == 'batch' else ''}resume {self.name}"
 
 
-class Driver(Protocol):
+class DriverProcess(Protocol):
     """A launcher at work."""
 
     def is_alive(self) -> bool:
@@ -51,7 +51,7 @@ class Driver(Protocol):
         ...
 
 
-StartDriver = Callable[[Target], Driver]
+StartDriver = Callable[[Target], DriverProcess]
 
 
 class ProcessDriver:

@@ -16,7 +16,7 @@ from launcher.api.session import silent
 from launcher.core import UserRequest
 from launcher.core.batch import Batch
 from launcher.core.errors import VastrunError
-from launcher.decisions.schedule import PointState, Standing
+from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.ui.interrupts import Interrupts
 from launcher.wiring import Wiring, wire
 
@@ -51,7 +51,7 @@ class _NoScreen:
     def ended(self, state: PointState, batch: Batch) -> None:
         """Leave it to the ledger."""
 
-    def standing(self, standing: Standing, batch: Batch) -> None:
+    def progress(self, progress: BatchProgress, batch: Batch) -> None:
         """Leave it to the ledger."""
 
     def note(self, text: str) -> None:

@@ -25,7 +25,7 @@ Overrides = Mapping[str, Any] | Iterable[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class JobText:
     """The text of a job or of a batch."""
 
     text: str
@@ -37,23 +37,23 @@ class Source:
     """None: it lies in no file."""
 
 
-def source_of(job: JobSource, what: str = "job") -> Source:
+def source_of(job: JobSource, what: str = "job") -> JobText:
     """Return the text of a job, or of a batch that is given in the same way.
 
     Raises UsageError when its file cannot be read, or a mapping holds what YAML cannot.
     """
     if isinstance(job, JobSpec):
-        return Source(text=dump_job(job), name=what, folder=Path.cwd())
+        return JobText(text=dump_job(job), name=what, folder=Path.cwd())
     if isinstance(job, Mapping):
-        return Source(text=as_yaml(job, what), name=what, folder=Path.cwd())
+        return JobText(text=as_yaml(job, what), name=what, folder=Path.cwd())
     if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
-        return Source(text=job, name=what, folder=Path.cwd())
+        return JobText(text=job, name=what, folder=Path.cwd())
     path = example_or(Path(job), lambda _: None)
-    return Source(text=text_in(path), name=str(path), folder=path.resolve().parent, file=path)
+    return JobText(text=text_in(path), name=str(path), folder=path.resolve().parent, file=path)
 
 
 def load(
-    source: Source, overrides: Overrides = (), name: str | None = None, *, now: datetime | None = None
+    source: JobText, overrides: Overrides = (), name: str | None = None, *, now: datetime | None = None
 ) -> JobSpec:
     """Return the job, with some of its values changed, its deadline the next one after `now`.
 
@@ -137,7 +137,7 @@ def _is_in(folder: Path, word: str) -> bool:
 
 
 @contextmanager
-def about(source: Source) -> Iterator[None]:
+def about(source: JobText) -> Iterator[None]:
     """Name the source in an error about one of its values."""
     try:
         yield

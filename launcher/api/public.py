@@ -7,7 +7,7 @@ import os
 from launcher.api.batches import BatchHandle, BatchStatus, PointRow
 from launcher.api.client import Client
 from launcher.api.drivers import ProcessDriver
-from launcher.api.runs import Result, RunHandle, RunStatus
+from launcher.api.runs import RunHandle, RunResult, RunStatus
 from launcher.commands.queries import LaunchPlan
 from launcher.core import Cause, Phase, Verdict
 from launcher.core.job import JobSpec
@@ -23,8 +23,8 @@ __all__ = [
     "LogLine",
     "Phase",
     "PointRow",
-    "Result",
     "RunHandle",
+    "RunResult",
     "RunStatus",
     "Verdict",
     "batch",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher.api.drivers import Target
 from launcher.api.logs import growing, written
-from launcher.api.session import Session
+from launcher.api.session import ApiSession
 from launcher.commands.attempts import Attempts, chain_of, is_owed
 from launcher.commands.logfeed import LogFeed
 from launcher.commands.queries import ending_of, explain, row_of
@@ -46,7 +46,7 @@ class RunStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class RunResult:
     """How a run ended, or how it stands while it is open."""
 
     id: str
@@ -87,7 +87,7 @@ class RunHandle:
     What a machine said is without control characters: it may be printed.
     """
 
-    def __init__(self, session: Session, run_id: str) -> None:
+    def __init__(self, session: ApiSession, run_id: str) -> None:
         self._session, self._id = session, run_id
 
     @property
@@ -110,7 +110,7 @@ class RunHandle:
             is_driven=row.driver is not None or self._is_driven_here(attempts),
         )
 
-    def wait(self, timeout: float | None = None) -> Result:
+    def wait(self, timeout: float | None = None) -> RunResult:
         """Wait for its end, retries included, for at most `timeout` seconds; return how it ended.
 
         The verdict is in the result and is not raised. A launcher is started where none drives the run. An
@@ -119,7 +119,7 @@ class RunHandle:
         """
         return self._session.wait(self._look, timeout, f"run {self.id}")
 
-    def result(self) -> Result:
+    def result(self) -> RunResult:
         """Return how it ended; of an open run, how it stands. Does not wait. Raises StorageError."""
         return self._result(self._newest())
 
@@ -189,7 +189,7 @@ class RunHandle:
     def _is_driven_here(self, attempts: Sequence[Run]) -> bool:
         return any(self._session.is_driving(_target(run)) for run in attempts)
 
-    def _look(self) -> Result | None:
+    def _look(self) -> RunResult | None:
         """Return the result once nothing is left to wait for; until then see to it that somebody drives."""
         attempts, ledger = self._attempts(), self._session.ledger
         if self._is_driven_here(attempts):
@@ -216,12 +216,12 @@ class RunHandle:
             raise error
         return has_ended
 
-    def _result(self, run: Run) -> Result:
+    def _result(self, run: Run) -> RunResult:
         ledger = self._session.ledger
         ending = ending_of(ledger, run, chain_of(ledger, run), self._session.now())
         code = run.exit_code()
         known = run.phase is Phase.ENDED or code == EXIT_TEARDOWN_NOT_CONFIRMED
-        return Result(
+        return RunResult(
             id=run.id,
             verdict=run.verdict,
             cause=run.cause,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from launcher.api.drivers import Driver, StartDriver, Target
+from launcher.api.drivers import DriverProcess, StartDriver, Target
 from launcher.ports import Ledger
 from launcher.ui.screen import Look, StreamScreen
 from launcher.wiring import Wiring
@@ -19,7 +19,7 @@ LOOK_S = 0.25
 _T = TypeVar("_T")
 
 
-class Session:
+class ApiSession:
     """What handles work with. Any thread may use it."""
 
     def __init__(self, wire: Callable[[], Wiring], start_driver: StartDriver) -> None:
@@ -27,7 +27,7 @@ class Session:
         self._wire, self._start_driver = wire, start_driver
         self._wiring: Wiring | None = None
         self._process = 0
-        self._drivers: dict[Target, Driver] = {}
+        self._drivers: dict[Target, DriverProcess] = {}
         self._lock = threading.Lock()
 
     @property
@@ -61,7 +61,7 @@ class Session:
         driver = self._drivers.get(target)
         return driver is not None and driver.is_alive()
 
-    def ended_driver(self, target: Target) -> Driver | None:
+    def ended_driver(self, target: Target) -> DriverProcess | None:
         """Return the launcher that this session started for it and that has ended, once; else None."""
         return None if self.is_driving(target) else self._drivers.pop(target, None)
 

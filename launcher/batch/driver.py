@@ -18,10 +18,10 @@ from launcher.batch.shortage import Shortage
 from launcher.commands.attempts import Attempts, is_owed
 from launcher.config import read_job
 from launcher.core import Driver, Phase, Run, UserRequest
-from launcher.core.batch import Batch, Point
+from launcher.core.batch import Batch, BatchPoint
 from launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from launcher.decisions.policy import HOLD_S
-from launcher.decisions.schedule import PointState, Standing, reason_to_end, standing_of
+from launcher.decisions.schedule import BatchProgress, PointState, progress_of_batch, reason_to_end
 from launcher.ports import Ledger, Notifier
 
 TICK_S = 0.5
@@ -37,7 +37,7 @@ class BatchScreen(Protocol):
         """Show how a point ended."""
         ...
 
-    def standing(self, standing: Standing, batch: Batch) -> None:
+    def progress(self, progress: BatchProgress, batch: Batch) -> None:
         """Show how the batch stands."""
         ...
 
@@ -46,7 +46,7 @@ class BatchScreen(Protocol):
         ...
 
 
-class Workers(Protocol):
+class RunThreads(Protocol):
     """Threads that drive runs."""
 
     def submit(self, work: Callable[[], Run], /) -> Future[Run]:
@@ -63,7 +63,7 @@ class BatchServices:
     """Drives one run, with adapters of its own."""
     requests: Callable[[], UserRequest]
     """What the user at this terminal asks for."""
-    workers: Workers
+    workers: RunThreads
     bell: Bell
     """What the runs wait by."""
     sleep: Callable[[float], None]
@@ -116,7 +116,7 @@ class BatchDriver:
             while self._go_on():
                 self._services.sleep(TICK_S)
             open_here = any(state.is_open for state in self._table.states)
-            self._notify(self._standing(), is_over=self._error is None and not open_here)
+            self._notify(self._progress(), is_over=self._error is None and not open_here)
         finally:
             self._batches.release(self._name, self._services.who)
         if self._error is not None:
@@ -232,7 +232,7 @@ class BatchDriver:
     def _attempts(self) -> Attempts:
         return self._services.attempts(self._shared, RunScreen())
 
-    def _follow(self, point: Point, run: Run) -> None:
+    def _follow(self, point: BatchPoint, run: Run) -> None:
         self._threads[point.id] = self._services.workers.submit(lambda: self._pursue(run))
 
     def _pursue(self, run: Run) -> Run:
@@ -272,14 +272,14 @@ class BatchDriver:
             return
         self._shown_at = now
         self._prune(now)
-        standing = self._standing()
-        self._services.screen.standing(standing, self._batch)
-        self._notify(standing)
+        progress = self._progress()
+        self._services.screen.progress(progress, self._batch)
+        self._notify(progress)
 
-    def _standing(self) -> Standing:
+    def _progress(self) -> BatchProgress:
         self._table.refresh_open()
         held_usd = self._batches.held_usd(self._name)
-        return standing_of(self._table.states, held_usd, self._services.now())
+        return progress_of_batch(self._table.states, held_usd, self._services.now())
 
     def _prune(self, now: float) -> None:
         """Ask for the end of runs that fell behind the others."""
@@ -290,6 +290,6 @@ class BatchDriver:
         for pruning in self._pruner.look(attempts, now):
             self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
 
-    def _notify(self, standing: Standing, *, is_over: bool = False) -> None:
+    def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
         batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
-        self._notices.tell(batch, states, standing, now, is_used_up=self._is_used_up, is_over=is_over)
+        self._notices.tell(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)

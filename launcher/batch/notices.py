@@ -15,7 +15,7 @@ from launcher.decisions.notifications import (
     batch_memo_of,
     batch_notifications_due,
 )
-from launcher.decisions.schedule import PointState, Standing
+from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.ports import Ledger, Notifier
 
 
@@ -36,7 +36,7 @@ class BatchNotices:
         self,
         batch: Batch,
         states: Sequence[PointState],
-        standing: Standing,
+        progress: BatchProgress,
         now: float,
         *,
         is_used_up: bool = False,
@@ -53,10 +53,10 @@ class BatchNotices:
             return
         told = self._told_before(runs[0])
         due = batch_notifications_due(
-            batch, standing, told, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
+            batch, progress, told, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
         )
         for kind in due:
-            notification = BatchNotification(kind=kind, batch=batch, standing=standing, at=now)
+            notification = BatchNotification(kind=kind, batch=batch, progress=progress, at=now)
             memo = batch_memo_of(notification, runs[0])
             told.append(memo)
             self._notifier.send(notification, self._job(states))

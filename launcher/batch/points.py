@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher.core.batch import Batch, Point
+from launcher.core.batch import Batch, BatchPoint
 from launcher.decisions.schedule import PointState, states_of
 from launcher.ports import Ledger
 
@@ -45,7 +45,7 @@ class PointTable:
                 runs = {**{known.id: known for known in state.runs}, run.id: run}
                 self._states[run.point] = replace(state, runs=tuple(runs.values()))
 
-    def refresh(self, point: Point) -> PointState:
+    def refresh(self, point: BatchPoint) -> PointState:
         """Read the runs of one point again."""
         runs = self._ledger.runs(batch=self._name, point=point.id)
         (state,) = states_of([point], runs)

@@ -10,7 +10,7 @@ from launcher.commands.queries import plan_of
 from launcher.commands.settings import refusals_of
 from launcher.config import dump_job, read_job
 from launcher.core import Offer
-from launcher.core.batch import BatchSpec, Budget, BudgetUse, Point, Search
+from launcher.core.batch import BatchPoint, BatchSpec, Budget, BudgetUse, Search
 from launcher.core.errors import BudgetError, JobValueError
 from launcher.core.job import JobSpec
 from launcher.decisions.budgets import refusal
@@ -28,7 +28,7 @@ class BatchPlan:
 
     spec: BatchSpec
     provider: str
-    points: Sequence[Point]
+    points: Sequence[BatchPoint]
     """Each with its share as its job's `limits.usd`, where machines cost money."""
     offer: Offer
     """The best one for the first point."""
@@ -54,7 +54,7 @@ class BatchPlan:
 
 def price(
     spec: BatchSpec,
-    points: Sequence[Point],
+    points: Sequence[BatchPoint],
     provider: Provider,
     ledger: Ledger,
     now: float,
@@ -106,7 +106,7 @@ def _share_usd(job: JobSpec, offer: Offer) -> float:
     return math.ceil(worst_case_usd(job, offer) * 100) / 100
 
 
-def _limited(point: Point, job: JobSpec, share_usd: float) -> Point:
+def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:
     limited = replace(job, limits=replace(job.limits, usd=share_usd))
     return replace(point, spec_json=dump_job(limited))
 

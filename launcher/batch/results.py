@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from launcher.core import Run, Verdict
-from launcher.core.batch import Objective, Point
+from launcher.core.batch import BatchObjective, BatchPoint
 from launcher.core.bills import cost_usd, rented_seconds
 from launcher.decisions.analysis import FinishedPoint
 from launcher.decisions.schedule import PointState
@@ -20,7 +20,7 @@ _SCORES = "scores."
 class PointResult:
     """What became of one point."""
 
-    point: Point
+    point: BatchPoint
     run: Run | None
     """Its last attempt; None: it was not started."""
     verdict: Verdict | None
@@ -33,13 +33,13 @@ class PointResult:
     attempts: int
 
 
-def results_of(states: Sequence[PointState], objective: Objective, now: float) -> list[PointResult]:
+def results_of(states: Sequence[PointState], objective: BatchObjective, now: float) -> list[PointResult]:
     """Return a row for each point, the best first; those without the metric follow in their order."""
     rows = [_result(state, objective, now) for state in states]
     return sorted(rows, key=lambda row: objective.sort_key(row.metric))
 
 
-def _result(state: PointState, objective: Objective, now: float) -> PointResult:
+def _result(state: PointState, objective: BatchObjective, now: float) -> PointResult:
     return PointResult(
         point=state.point,
         run=state.last,

@@ -9,16 +9,18 @@ from launcher.batch import tpe
 from launcher.batch.results import metric_of
 from launcher.config import dump_job, points_at, read_job
 from launcher.core import Verdict
-from launcher.core.batch import BatchSpec, Point, Search
+from launcher.core.batch import BatchPoint, BatchSpec, Search
 from launcher.decisions.schedule import PointState
 
 
-def first_points(spec: BatchSpec, points: Sequence[Point], search: Search | None) -> Sequence[Point]:
+def first_points(
+    spec: BatchSpec, points: Sequence[BatchPoint], search: Search | None
+) -> Sequence[BatchPoint]:
     """Return the points of a file, or those with which its search begins. Raises UsageError."""
     return points if search is None else asked(search, spec, [], spec.limits.parallel)
 
 
-def asked(search: Search, spec: BatchSpec, states: Iterable[PointState], count: int) -> list[Point]:
+def asked(search: Search, spec: BatchSpec, states: Iterable[PointState], count: int) -> list[BatchPoint]:
     """Return up to `count` further points; fewer where the space has no more, or enough were asked for.
 
     `states`: the points that there are, by number. Raises UsageError when Optuna is not installed.
@@ -40,7 +42,7 @@ def asked(search: Search, spec: BatchSpec, states: Iterable[PointState], count: 
     return limited(points_at(search, values), search.share_usd)
 
 
-def limited(points: Sequence[Point], share_usd: float | None) -> list[Point]:
+def limited(points: Sequence[BatchPoint], share_usd: float | None) -> list[BatchPoint]:
     """Return the points with that share as their jobs' limit on money; None: as they are."""
     if share_usd is None:
         return list(points)

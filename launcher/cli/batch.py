@@ -19,15 +19,15 @@ from launcher.config import load_batch
 from launcher.core import Cause, UserRequest
 from launcher.core.errors import UsageError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.decisions.schedule import standing_of
+from launcher.decisions.schedule import progress_of_batch
 from launcher.ui.render.batch import (
     BatchRow,
     batch_document,
     batch_text,
     batches_document,
     batches_table,
-    results_csv,
 )
+from launcher.ui.render.batch_results import results_csv
 from launcher.wiring import Wiring
 
 name_argument = click.argument("name", metavar="BATCH")
@@ -132,7 +132,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
                     if state.verdict is not None and state.point.id not in ended:
                         ended.add(state.point.id)
                         lines.ended(state, row.batch)
-                lines.standing(row.standing, row.batch)
+                lines.progress(row.progress, row.batch)
                 if not row.is_driven or interrupts.current() is not UserRequest.NONE:
                     break
                 interrupts.sleep(2.0)
@@ -229,6 +229,6 @@ def _row(wiring: Wiring, name: str) -> BatchRow:
     return BatchRow(
         batch=batches.get(name),
         states=states,
-        standing=standing_of(states, batches.held_usd(name), wiring.now()),
+        progress=progress_of_batch(states, batches.held_usd(name), wiring.now()),
         is_driven=batches.is_driven(name),
     )

@@ -20,15 +20,14 @@ from launcher.core import UserRequest, Verdict
 from launcher.core.batch import Batch
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.estimates import usd
-from launcher.decisions.schedule import PointState, Standing
+from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.ui.render.batch import (
     ended_text,
     plan_document,
     plan_text,
-    results_document,
-    results_text,
-    standing_text,
+    progress_line,
 )
+from launcher.ui.render.batch_results import results_document, results_text
 from launcher.ui.screen import StreamScreen
 from launcher.wiring import Wiring
 
@@ -142,9 +141,9 @@ class BatchLines:
         value = None if state.last is None else metric_of(state.last, metric)
         self._screen.step("point", ended_text(state, metric, value))
 
-    def standing(self, standing: Standing, batch: Batch) -> None:
+    def progress(self, progress: BatchProgress, batch: Batch) -> None:
         """Print how the batch stands."""
-        self._screen.gauge(standing_text(standing, batch.spec.limits.usd))
+        self._screen.gauge(progress_line(progress, batch.spec.limits.usd))
 
     def note(self, text: str) -> None:
         """Print a line."""

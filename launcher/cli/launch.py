@@ -26,7 +26,7 @@ from launcher.cli.options import (
 )
 from launcher.cli.output import say, show, width
 from launcher.commands.attempts import Attempts
-from launcher.commands.queries import plan_of
+from launcher.commands.queries import LaunchPlan, plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import offer_text
@@ -87,16 +87,21 @@ def command(
     if dry_run:
         show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
         return
-    if plan.refusals:
-        raise plan.refusals[0]
-    if not market.free:
-        asked_at = wiring.now()
-        in_time = f"; {plan.deadline}" if plan.deadline else ""
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{in_time}", yes=yes)
-        began += wiring.now() - asked_at  # the user's time to think is none of the run's
+    asked_at = wiring.now()
+    _must_be_agreed(plan, free=market.free, yes=yes)
+    began += wiring.now() - asked_at  # the user's time to think is none of the run's
     work = _work(wiring, spec, provider=provider, out=out, parent=parent)
     request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=request))
+
+
+def _must_be_agreed(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
+    """Return when the budgets have room for the run, and the user agrees to what it may cost."""
+    if plan.refusals:
+        raise plan.refusals[0]
+    if not free:
+        in_time = f"; {plan.deadline}" if plan.deadline else ""
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{in_time}", yes=yes)
 
 
 def _work(

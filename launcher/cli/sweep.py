@@ -12,7 +12,7 @@ from launcher.cli.failures import reads
 from launcher.cli.options import example_or, json_option, provider_option, yes_option
 from launcher.cli.output import say
 from launcher.config import load_sweep
-from launcher.core.batch import MOST_PARALLEL, MOST_POINTS, BatchLimits, BatchSpec, Objective
+from launcher.core.batch import MOST_PARALLEL, MOST_POINTS, BatchLimits, BatchObjective, BatchSpec
 from launcher.core.early_stop import EarlyStop
 
 
@@ -66,7 +66,7 @@ def command(
     spec = BatchSpec(
         name=name or f"{job_file.stem}-sweep",
         job=str(job_file),
-        objective=Objective(metric=metric, goal="max" if goal == "max" else "min"),
+        objective=BatchObjective(metric=metric, goal="max" if goal == "max" else "min"),
         limits=BatchLimits(usd=usd, parallel=parallel),
         early_stop=None if early_stop is None else EarlyStop(min_steps=early_stop),
     )

@@ -14,7 +14,7 @@ from trainer.contract.records import read_json
 if TYPE_CHECKING:
     from launcher.config.batch_file import LoadedBatch
     from launcher.config.points import ReadFile
-    from launcher.core.batch import BatchSpec, Point, Search
+    from launcher.core.batch import BatchPoint, BatchSpec, Search
 
 
 def load_job(
@@ -58,7 +58,7 @@ def load_batch(
     return load(text, name, read_file, base_dir, now)
 
 
-def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Point]:
+def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
     """Return the points of those values. Raises JobFileError where they make no job."""
     from launcher.config.batch_file import points_at as make
 

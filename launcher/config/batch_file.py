@@ -28,7 +28,7 @@ from launcher.config.points import (
 from launcher.config.reading import YamlReader, plain
 from launcher.config.search import Axis, axis_of, samples_of
 from launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
-from launcher.core.batch import BatchSpec, Point, Search
+from launcher.core.batch import BatchPoint, BatchSpec, Search
 from launcher.core.errors import JobFileError
 from launcher.core.job import JobSpec
 
@@ -44,7 +44,7 @@ class LoadedBatch:
     """A batch file that is sound."""
 
     spec: BatchSpec
-    points: Sequence[Point]
+    points: Sequence[BatchPoint]
     """None yet where a `search` asks for them while the batch runs."""
     search: Search | None = None
 
@@ -97,7 +97,7 @@ def _searching(
     return LoadedBatch(spec=spec, points=[], search=search)
 
 
-def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Point]:
+def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
     """As `launcher.config.points_at`."""
     faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
@@ -182,11 +182,11 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
 
 def _jobs_of(
     points: Sequence[Cells], job: Node, base_dir: str, faults: list[Fault], now: datetime | None
-) -> list[Point]:
+) -> list[BatchPoint]:
     """Return the points with their jobs; two that are alike are one. What does not fit is in `faults`."""
     runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
     own = plain(job)
-    found: dict[str, Point] = {}
+    found: dict[str, BatchPoint] = {}
     for cells in points:
         values = {key: plain(node) for key, node in cells.items()}
         parameters = {
@@ -205,7 +205,7 @@ def _jobs_of(
         except JobFaults as error:
             faults += error.faults
         else:
-            point = Point(id=_id_of(own, values), values=values, spec_json=json.dumps(asdict(spec)))
+            point = BatchPoint(id=_id_of(own, values), values=values, spec_json=json.dumps(asdict(spec)))
             found.setdefault(point.id, point)
     return list(found.values())
 

@@ -19,7 +19,7 @@ MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class BatchObjective:
     """What the runs are compared by."""
 
     metric: Annotated[str, MinLen(1)] = "loss"
@@ -63,7 +63,7 @@ class BatchSpec:
     name: Annotated[str, MinLen(1)]
     job: Annotated[str, MinLen(1)]
     """The job file, relative to the batch file."""
-    objective: Objective = field(default_factory=Objective)
+    objective: BatchObjective = field(default_factory=BatchObjective)
     limits: BatchLimits = field(default_factory=BatchLimits)
     early_stop: EarlyStop | None = None
     """None: every run goes on to its end."""
@@ -143,7 +143,7 @@ class BudgetUse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class BatchPoint:
     """One set of values, and the job that it makes of the batch's."""
 
     id: str

@@ -11,7 +11,7 @@ from launcher.core.batch import Batch
 from launcher.core.bills import cost_usd
 from launcher.core.verdict import VERDICT_OF
 from launcher.decisions.policy import DESTROY_TRIES
-from launcher.decisions.schedule import Standing
+from launcher.decisions.schedule import BatchProgress
 
 
 class NotificationKind(StrEnum):
@@ -55,7 +55,7 @@ class BatchNotification:
 
     kind: BatchNotificationKind
     batch: Batch
-    standing: Standing
+    progress: BatchProgress
     at: float
 
 
@@ -122,7 +122,7 @@ def _budget_due(
 
 def batch_notifications_due(
     batch: Batch,
-    standing: Standing,
+    progress: BatchProgress,
     told: Collection[Event],
     begun_at: float,
     *,
@@ -136,9 +136,9 @@ def batch_notifications_due(
     due: list[BatchNotificationKind] = []
     limit_usd = batch.spec.limits.usd
     if limit_usd is not None:
-        if is_used_up or standing.spent_usd >= limit_usd:
+        if is_used_up or progress.spent_usd >= limit_usd:
             due.append(BatchNotificationKind.BUDGET_100)
-        elif standing.spent_usd >= 0.8 * limit_usd:
+        elif progress.spent_usd >= 0.8 * limit_usd:
             due.append(BatchNotificationKind.BUDGET_80)
         known = {event.told for event in told}
         full = _memo(BatchNotificationKind.BUDGET_100, batch)
@@ -152,7 +152,7 @@ def batch_notifications_due(
 def batch_memo_of(notification: BatchNotification, run: Run) -> Event:
     """The line of the diary of a run of the batch that says that it was told."""
     memo = _memo(notification.kind, notification.batch)
-    usd = notification.standing.spent_usd
+    usd = notification.progress.spent_usd
     return Event(
         run_id=run.id, at=notification.at, phase=run.phase, text=f"notified: {memo}", usd=usd, told=memo
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from launcher.core import Cause, Phase, Run, Verdict
-from launcher.core.batch import BatchLimits, Point
+from launcher.core.batch import BatchLimits, BatchPoint
 from launcher.core.bills import cost_usd
 
 _NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED})
@@ -18,7 +18,7 @@ _NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUN
 class PointState:
     """A point and its runs: attempts at the same job, oldest first."""
 
-    point: Point
+    point: BatchPoint
     runs: tuple[Run, ...] = ()
 
     @property
@@ -60,7 +60,7 @@ class PointState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class BatchProgress:
     """How a batch stands."""
 
     points: int
@@ -91,7 +91,7 @@ class Standing:
         return max(0.0, budget_usd - self.spent_usd) / self.usd_per_hour * 3600
 
 
-def states_of(points: Iterable[Point], runs: Iterable[Run]) -> list[PointState]:
+def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointState]:
     """Return each point with its runs, in the order of the points. `runs` are the batch's, in any order."""
     by_point: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.created_at):
@@ -99,7 +99,7 @@ def states_of(points: Iterable[Point], runs: Iterable[Run]) -> list[PointState]:
     return [PointState(point=point, runs=tuple(by_point.get(point.id, ()))) for point in points]
 
 
-def standing_of(states: Sequence[PointState], held_usd: float, now: float) -> Standing:
+def progress_of_batch(states: Sequence[PointState], held_usd: float, now: float) -> BatchProgress:
     """Return how the batch stands. `held_usd`: what its runs hold of its budget."""
     ended = [state for state in states if state.runs and not state.is_open and not state.is_waiting]
     open_runs = [run for state in states for run in state.runs if run.phase is not Phase.ENDED]
@@ -108,7 +108,7 @@ def standing_of(states: Sequence[PointState], held_usd: float, now: float) -> St
     waiting = sum(state.is_waiting for state in states)
     running = sum(state.is_open for state in states)
     to_come = waiting + running
-    return Standing(
+    return BatchProgress(
         points=waiting + running + len(ended),
         waiting=waiting,
         running=running,

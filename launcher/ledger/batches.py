@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from launcher.core import Driver, Phase, UserRequest
-from launcher.core.batch import Batch, BatchSpec, Budget, Point, Search
+from launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
 from launcher.core.errors import HeldError, UsageError
 from trainer.contract.records import read_json
 
@@ -35,7 +35,7 @@ class SqliteBatches:
         self._db, self._transaction, self._reading = db, transaction, reading
         self._is_driving, self._held, self._now = is_driving, held, now
 
-    def submit(self, batch: Batch, points: Sequence[Point]) -> int:
+    def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
         """Write the batch with these points, and return how many of them are new to it.
 
         Points it had before keep their numbers and runs; those not given are not started any more. A stop
@@ -74,13 +74,13 @@ class SqliteBatches:
             )
             return self._add_points(batch.name, points)
 
-    def extend(self, name: str, points: Sequence[Point]) -> int:
+    def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
         """Add points to those that the batch has; return how many of them are new to it."""
         with self._transaction():
             self._db.execute("UPDATE batches SET revision = revision + 1 WHERE name = ?", (name,))
             return self._add_points(name, points)
 
-    def _add_points(self, name: str, points: Sequence[Point]) -> int:
+    def _add_points(self, name: str, points: Sequence[BatchPoint]) -> int:
         known = {row["id"] for row in self._db.execute("SELECT id FROM points WHERE batch = ?", (name,))}
         (number,) = self._db.execute(
             "SELECT COALESCE(MAX(number), 0) FROM points WHERE batch = ?", (name,)
@@ -114,7 +114,7 @@ class SqliteBatches:
             rows = self._db.execute("SELECT * FROM batches ORDER BY created_at DESC").fetchall()
         return [_batch_of(row) for row in rows]
 
-    def points(self, name: str) -> Sequence[Point]:
+    def points(self, name: str) -> Sequence[BatchPoint]:
         """Return the points that the newest file of the batch has, and those that have runs, by number."""
         with self._reading():
             rows = self._db.execute(
@@ -123,7 +123,7 @@ class SqliteBatches:
                 {"name": name},
             ).fetchall()
         return [
-            Point(
+            BatchPoint(
                 id=row["id"],
                 number=row["number"],
                 values=json.loads(row["point_values"]),

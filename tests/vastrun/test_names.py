@@ -20,7 +20,7 @@ SCRIPT = '''\
 """A user's script."""
 
 import vastrun
-from vastrun import BatchHandle, JobSpec, PointRow, Result, RunHandle, beat, launch
+from vastrun import BatchHandle, JobSpec, PointRow, RunResult, RunHandle, beat, launch
 from vastrun.errors import NoOfferError
 
 
@@ -32,7 +32,7 @@ def main(job: JobSpec) -> float:
     beat(1, "eval", loss=0.5)
     run: RunHandle = launch(job, provider="vast", set={"limits.usd": 5})
     try:
-        result: Result = run.wait()
+        result: RunResult = run.wait()
     except NoOfferError as error:
         raise SystemExit(error.hint) from error
     except vastrun.errors.VastrunError as error:

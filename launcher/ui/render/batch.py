@@ -1,34 +1,30 @@
-"""`batch` and `sweep` in text and as documents: the plan, the standing line, the table of results."""
+"""`batch` and `sweep` in text and as documents: the plan, the line of progress, the lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from launcher.batch.pricing import BatchPlan
-from launcher.batch.results import PointResult, finished_in
 from launcher.core import Run, UserRequest
-from launcher.core.batch import Batch, BatchSpec, BudgetUse
+from launcher.core.batch import Batch, BudgetUse
 from launcher.core.bills import cost_usd
-from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
-from launcher.decisions.schedule import PointState, Standing
-from launcher.ui.render.amounts import duration, rough, usd, usd_sum
+from launcher.decisions.schedule import BatchProgress, PointState
+from launcher.ui.render.amounts import rough, usd, usd_sum
 from launcher.ui.render.plan import refusal_text
 from launcher.ui.render.table import facts, table
 
 Document = Mapping[str, Any]
 
 _SHOWN_POINTS = 5
-_OPEN = "running"
-_WAITING = "waiting"
 
 
 def values_text(values: Mapping[str, Any]) -> str:
     """Return `lr=0.001 dim=64`: each value with the last part of its key, all of it where two are alike."""
     short = [key.rpartition(".")[2] for key in values]
     return " ".join(
-        f"{name if short.count(name) == 1 else key}={_value(value)}"
+        f"{name if short.count(name) == 1 else key}={value_text(value)}"
         for (key, value), name in zip(values.items(), short, strict=True)
     )
 
@@ -81,21 +77,21 @@ def _narrow(use: BudgetUse) -> str:
     return f"{use.budget.name} has {left} left of {limit}: it may end the batch before its last point"
 
 
-def standing_text(standing: Standing, budget_usd: float | None) -> str:
+def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
     """Return one line: how many points have ended, and where the money stands."""
     counts = [
-        f"{standing.ended}/{standing.points} ended",
-        f"{standing.failed} failed" if standing.failed else "",
-        f"{standing.pruned} pruned" if standing.pruned else "",
-        f"{standing.running} running",
+        f"{progress.ended}/{progress.points} ended",
+        f"{progress.failed} failed" if progress.failed else "",
+        f"{progress.pruned} pruned" if progress.pruned else "",
+        f"{progress.running} running",
     ]
     text = ", ".join(part for part in counts if part)
-    if not standing.spent_usd and not standing.reserved_usd:
+    if not progress.spent_usd and not progress.reserved_usd:
         return text
     of = f" of {usd(budget_usd)}" if budget_usd else ""
-    money = f"; {usd(standing.spent_usd)} spent{of}, {usd(standing.reserved_usd)} reserved"
-    forecast = "" if standing.forecast_usd is None else f", {usd(standing.forecast_usd)} forecast"
-    ends_in_s = standing.budget_ends_in_s(budget_usd)
+    money = f"; {usd(progress.spent_usd)} spent{of}, {usd(progress.reserved_usd)} reserved"
+    forecast = "" if progress.forecast_usd is None else f", {usd(progress.forecast_usd)} forecast"
+    ends_in_s = progress.budget_ends_in_s(budget_usd)
     warning = "" if ends_in_s is None else f"; at this rate the budget ends in {rough(ends_in_s)}"
     return text + money + forecast + warning
 
@@ -108,94 +104,13 @@ def ended_text(state: PointState, metric: str, value: float | None) -> str:
     return f"{state.point.number} {state.verdict}{told}: {values_text(state.point.values)}{detail}"
 
 
-def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None) -> str:
-    """Return the table of results, the best first, and what to type next about that one."""
-    if not rows:
-        return "no points yet"
-    columns = {
-        "#": [str(row.point.number) for row in rows],
-        "VALUES": [values_text(row.point.values) for row in rows],
-        "VERDICT": [_verdict(row) for row in rows],
-        _column(spec): ["-" if row.metric is None else f"{row.metric:.4g}" for row in rows],
-        "STEPS": [str(row.step) if row.run else "-" for row in rows],
-        "TIME": [duration(row.hours * 3600) if row.run else "-" for row in rows],
-        "COST": [usd_sum([row.usd]) for row in rows],
-        "RUN": ["-" if row.run is None else row.run.id for row in rows],
-    }
-    right = [n for n, name in enumerate(columns) if name not in ("VALUES", "VERDICT", "RUN")]
-    text = table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=(1, 7), width=width)
-    best = rows[0].run
-    if best is None or rows[0].metric is None:
-        return text
-    told = facts(
-        [
-            *_said(rows, spec),
-            ("best", f"{values_text(rows[0].point.values)}: {spec.objective.metric} {rows[0].metric:.4g}"),
-            ("outputs", best.out_dir),
-            ("why", f"vastrun why {best.id}"),
-            ("continue", f"vastrun launch JOB.yaml --from {best.id}" if best.step else ""),
-        ]
-    )
-    return f"{text}\n\n{told}"
-
-
-def _said(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:
-    """What the points together say: those worth their dollars, and what went with the metric."""
-    finished = finished_in(rows)
-    numbers = {row.point.id: row.point.number for row in rows}
-    front = pareto_front(finished, spec.objective.goal)
-    if len(front) > 1 and any(point.usd for point in front):
-        told = ", ".join(f"#{numbers[one.id]} ({usd(one.usd)}, {one.metric:.4g})" for one in front)
-        yield "front", f"{told}: no other point is both cheaper and better"
-    found = influences(finished)
-    if found:
-        yield "with it", "\n".join([*map(str, found[:_SHOWN_POINTS]), f"({NOT_A_CAUSE})"])
-
-
-def results_document(rows: Sequence[PointResult], batch: Batch) -> Document:
-    """Return the results for programs, best first."""
-    finished = finished_in(rows)
-    return {
-        "batch": batch.name,
-        "provider": batch.provider,
-        "objective": {"metric": batch.spec.objective.metric, "goal": batch.spec.objective.goal},
-        "reason": batch.reason,
-        "points": [_point(row) for row in rows],
-        "pareto_front": [point.id for point in pareto_front(finished, batch.spec.objective.goal)],
-        "influences": [asdict(one) for one in influences(finished)],
-        "usd": sum(row.usd for row in rows),
-    }
-
-
-def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:
-    """Return the results as lines of a CSV file, the keys of all points as columns."""
-    keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
-    header = ["point", "id", *keys, "verdict", spec.objective.metric, "step", "hours", "usd", "run", "host"]
-    lines = [
-        [
-            str(row.point.number),
-            row.point.id,
-            *(_value(row.point.values.get(key, "")) for key in keys),
-            _verdict(row),
-            "" if row.metric is None else repr(row.metric),
-            str(row.step),
-            f"{row.hours:.4f}",
-            f"{row.usd:.4f}",
-            "" if row.run is None else row.run.id,
-            "" if row.run is None else row.run.host,
-        ]
-        for row in rows
-    ]
-    return [header, *lines]
-
-
 @dataclass(frozen=True, kw_only=True)
 class BatchRow:
     """A batch in a table."""
 
     batch: Batch
     states: Sequence[PointState]
-    standing: Standing
+    progress: BatchProgress
     is_driven: bool
 
 
@@ -206,10 +121,10 @@ def batches_table(rows: Sequence[BatchRow], *, width: int | None) -> str:
     columns = {
         "BATCH": [row.batch.name for row in rows],
         "PROVIDER": [row.batch.provider for row in rows],
-        "ENDED": [f"{row.standing.ended}/{row.standing.points}" for row in rows],
-        "FAILED": [str(row.standing.failed) for row in rows],
-        "RUNNING": [str(row.standing.running) for row in rows],
-        "COST": [usd_sum([row.standing.spent_usd]) for row in rows],
+        "ENDED": [f"{row.progress.ended}/{row.progress.points}" for row in rows],
+        "FAILED": [str(row.progress.failed) for row in rows],
+        "RUNNING": [str(row.progress.running) for row in rows],
+        "COST": [usd_sum([row.progress.spent_usd]) for row in rows],
         "BUDGET": [usd(row.batch.spec.limits.usd) if row.batch.spec.limits.usd else "-" for row in rows],
         "STATE": [_state(row) for row in rows],
     }
@@ -229,7 +144,7 @@ def batch_text(row: BatchRow, now: float, width: int | None) -> str:
         [
             ("batch", f"{batch.name} on {batch.provider}"),
             ("state", _state(row)),
-            ("points", standing_text(row.standing, limits.usd)),
+            ("points", progress_line(row.progress, limits.usd)),
             ("compare", f"{batch.spec.objective.metric}, {batch.spec.objective.goal}"),
             ("outputs", batch.folder),
         ]
@@ -271,15 +186,15 @@ def _batch_fields(row: BatchRow) -> Document:
         "name": row.batch.name,
         "provider": row.batch.provider,
         "created_at": row.batch.created_at,
-        "points": row.standing.points,
-        "waiting": row.standing.waiting,
-        "running": row.standing.running,
-        "succeeded": row.standing.succeeded,
-        "pruned": row.standing.pruned,
-        "failed": row.standing.failed,
-        "usd": row.standing.spent_usd,
-        "reserved_usd": row.standing.reserved_usd,
-        "forecast_usd": row.standing.forecast_usd,
+        "points": row.progress.points,
+        "waiting": row.progress.waiting,
+        "running": row.progress.running,
+        "succeeded": row.progress.succeeded,
+        "pruned": row.progress.pruned,
+        "failed": row.progress.failed,
+        "usd": row.progress.spent_usd,
+        "reserved_usd": row.progress.reserved_usd,
+        "forecast_usd": row.progress.forecast_usd,
         "budget_usd": row.batch.spec.limits.usd,
         "is_driven": row.is_driven,
         "reason": row.batch.reason,
@@ -291,7 +206,7 @@ def _state(row: BatchRow) -> str:
     batch = row.batch
     if row.is_driven:
         return "stopping" if batch.request in (UserRequest.STOP, UserRequest.DESTROY) else "running"
-    if not row.standing.waiting and not row.standing.running:
+    if not row.progress.waiting and not row.progress.running:
         return "ended"
     why = batch.reason or ("stopped" if batch.request is UserRequest.STOP else "no launcher drives it")
     return f"{why}: vastrun batch resume {batch.name}"
@@ -307,33 +222,6 @@ def _steps(run: Run | None) -> str:
     if run is None:
         return "-"
     return f"{run.step}/{run.steps}" if run.steps else str(run.step)
-
-
-def _point(row: PointResult) -> Document:
-    return {
-        "id": row.point.id,
-        "number": row.point.number,
-        "values": dict(row.point.values),
-        "verdict": row.verdict,
-        "metric": row.metric,
-        "step": row.step,
-        "hours": row.hours,
-        "usd": row.usd,
-        "attempts": row.attempts,
-        "run": None if row.run is None else row.run.id,
-        "host": None if row.run is None else row.run.host,
-        "outputs": None if row.run is None else row.run.out_dir,
-    }
-
-
-def _column(spec: BatchSpec) -> str:
-    return spec.objective.metric.rpartition(".")[2].upper()
-
-
-def _verdict(row: PointResult) -> str:
-    if row.run is None:
-        return _WAITING
-    return str(row.verdict) if row.verdict else _OPEN
 
 
 def _budget(plan: BatchPlan) -> str:
@@ -355,5 +243,5 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,7 +13,7 @@ from launcher.decisions.notifications import (
     NotificationKind,
 )
 from launcher.ui.render.amounts import usd
-from launcher.ui.render.batch import standing_text
+from launcher.ui.render.batch import progress_line
 from launcher.ui.render.summary import cause_line
 
 Document = Mapping[str, Any]
@@ -60,7 +60,7 @@ def body(notification: AnyNotification) -> str:
 
 def _batch_body(notification: BatchNotification) -> str:
     batch = notification.batch
-    lines = [f"on {batch.provider}: {standing_text(notification.standing, batch.spec.limits.usd)}"]
+    lines = [f"on {batch.provider}: {progress_line(notification.progress, batch.spec.limits.usd)}"]
     if batch.reason:
         lines += [f"not all points were started: {batch.reason}", f"try: vastrun batch resume {batch.name}"]
     return "\n".join([*lines, f"vastrun batch results {batch.name}"])
@@ -92,20 +92,20 @@ def notification_document(notification: AnyNotification) -> Document:
 
 
 def _batch_document(notification: BatchNotification) -> Document:
-    batch, standing = notification.batch, notification.standing
+    batch, progress = notification.batch, notification.progress
     return {
         "schema_version": 1,
         "event": notification.kind,
         "at": notification.at,
         "batch": batch.name,
         "provider": batch.provider,
-        "points": standing.points,
-        "succeeded": standing.succeeded,
-        "failed": standing.failed,
-        "running": standing.running,
-        "waiting": standing.waiting,
+        "points": progress.points,
+        "succeeded": progress.succeeded,
+        "failed": progress.failed,
+        "running": progress.running,
+        "waiting": progress.waiting,
         "reason": batch.reason,
-        "usd": round(standing.spent_usd, 6),
+        "usd": round(progress.spent_usd, 6),
         "limit_usd": batch.spec.limits.usd,
         "outputs": batch.folder,
         "text": f"{title(notification)}\n{body(notification)}",

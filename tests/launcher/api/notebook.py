@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from launcher.api.client import Client
-from launcher.api.drivers import Driver, Target
+from launcher.api.drivers import DriverProcess, Target
 from launcher.api.driving import drive
 from launcher.api.session import silent
 from launcher.core import UserRequest
@@ -48,7 +48,7 @@ class Notebook(Desk):
         """What the next launchers can not go on with."""
         self.client = Client(self.wiring, self._start)
 
-    def _start(self, target: Target) -> Driver:
+    def _start(self, target: Target) -> DriverProcess:
         self.started.append(target)
         return ThreadDriver(self.time.submit(self._work(target)))
 

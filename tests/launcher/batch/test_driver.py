@@ -31,7 +31,7 @@ def test_every_point_runs_once_and_no_more_at_once_than_the_file_says(world: Bat
     assert [state.verdict for state in states] == [Verdict.SUCCEEDED] * 12
     assert [len(state.runs) for state in states] == [1] * 12
     assert (world.market.most_at_once, world.market.rented) == (3, 0)
-    assert world.screen.standings[-1].ended == 12
+    assert world.screen.progresses[-1].ended == 12
 
 
 def test_the_runs_of_a_batch_lie_in_folders_of_their_own_by_number(world: BatchWorld) -> None:
@@ -79,9 +79,9 @@ def test_what_the_runs_of_the_moment_cost_is_shown_as_spent_and_as_a_rate(world:
     world.market.usual = Training(seconds=60.0)
     world.submit(2, usd=20.0, parallel=2)
     world.drive()
-    spent = [standing.spent_usd for standing in world.screen.standings if standing.running == 2]
+    spent = [progress.spent_usd for progress in world.screen.progresses if progress.running == 2]
     assert spent == sorted(spent) and spent[-1] > spent[len(spent) // 2] > spent[0]
-    assert max(standing.usd_per_hour for standing in world.screen.standings) == pytest.approx(7.2)
+    assert max(progress.usd_per_hour for progress in world.screen.progresses) == pytest.approx(7.2)
 
 
 def test_what_a_run_did_not_spend_is_free_for_the_next_one(world: BatchWorld) -> None:

@@ -58,7 +58,7 @@ def test_the_end_of_a_batch_is_told_once_and_not_that_of_each_run(world: BatchWo
     world.submit(5, usd=20.0)
     world.drive()
     (end,) = heard(world).heard
-    assert (end.kind, end.standing.succeeded, end.standing.waiting) == ("batch_end", 5, 0)
+    assert (end.kind, end.progress.succeeded, end.progress.waiting) == ("batch_end", 5, 0)
     assert title(end) == f"batch {NAME} has ended"
     assert body(end).startswith("on fake: 5/5 ended") and f"vastrun batch results {NAME}" in body(end)
 
@@ -80,7 +80,7 @@ def test_a_budget_is_told_of_at_80_percent_and_when_it_has_no_room_left(world: B
     world.drive()
     assert heard(world).kinds == ["batch_budget_80", "batch_budget_100", "batch_end"]
     near, full, end = heard(world).heard
-    assert 0.8 <= near.standing.spent_usd / BUDGET_USD < 1.0
+    assert 0.8 <= near.progress.spent_usd / BUDGET_USD < 1.0
     assert title(full) == f"batch {NAME}: its budget is used up"
     assert "not all points were started: batch widths: $" in body(end)
     assert f"try: vastrun batch resume {NAME}" in body(end)

@@ -28,7 +28,7 @@ class _Sleeper:
 
 
 class VirtualTime(FakeClock):
-    """A clock, a Bell and Workers at once. The same program always takes the same course."""
+    """A clock, a Bell and RunThreads at once. The same program always takes the same course."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class VirtualTime(FakeClock):
 
 
 class Pool:
-    """The Workers of one launcher."""
+    """The RunThreads of one launcher."""
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.batch.driver import BatchDriver, BatchServices, Workers
+from launcher.batch.driver import BatchDriver, BatchServices, RunThreads
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job
 from launcher.core import Instance, Offer, Origin, RentalOrder, UserRequest
-from launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget, Point
+from launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
 from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec
-from launcher.decisions.schedule import PointState, Standing, states_of
+from launcher.decisions.schedule import BatchProgress, PointState, states_of
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Notifier
@@ -70,14 +70,14 @@ class FakeBatchScreen:
     """Remembers what was shown."""
 
     states: list[PointState] = field(default_factory=list)
-    standings: list[Standing] = field(default_factory=list)
+    progresses: list[BatchProgress] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def ended(self, state: PointState, batch: Batch) -> None:
         self.states.append(state)
 
-    def standing(self, standing: Standing, batch: Batch) -> None:
-        self.standings.append(standing)
+    def progress(self, progress: BatchProgress, batch: Batch) -> None:
+        self.progresses.append(progress)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -151,7 +151,7 @@ class BatchWorld:
         """How many points ended how."""
         return Counter(str(state.verdict) for state in self.states(name))
 
-    def _services(self, who: str, workers: Workers) -> BatchServices:
+    def _services(self, who: str, workers: RunThreads) -> BatchServices:
         ledger = Mortal(self.ledger, self.time)
 
         def attempts(shared: SharedRequests, screen: RunScreen) -> Attempts:
@@ -188,8 +188,8 @@ class BatchWorld:
         return f"run-{next(self._ids):04d}"
 
 
-def point(number: int, job: JobSpec | None = None) -> Point:
+def point(number: int, job: JobSpec | None = None) -> BatchPoint:
     """The point of that seed."""
     job = job or train_job()
     job = replace(job, limits=replace(job.limits, usd=job.limits.usd and SHARE_USD))
-    return Point(id=f"point{number:05d}", values={"train.seed": number}, spec_json=dump_job(job))
+    return BatchPoint(id=f"point{number:05d}", values={"train.seed": number}, spec_json=dump_job(job))

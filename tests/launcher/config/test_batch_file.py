@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from launcher.config import load_batch, load_sweep, points_at, read_job
-from launcher.core.batch import BatchSpec, Point
+from launcher.core.batch import BatchPoint, BatchSpec
 from launcher.core.errors import JobFileError, UsageError
 
 JOB = "name: demo\nresources: {gpus: 0}\ntrain: {steps: 10, batch: 8, unroll: 1}\n"
 HEAD = "name: widths\njob: job.yaml\n"
 
 
-def loaded(text: str, **files: str) -> tuple[BatchSpec, list[Point]]:
+def loaded(text: str, **files: str) -> tuple[BatchSpec, list[BatchPoint]]:
     """The batch and its points; `files` by name, without their endings."""
     beside = {"job.yaml": JOB, **{f"{name}.csv": content for name, content in files.items()}}
 
@@ -28,7 +28,7 @@ def loaded(text: str, **files: str) -> tuple[BatchSpec, list[Point]]:
     return batch.spec, list(batch.points)
 
 
-def values(points: list[Point]) -> list[Mapping[str, Any]]:
+def values(points: list[BatchPoint]) -> list[Mapping[str, Any]]:
     return [dict(point.values) for point in points]
 
 

@@ -1,0 +1,129 @@
+"""The results of a batch in text, as a document and as lines of a CSV file: the best point first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from launcher.batch.results import PointResult, finished_in
+from launcher.core.batch import Batch, BatchSpec
+from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
+from launcher.ui.render.amounts import duration, usd, usd_sum
+from launcher.ui.render.batch import value_text, values_text
+from launcher.ui.render.table import facts, table
+
+Document = Mapping[str, Any]
+
+_SHOWN = 5
+"""Of what the points together say."""
+_OPEN = "running"
+_WAITING = "waiting"
+
+
+def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None) -> str:
+    """Return the table of results, the best first, and what to type next about that one."""
+    if not rows:
+        return "no points yet"
+    columns = {
+        "#": [str(row.point.number) for row in rows],
+        "VALUES": [values_text(row.point.values) for row in rows],
+        "VERDICT": [_verdict(row) for row in rows],
+        _column(spec): ["-" if row.metric is None else f"{row.metric:.4g}" for row in rows],
+        "STEPS": [str(row.step) if row.run else "-" for row in rows],
+        "TIME": [duration(row.hours * 3600) if row.run else "-" for row in rows],
+        "COST": [usd_sum([row.usd]) for row in rows],
+        "RUN": ["-" if row.run is None else row.run.id for row in rows],
+    }
+    right = [n for n, name in enumerate(columns) if name not in ("VALUES", "VERDICT", "RUN")]
+    text = table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=(1, 7), width=width)
+    best = rows[0].run
+    if best is None or rows[0].metric is None:
+        return text
+    told = facts(
+        [
+            *_said(rows, spec),
+            ("best", f"{values_text(rows[0].point.values)}: {spec.objective.metric} {rows[0].metric:.4g}"),
+            ("outputs", best.out_dir),
+            ("why", f"vastrun why {best.id}"),
+            ("continue", f"vastrun launch JOB.yaml --from {best.id}" if best.step else ""),
+        ]
+    )
+    return f"{text}\n\n{told}"
+
+
+def _said(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:
+    """What the points together say: those worth their dollars, and what went with the metric."""
+    finished = finished_in(rows)
+    numbers = {row.point.id: row.point.number for row in rows}
+    front = pareto_front(finished, spec.objective.goal)
+    if len(front) > 1 and any(point.usd for point in front):
+        told = ", ".join(f"#{numbers[one.id]} ({usd(one.usd)}, {one.metric:.4g})" for one in front)
+        yield "front", f"{told}: no other point is both cheaper and better"
+    found = influences(finished)
+    if found:
+        yield "with it", "\n".join([*map(str, found[:_SHOWN]), f"({NOT_A_CAUSE})"])
+
+
+def results_document(rows: Sequence[PointResult], batch: Batch) -> Document:
+    """Return the results for programs, best first."""
+    finished = finished_in(rows)
+    return {
+        "batch": batch.name,
+        "provider": batch.provider,
+        "objective": {"metric": batch.spec.objective.metric, "goal": batch.spec.objective.goal},
+        "reason": batch.reason,
+        "points": [_point(row) for row in rows],
+        "pareto_front": [point.id for point in pareto_front(finished, batch.spec.objective.goal)],
+        "influences": [asdict(one) for one in influences(finished)],
+        "usd": sum(row.usd for row in rows),
+    }
+
+
+def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:
+    """Return the results as lines of a CSV file, the keys of all points as columns."""
+    keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
+    header = ["point", "id", *keys, "verdict", spec.objective.metric, "step", "hours", "usd", "run", "host"]
+    lines = [
+        [
+            str(row.point.number),
+            row.point.id,
+            *(value_text(row.point.values.get(key, "")) for key in keys),
+            _verdict(row),
+            "" if row.metric is None else repr(row.metric),
+            str(row.step),
+            f"{row.hours:.4f}",
+            f"{row.usd:.4f}",
+            "" if row.run is None else row.run.id,
+            "" if row.run is None else row.run.host,
+        ]
+        for row in rows
+    ]
+    return [header, *lines]
+
+
+def _point(row: PointResult) -> Document:
+    return {
+        "id": row.point.id,
+        "number": row.point.number,
+        "values": dict(row.point.values),
+        "verdict": row.verdict,
+        "metric": row.metric,
+        "step": row.step,
+        "hours": row.hours,
+        "usd": row.usd,
+        "attempts": row.attempts,
+        "run": None if row.run is None else row.run.id,
+        "host": None if row.run is None else row.run.host,
+        "outputs": None if row.run is None else row.run.out_dir,
+    }
+
+
+def _column(spec: BatchSpec) -> str:
+    return spec.objective.metric.rpartition(".")[2].upper()
+
+
+def _verdict(row: PointResult) -> str:
+    if row.run is None:
+        return _WAITING
+    return str(row.verdict) if row.verdict else _OPEN
