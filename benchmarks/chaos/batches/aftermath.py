@@ -204,7 +204,7 @@ def _wrong_runs(
     # One for which there was no machine is started again.
     former = [None, *(run["cause"] for run in runs[:-1])]
     starts = [
-        run["parent"] not in ids and cause != Cause.NO_OFFER for run, cause in zip(runs, former, strict=True)
+        run["parent"] not in ids and cause != Cause.NO_OFFER for run, cause in zip(runs, former, strict=False)
     ]
     if sum(starts) > 1:
         yield f"started {sum(starts)} times"
