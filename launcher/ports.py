@@ -161,14 +161,17 @@ class Provider(Protocol):
     """A market of machines."""
 
     name: str
-    free: bool
-    """True where machines cost nothing, so that no confirmation is asked for."""
     most_nodes: int
     """How many machines one run can have."""
     shared: bool
     """Other computers see and may end its machines: a label says whose they are."""
     list_lag_s: float
     """A machine that was asked for stands in its list so much later at the latest."""
+
+    @property
+    def free(self) -> bool:
+        """True where machines cost nothing, so that no confirmation is asked for."""
+        ...
 
     @property
     def abilities(self) -> Abilities:

@@ -122,13 +122,17 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     def ledger() -> Ledger:
         return SqliteLedger(state / "ledger.db", now=_now(), alive=presence.is_alive)
 
+    @cache
+    def provider(name: str) -> Provider:
+        return _provider(environ, state, output, ledger, provider, name)
+
     return Wiring(
         state=state,
         cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
         image_lock=_image_lock(environ),
         python=_python(environ),
         ledger=ledger,
-        provider=cache(partial(_provider, environ, state, output, ledger)),
+        provider=provider,
         packer=partial(_packer, environ),
         output_store=_output_store,
         screen=partial(_screen, output, environ),
@@ -143,7 +147,12 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
 
 def _provider(
-    environ: Mapping[str, str], state: Path, output: HeldStream, ledger: Callable[[], Ledger], name: str
+    environ: Mapping[str, str],
+    state: Path,
+    output: HeldStream,
+    ledger: Callable[[], Ledger],
+    provider: Callable[[str], Provider],
+    name: str,
 ) -> Provider:
     """The provider of that name. Raises UsageError when there is none."""
     from launcher.image.lock import read_lock
@@ -157,6 +166,8 @@ def _provider(
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),
         speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
+        runs=lambda: ledger().runs(open_only=True),
+        provider=provider,
     )
     return provider_class(name).of(context)
 

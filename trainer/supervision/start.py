@@ -52,7 +52,7 @@ def run_ranks(
     box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> Watched:
     """Starts the ranks and returns when none of them, nor anything that they started, is left."""
-    started_at, memory_kills_before, place = time.time(), memory_kills(), peers.place
+    started_at, memory_kills_before, place = time.time(), memory_kills(box), peers.place
     inherited = {**os.environ, **network_environment(place)}
     launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
     begin_pushing(box, job)
@@ -76,7 +76,7 @@ def run_ranks(
         hang=watch.hang,
         stop_cause=stop.cause if watch.stopped_at else None,
         stopped_at=watch.stopped_at,
-        memory_killed=memory_kills() > memory_kills_before,
+        memory_killed=memory_kills(box) > memory_kills_before,
         disk_full=shutil.disk_usage(box).free < RESERVE,
     )
     return joint(box, watched, peers)
