@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.holding.machine import SCRATCH, HeldMachine, gpus_in_use, scratch_files
-from trainer.holding.processes import Process, below, holders_of, links_of, table
+from trainer.holding.processes import Process, below, holders_of, is_below, links_of, table
 
 _GPU_SLACK_MIB = 64
 """What a driver keeps for itself may change by so much."""
@@ -33,17 +33,22 @@ def clean_up(
     *,
     busy_gpus: Collection[str] = (),
     wait_s: float = _WAIT_S,
+    scratch: Sequence[Path] = SCRATCH,
 ) -> tuple[str, ...]:
     """End and remove what slots that are gone have left. Return what is left nevertheless, in words.
 
     `living`: the names of the slots that are there. `busy_gpus`: those that belong to them.
     """
     deadline = time.monotonic() + wait_s
-    _kill(left_running(box, living, table()))
+    processes = table()
+    left = left_running(box, living, processes)
+    if machine.is_ours:  # elsewhere it may be the user, who looks into the folder
+        left |= left_holding(box, living, processes)
+    _kill(left)
     _remove_folders(box, living)
     if machine.is_ours and not living:
-        _remove(left_in_scratch(machine))
-    while faults := tuple(_faults(box, machine, living, busy_gpus)):
+        _remove(left_in_scratch(machine, scratch))
+    while faults := tuple(_faults(box, machine, living, busy_gpus, scratch)):
         if time.monotonic() > deadline:
             return faults
         time.sleep(_PAUSE_S)
@@ -51,40 +56,54 @@ def clean_up(
 
 
 def _faults(
-    box: Path, machine: HeldMachine, living: Collection[str], busy_gpus: Collection[str]
+    box: Path,
+    machine: HeldMachine,
+    living: Collection[str],
+    busy_gpus: Collection[str],
+    scratch: Sequence[Path],
 ) -> Iterator[str]:
     processes = table()
-    left = left_running(box, living, processes)
+    left = left_running(box, living, processes) | left_holding(box, living, processes)
     if left:
         yield f"still running: {_named(processes, left)}"
     folders = left_folders(box, living)
     if folders:
         yield f"not removed: {', '.join(path.name for path in folders[:_SHOWN])}"
     yield from _gpu_faults(machine, busy_gpus)
+    strangers = foreign(machine, processes, box) - left if machine.processes else ()
+    if strangers:
+        yield f"started by nobody that is known: {_named(processes, strangers)}"
     if machine.is_ours:
-        strangers = foreign(machine, processes, box) - left
-        if strangers:
-            yield f"started by nobody that is known: {_named(processes, strangers)}"
-        scratch = [] if living else left_in_scratch(machine)
-        if scratch:
-            yield f"left behind: {', '.join(map(str, scratch[:_SHOWN]))}"
+        files = [] if living else left_in_scratch(machine, scratch)
+        if files:
+            yield f"left behind: {', '.join(map(str, files[:_SHOWN]))}"
 
 
 def left_running(box: Path, living: Collection[str], processes: Mapping[int, Process]) -> set[int]:
-    """Return the processes of slots that are gone, also those that hid: they left their session, cleared
-    their environment, or were adopted by somebody else."""
+    """Return the processes of slots that are gone, by their environment, and all that descend from them."""
     slots = box / layout.SLOTS
-    marked = {pid for pid, process in processes.items() if _slot_named(process, slots) not in (None, *living)}
-    kept = below(
-        processes, (pid for pid, process in processes.items() if _slot_named(process, slots) in living)
-    )
-    real = slots.resolve()
-    holding = {
+    named = {pid: _slot_named(process, slots) for pid, process in processes.items()}
+    gone = below(processes, (pid for pid, name in named.items() if name not in (None, *living)))
+    kept = below(processes, (pid for pid, name in named.items() if name in living))
+    return gone - kept - {os.getpid()}
+
+
+def left_holding(box: Path, living: Collection[str], processes: Mapping[int, Process]) -> set[int]:
+    """Return the processes that work in a slot that is gone, or hold a file of it open.
+
+    One that left its session and cleared its environment is found by this.
+    """
+    slots = (box / layout.SLOTS).resolve()
+    there = [slots / name for name in living]
+    holding = holders_of(processes, slots)
+    return {
         pid
-        for pid in holders_of(processes, real)
-        if not any(_is_of(link, real, living) for link in links_of(pid))
-    }
-    return (below(processes, marked) | holding) - kept - {os.getpid()}
+        for pid in holding
+        if any(
+            is_below(link, slots) and not any(is_below(link, path) for path in there)
+            for link in links_of(pid)
+        )
+    } - {os.getpid()}
 
 
 def foreign(machine: HeldMachine, processes: Mapping[int, Process], box: Path) -> set[int]:
@@ -107,12 +126,12 @@ def foreign(machine: HeldMachine, processes: Mapping[int, Process], box: Path) -
     return set(processes) - known - {1, os.getpid()}
 
 
-def left_in_scratch(machine: HeldMachine, folders: Sequence[Path] = SCRATCH) -> list[Path]:
+def left_in_scratch(machine: HeldMachine, folders: Sequence[Path]) -> list[Path]:
     """Return the files in the scratch folders that were not there before the first slot, and that nobody
     holds open."""
     held = {link for pid in table() for link in links_of(pid)}
     found = scratch_files(folders) - set(map(Path, machine.scratch))
-    return sorted(path for path in found if not any(_is_at(link, path) for link in held))
+    return sorted(path for path in found if not any(is_below(link, path) for link in held))
 
 
 def left_folders(box: Path, living: Collection[str]) -> list[Path]:
@@ -141,14 +160,6 @@ def _slot_named(process: Process, slots: Path) -> str | None:
     """The slot that the process says it is of; None: of none on this machine."""
     _, found, rest = (b"\0" + process.environment).partition(f"\0VASTRUN_BOX={slots}/".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
-
-
-def _is_of(link: str, slots: Path, living: Collection[str]) -> bool:
-    return any(_is_at(link, slots / name) for name in living)
-
-
-def _is_at(link: str, path: Path) -> bool:
-    return link == str(path) or link.startswith(f"{path}/")
 
 
 def _kill(pids: Iterable[int]) -> None:

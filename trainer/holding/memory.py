@@ -34,7 +34,9 @@ class Excess:
     def text(self) -> str:
         """What happened, in words."""
         used, limit = f"{self.used_mib / 1024:.1f}", f"{self.limit_mib / 1024:.1f}"
-        return f"{used} GiB of memory in use, this slot may have {limit}: {self.name} ({self.pid}) was killed"
+        return (
+            f"{used} GiB of memory in use of {limit} GiB for this slot: {self.name} ({self.pid}) was killed"
+        )
 
 
 def hold_to_limit(

@@ -77,7 +77,7 @@ def holders_of(processes: Mapping[int, Process], folder: Path, proc: Path = PROC
     One that cleared its environment and left its session is found by this. Those of other users cannot be
     looked into.
     """
-    return {pid for pid in processes if any(_is_below(link, folder) for link in links_of(pid, proc))}
+    return {pid for pid in processes if any(is_below(link, folder) for link in links_of(pid, proc))}
 
 
 def links_of(pid: int, proc: Path = PROC) -> set[str]:
@@ -97,7 +97,8 @@ def links_of(pid: int, proc: Path = PROC) -> set[str]:
     return found
 
 
-def _is_below(link: str, folder: Path) -> bool:
+def is_below(link: str, folder: Path) -> bool:
+    """Tell whether what a process holds is the folder, or lies in it; it may be deleted by now."""
     path = link.removesuffix(_DELETED)
     return path == str(folder) or path.startswith(f"{folder}/")
 
