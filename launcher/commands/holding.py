@@ -4,10 +4,10 @@
     standings(runs, now)                  which machines are held, what is free there, since when one is idle
     give_back(ledger, run_id)             its driver ends it; runs on its slots are asked to save before
 
-None of these reaches the network: a machine itself is asked when a slot is searched for and rented. A run takes
-a slot by the provider `pool`: `attempts.start(spec, provider="pool", …)`. Whoever reserves money reserves it for
-the machine (`policy.worst_case_usd` of its run's job and offer), and nothing for the runs on its slots: their
-shares are part of its bill (`decisions/shares.py`).
+None of these reaches the network: a machine itself is asked when a slot is searched for and rented. A run
+takes a slot by the provider `pool`: `attempts.start(spec, provider="pool", …)`. Whoever reserves money
+reserves it for the machine (`policy.worst_case_usd` of its run's job and offer), and nothing for the runs on
+its slots: their shares are part of its bill (`decisions/shares.py`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ GIVE_BACK_S = 60.0
 """An idle machine is kept no longer, once the queue has nothing for it."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
 """A machine may have slots from when its run holds it until it is gone."""
-_CPU_LEAST_GB = 8.0
+_ROUNDING = 1e-6
+"""A third of three times a size may be less than that size."""
+_LEAST_DISK_GB = 8.0
 """No job asks for less disk."""
 
 
@@ -92,7 +94,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
         wanted,
         gpus=gpus * slots,
         memory_gb=wanted.memory_gb * slots,
-        disk_gb=max(_CPU_LEAST_GB, wanted.disk_gb) * slots,
+        disk_gb=max(_LEAST_DISK_GB, wanted.disk_gb) * slots,
     )
     return JobSpec(
         name=f"hold-{job.name}"[:63],
@@ -108,7 +110,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
 def units_of(wanted: Resources, held: Held) -> int:
     """Return how many equal parts of the machine a job needs: a GPU is one, so is a share of its memory."""
     share_gb = held.spec.resources.memory_gb / held.hold.slots
-    for_memory = math.ceil(wanted.memory_gb / share_gb) if share_gb else 0
+    for_memory = math.ceil(wanted.memory_gb / share_gb - _ROUNDING) if share_gb else 0
     return max(1, wanted.gpus, for_memory)
 
 
@@ -127,7 +129,10 @@ def unfit(job: JobSpec, held: Held, now: float) -> str:
         (job.nodes == 1, f"{job.nodes} machines wanted"),
         (units <= held.hold.slots, _too_small(wanted, held)),
         (not wanted.memory_gb or had.memory_gb > 0, "nobody asked for its memory"),
-        (wanted.disk_gb <= share_gb, f"{wanted.disk_gb:g} GB of disk wanted, {share_gb:.0f} in its share"),
+        (
+            wanted.disk_gb <= share_gb + _ROUNDING,
+            f"{wanted.disk_gb:g} GB of disk wanted, {share_gb:.0f} in its share",
+        ),
         (_has_gpus(wanted, held), f"it has {offer.gpus} x {offer.gpu_name or 'no GPU'}"),
         (_has_image(job, held), "it runs another image"),
         (wanted.reliability <= had.reliability, "it was chosen with less reliability"),

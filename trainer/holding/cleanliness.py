@@ -94,16 +94,16 @@ def left_holding(box: Path, living: Collection[str], processes: Mapping[int, Pro
     One that left its session and cleared its environment is found by this.
     """
     slots = (box / layout.SLOTS).resolve()
-    there = [slots / name for name in living]
     holding = holders_of(processes, slots)
-    return {
-        pid
-        for pid in holding
-        if any(
-            is_below(link, slots) and not any(is_below(link, path) for path in there)
-            for link in links_of(pid)
-        )
-    } - {os.getpid()}
+    return {pid for pid in holding if any(_is_of_the_gone(link, slots, living) for link in links_of(pid))} - {
+        os.getpid()
+    }
+
+
+def _is_of_the_gone(link: str, slots: Path, living: Collection[str]) -> bool:
+    """Tell whether this lies in a slot that is gone. Others: the lock, orders."""
+    name = link.removeprefix(f"{slots}/").partition("/")[0]
+    return is_below(link, slots) and link != str(slots) and not name.startswith(".") and name not in living
 
 
 def foreign(machine: HeldMachine, processes: Mapping[int, Process], box: Path) -> set[int]:

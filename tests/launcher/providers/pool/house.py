@@ -48,7 +48,7 @@ def program(text: str, *, hours: float = 0.2, memory_gb: float = 0.0) -> JobSpec
     return JobSpec(
         name="program",
         resources=Resources(gpus=0, disk_gb=8.0, memory_gb=memory_gb),
-        limits=Limits(hours=hours, stall_s=60, start_s=60),
+        limits=Limits(hours=hours, stall_s=90, start_s=90),
         ranks=1,
         command=("python", "-u", "-c", text),
         success=Success(log="all is well"),
@@ -192,7 +192,13 @@ class House:
     def waits_for(self, run_id: str, text: str) -> None:
         """Returns when the run's log here holds the text."""
         log = self.folder / "runs" / run_id / "log.txt"
-        eventually(lambda: log.exists() and text in log.read_text(), what=f"{text!r} in the log of {run_id}")
+
+        def look() -> bool:
+            ended = [run.id for run in self.ledger.runs() if run.phase is Phase.ENDED]
+            assert run_id not in ended, self.story()
+            return log.exists() and text in log.read_text()
+
+        eventually(look, what=f"{text!r} in the log of {run_id}")
 
     def story(self) -> Sequence[str]:
         return [f"{event.run_id} {event.phase}: {event.text}" for event in self.screen.events]
@@ -202,6 +208,10 @@ class House:
         found = [f"{process.pid} {process.name()}" for process in self._processes()]
         boxes = self.folder / "boxes"
         return found + [str(path) for path in boxes.glob("*") if path.is_dir()]
+
+    def processes(self, run_id: str) -> list[psutil.Process]:
+        """Those of the run's slot."""
+        return [each for each in self._processes() if each.environ()["VASTRUN_INSTANCE"].startswith(run_id)]
 
     def clean(self) -> None:
         """Nothing goes on."""
@@ -217,7 +227,3 @@ class House:
                 if box.startswith(str(self.folder)) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
-
-    @staticmethod
-    def is_open(run: Run) -> bool:
-        return run.phase is not Phase.ENDED

@@ -53,24 +53,20 @@ def test_a_machine_that_nobody_wants_ends_by_itself(house: House) -> None:
 
 def kill_program_of(house: House, run_id: str) -> None:
     """The run's program is killed, as by somebody on its machine."""
-    (slot,) = [each for each in house.provider("pool", house.ledger).instances() if run_id in each.label]
-    remote = house.provider("pool", house.ledger).connect(slot)
-    pids = remote.run("pgrep -f 'python -u -c'", timeout_s=20).stdout.split()
-    environments = {int(pid): Path("/proc", pid, "environ") for pid in pids}
-    for pid, environment in environments.items():
-        with contextlib.suppress(OSError):
-            if f"VASTRUN_INSTANCE={slot.id}\0".encode() in environment.read_bytes():
-                os.kill(pid, signal.SIGKILL)
+    found = [process for process in house.processes(run_id) if "at work" in " ".join(process.cmdline())]
+    assert found
+    for process in found:
+        process.kill()
 
 
 def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_alone(house: House) -> None:
     small = program(WELL, memory_gb=0.6)
     holder = house.hold(small, slots=3)
     patient_id, patient = house.launch(program(PATIENT, memory_gb=0.6))
-    house.waits_for(patient_id, "at work")
+    house.waits_for(patient_id, "rank0 at work")
     greedy_id, greedy = house.launch(program(EATS, memory_gb=0.6))
     killed_id, killed = house.launch(program(WAITS, memory_gb=0.6))
-    house.waits_for(killed_id, "at work")
+    house.waits_for(killed_id, "rank0 at work")
     kill_program_of(house, killed_id)
 
     assert killed.end().cause in (Cause.SIGNAL, Cause.HOST)
