@@ -24,6 +24,8 @@ GIVE_BACK_S = 60.0
 """An idle machine is kept no longer, once the queue has nothing for it."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
 """A machine may have slots from when its run holds it until it is gone."""
+_COLLECT_S = 120.0
+"""A machine that was held has its log to collect, and nothing that is worth a dollar."""
 _ROUNDING = 1e-6
 """A third of three times a size may be less than that size."""
 _LEAST_DISK_GB = 8.0
@@ -99,7 +101,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     return JobSpec(
         name=f"hold-{job.name}"[:63],
         resources=resources,
-        limits=Limits(hours=hours, usd=usd, usd_per_hour=job.limits.usd_per_hour),
+        limits=Limits(hours=hours, usd=usd, usd_per_hour=job.limits.usd_per_hour, collect_s=_COLLECT_S),
         image=job.image,
         image_unpinned=job.image_unpinned,
         ranks=1,

@@ -232,8 +232,8 @@ def _environment(box: Path, slot: Slot, order: Order, environ: Mapping[str, str]
         "VASTRUN_CORES": ",".join(map(str, slot.cores)),
         "CUDA_VISIBLE_DEVICES": ",".join(slot.gpus),
     }
-    if "VASTRUN_PYTHON" in environ:
-        variables["VASTRUN_PYTHON"] = environ["VASTRUN_PYTHON"]
+    kept = {"VASTRUN_PYTHON": "VASTRUN_PYTHON", "VASTRUN_INSTANCE": "VASTRUN_HELD"}
+    variables |= {name: environ[ours] for ours, name in kept.items() if ours in environ}
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 

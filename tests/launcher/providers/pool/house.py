@@ -33,14 +33,20 @@ from tests.launcher.faults import FaultyProvider, Killed, Plan
 from tests.waiting import eventually
 
 
-class RealClock:
-    """The computer's own time."""
+class MortalClock:
+    """The computer's own time, for a launcher that may be killed: it is when it next looks at the time."""
+
+    def __init__(self) -> None:
+        self.is_killed = False
 
     def now(self) -> float:
+        if self.is_killed:
+            raise Killed
         return time.time()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(min(seconds, 0.2))
+        self.now()
 
 
 def program(text: str, *, hours: float = 0.2, memory_gb: float = 0.0) -> JobSpec:
@@ -60,9 +66,9 @@ def program(text: str, *, hours: float = 0.2, memory_gb: float = 0.0) -> JobSpec
 class Drive(threading.Thread):
     """A launcher that drives one run. `killed`: it was, as by SIGKILL."""
 
-    def __init__(self, work: Callable[[], Run]) -> None:
+    def __init__(self, work: Callable[[MortalClock], Run]) -> None:
         super().__init__(daemon=True)
-        self._work = work
+        self._work, self._clock = work, MortalClock()
         self.run_at_end: Run | None = None
         self.killed = False
         self.error: BaseException | None = None
@@ -70,11 +76,17 @@ class Drive(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.run_at_end = self._work()
+            self.run_at_end = self._work(self._clock)
         except Killed:
             self.killed = True
         except BaseException as error:  # noqa: BLE001 - shown by `end`
             self.error = error
+
+    def kill(self) -> None:
+        """As by SIGKILL."""
+        self._clock.is_killed = True
+        eventually(lambda: not self.is_alive(), what="the end of a killed launcher")
+        assert self.killed, self.error
 
     def end(self) -> Run:
         """The run as it was left."""
@@ -106,17 +118,17 @@ class House:
                 lambda: ledger.runs(open_only=True),
                 lambda other: self.provider(other, ledger),
                 lambda _provider, _spec: SpeedHistory(),
-                clock=RealClock(),
+                clock=MortalClock(),
             )
-        return LocalProvider(self.folder / "boxes", sys.executable, clock=RealClock(), environ=os.environ)
+        return LocalProvider(self.folder / "boxes", sys.executable, clock=MortalClock(), environ=os.environ)
 
-    def services(self, name: str, origin: Origin, who: str, *, faulty: bool) -> Services:
+    def services(self, name: str, origin: Origin, who: str, clock: MortalClock, *, faulty: bool) -> Services:
         ledger = self.ledger
         provider = self.provider(name, ledger)
         return Services(
             provider=FaultyProvider(provider, "provider", self.plan) if faulty else provider,  # type: ignore[arg-type]
             ledger=ledger,
-            clock=RealClock(),
+            clock=clock,
             packer=Bundler({}, origin=origin),
             output_store=FolderStore(),
             screen=self.screen,
@@ -124,13 +136,22 @@ class House:
             who=who,
         )
 
-    def attempts(self, *, faulty: bool = False) -> Attempts:
-        """A new launcher."""
+    def drive(self, work: Callable[[Attempts], Run], *, faulty: bool = False) -> Drive:
+        """A new launcher is at work."""
         who = f"host:{next(self._numbers)}:0"
-        return Attempts(
-            services_for=lambda name, origin: self.services(name, origin, who, faulty=faulty),
-            new_id=lambda: self.new_id("another"),
-        )
+
+        def alone(clock: MortalClock) -> Run:
+            attempts = Attempts(
+                services_for=lambda name, origin: self.services(name, origin, who, clock, faulty=faulty),
+                new_id=lambda: self.new_id("another"),
+            )
+            try:
+                return work(attempts)
+            except Killed:
+                self.dead.add(who)
+                raise
+
+        return Drive(alone)
 
     def new_id(self, word: str) -> str:
         return f"{word}-owl-{next(self._numbers):04x}"
@@ -139,10 +160,10 @@ class House:
         """A machine takes slots; a launcher drives its run."""
         run_id = self.new_id("held")
         request = HoldRequest(job=job, provider="local", slots=slots, hours=hours, usd=None, idle_s=idle_s)
-        run = begin_holding(
-            self.attempts(), request, run_id=run_id, out_dir=str(self.folder / "runs" / run_id)
+        out = str(self.folder / "runs" / run_id)
+        self.holding = self.drive(
+            lambda attempts: attempts.pursue(begin_holding(attempts, request, run_id=run_id, out_dir=out))
         )
-        self.holding = Drive(lambda: self.attempts().pursue(run))
         eventually(lambda: self._takes_slots(run_id), what="a machine that takes slots")
         return self.ledger.get(run_id)
 
@@ -154,25 +175,17 @@ class House:
         """A run of the job, and the launcher that drives it."""
         run_id = self.new_id("calm")
         out = str(self.folder / "runs" / run_id)
-        who = f"host:{next(self._numbers)}:0"
-
-        def work() -> Run:
-            attempts = Attempts(
-                services_for=lambda name, origin: self.services(name, origin, who, faulty=faulty),
-                new_id=lambda: self.new_id("another"),
-            )
-            try:
-                return attempts.pursue(attempts.start(job, provider=provider, run_id=run_id, out_dir=out))
-            except Killed:
-                self.dead.add(who)
-                raise
-
-        return run_id, Drive(work)
+        return run_id, self.drive(
+            lambda attempts: attempts.pursue(
+                attempts.start(job, provider=provider, run_id=run_id, out_dir=out)
+            ),
+            faulty=faulty,
+        )
 
     def resume(self, run_id: str) -> Run:
         """Another launcher drives the run to its end."""
         run = self.ledger.get(run_id)
-        return Drive(lambda: self.attempts().resume(run, None)).end()
+        return self.drive(lambda attempts: attempts.resume(run, None)).end()
 
     def give_back(self, run_id: str) -> Run:
         """The machine is given back: the run that held it, ended."""
@@ -182,7 +195,7 @@ class House:
     def reap(self, provider: str) -> Sequence[str]:
         """The ids of what no open run claims, and is gone now."""
         ledger = self.ledger
-        services = self.services(provider, Origin(), "host:reaper:0", faulty=False)
+        services = self.services(provider, Origin(), "host:reaper:0", MortalClock(), faulty=False)
         return reap(orphans(ledger, services.provider, time.time()), services)
 
     def slots(self) -> Sequence[str]:
@@ -205,13 +218,21 @@ class House:
 
     def leftovers(self) -> list[str]:
         """Processes of any box that are still alive, and boxes that are still there."""
-        found = [f"{process.pid} {process.name()}" for process in self._processes()]
+        found = []
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+                found.append(f"{process.pid} {process.name()}")
         boxes = self.folder / "boxes"
         return found + [str(path) for path in boxes.glob("*") if path.is_dir()]
 
     def processes(self, run_id: str) -> list[psutil.Process]:
         """Those of the run's slot."""
-        return [each for each in self._processes() if each.environ()["VASTRUN_INSTANCE"].startswith(run_id)]
+        found = []
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.environ().get("VASTRUN_INSTANCE", "").startswith(run_id):
+                    found.append(process)
+        return found
 
     def clean(self) -> None:
         """Nothing goes on."""
