@@ -187,7 +187,7 @@ def idle_since(held: Held, runs: Iterable[Run]) -> float | None:
 
 
 def _too_small(wanted: Resources, held: Held) -> str:
-    if wanted.gpus:
+    if wanted.gpus > held.hold.slots:
         return f"{wanted.gpus} GPUs wanted, it has {held.offer.gpus}"
     return f"{wanted.memory_gb:g} GB of memory wanted, it has {held.spec.resources.memory_gb:g}"
 

@@ -143,8 +143,6 @@ class PoolProvider:
             raise NoOfferError(f"{machine.held.run.id} cannot be reached: {error}") from error
         try:
             return machine.rent(slot_id.name)
-        except GoneError as error:
-            raise NoOfferError(f"{machine.held.run.id} is no more: {error}") from error
         except ProviderError as error:
             raise UncertainError(f"{machine.held.run.id} was asked for a slot: {error}") from error
 
