@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher.config import load_job
 from launcher.core import Cause, Driver, Phase, UserRequest, Verdict
 from launcher.core.errors import NoOfferError
 from launcher.core.job import Limits
+from tests.e2e.terminal import JOBS
 from tests.launcher.faults import Fault
 from tests.launcher.providers.pool.house import House, program
 from tests.waiting import eventually
@@ -202,3 +205,37 @@ def test_a_machine_destroyed_under_its_slots_is_seen_as_lost_and_nothing_goes_on
     assert drive.end().verdict is Verdict.LOST, house.story()
     assert house.holding.end().phase is Phase.ENDED
     eventually(lambda: house.leftovers() == [], what="the end of all processes")
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_training_on_a_slot_ends_with_the_verdict_and_the_outputs_of_one_on_a_machine_of_its_own(
+    house: House,
+) -> None:
+    job = load_job((JOBS / "learn.yaml").read_text(), "learn.yaml", base_dir=str(JOBS))
+    alone_id, alone = house.launch(job, provider="local")
+    assert alone.end().cause is None, house.story()
+    holder = house.hold(job)
+    slot_id, on_slot = house.launch(job)
+    run = on_slot.end()
+
+    assert run.cause is None, (run.detail, house.story())
+    assert [(proof.name, proof.holds) for proof in run.proofs] == [
+        (proof.name, proof.holds) for proof in house.ledger.get(alone_id).proofs
+    ]
+    assert outputs_of(house, slot_id) == outputs_of(house, alone_id)
+    assert losses_of(house, slot_id) == losses_of(house, alone_id)
+    assert house.give_back(holder.id).phase is Phase.ENDED
+    assert house.leftovers() == []
+
+
+def outputs_of(house: House, run_id: str) -> set[str]:
+    """The files that came home, without those of W&B, whose runs have names of their own."""
+    folder = house.folder / "runs" / run_id
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if "wandb" not in name}
+
+
+def losses_of(house: House, run_id: str) -> list[float]:
+    lines = (house.folder / "runs" / run_id / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["loss"] for line in lines if "loss" in json.loads(line)]
