@@ -1,8 +1,8 @@
 """Shared data: files that an earlier run made on this machine, taken instead of made again.
 
 Where a machine has slots for several runs, VASTRUN_SHARED_DATA names a folder of it. A file lies there below
-the hash of how it was made, with its sum beside it. Each run has a copy of its own, whose sum is compared while
-it is copied: what a run's program does to its files, or to those there, changes no other run's data.
+the hash of how it was made, with its sum beside it. Each run has a copy of its own, whose sum is compared
+while it is copied: what a run's program does to its files, or to those there, changes no other run's data.
 """
 
 from __future__ import annotations
