@@ -43,9 +43,16 @@ def split(holder: Run, runs: Iterable[Run], now: float) -> Split:
 
 
 def total_usd(runs: Sequence[Run], now: float) -> float:
-    """Return what all these runs cost together, each dollar once.
+    """Return what all these runs cost together, each dollar once."""
+    counted = counted_in_total(runs)
+    return sum(cost_usd(run, now) for run in runs if run.id in counted)
 
-    The share of a run whose holder is not among them counts: it was paid, too.
+
+def counted_in_total(runs: Sequence[Run]) -> frozenset[str]:
+    """Return the ids of the runs whose cost makes up the total.
+
+    The share of a run is part of the bill of the run that holds its machine. Where that is not among these
+    runs, the share counts itself: it was paid, too.
     """
     known = {run.id for run in runs}
-    return sum(cost_usd(run, now) for run in runs if holder_of(run) not in known)
+    return frozenset(run.id for run in runs if holder_of(run) not in known)

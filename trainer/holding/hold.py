@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainer.contract import layout
@@ -21,6 +22,7 @@ _LOOK_S = 0.5
 _STATUS_S = 1.0
 _STOP_S = SUPERVISOR_SAVING_S + 20.0
 """So long may slots save and be collected once the machine is to end: less than `step.sh` waits."""
+_BROKEN_S = 10.0
 _EXIT_STOPPED = 143
 
 
@@ -40,7 +42,12 @@ class Holder:
     """Watches the slots of one machine. `idle_s`: how long it waits for the next one."""
 
     def __init__(
-        self, box: Path, *, idle_s: float, say: Callable[[str], None] = print, now: Callable[[], float]
+        self,
+        box: Path,
+        *,
+        idle_s: float,
+        say: Callable[[str], None],
+        now: Callable[[], float],
     ) -> None:
         self._box, self._idle_s, self._say, self._now = box, idle_s, say, now
         self._asked = False
@@ -111,14 +118,25 @@ class Holder:
 
 def hold(box: Path, idle_s: float) -> int:
     """Hold the machine until there is a reason to end it. Return the exit status of the step."""
-    holder, began = Holder(box, idle_s=idle_s, now=time.monotonic), time.time()
+    say = partial(print, flush=True)
+    holder, began = Holder(box, idle_s=idle_s, say=say, now=time.monotonic), time.time()
     signal.signal(signal.SIGTERM, holder.ask_to_end)
-    while (why := holder.look()) is None:
+    while (why := _look(holder)) is None:
         time.sleep(_LOOK_S)
     stop = _first_line(box / layout.STOP)
     print(why, flush=True)
     write_atomically(box / layout.OUTCOME, _outcome(why, stop, began).to_json())
     return _EXIT_STOPPED if stop else 0
+
+
+def _look(holder: Holder) -> str | None:
+    """A disk that is full must not end the machine under its slots: its lease does, when it is time."""
+    try:
+        return holder.look()
+    except OSError as error:
+        print(f"cannot look after the slots: {error}", flush=True)
+        time.sleep(_BROKEN_S)
+        return None
 
 
 def _outcome(why: str, stop: str, began: float) -> Outcome:

@@ -74,7 +74,7 @@ class HeldMachine:
 def look_around(units: int, gpus: int, environ: Mapping[str, str]) -> HeldMachine:
     """Return the machine as it is now. `gpus`: how many of its GPUs are divided, one to a unit."""
     found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
-    is_ours = environ.get("VASTRUN_PROVIDER") in ("vast", "docker")
+    is_ours = is_our_container(environ)
     return HeldMachine(
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),
@@ -85,6 +85,21 @@ def look_around(units: int, gpus: int, environ: Mapping[str, str]) -> HeldMachin
         processes=tuple(sorted(marks_of(table(PROC)))) if is_ours else (),
         scratch=tuple(sorted(map(str, scratch_files()))) if is_ours else (),
     )
+
+
+def is_our_container(environ: Mapping[str, str], first: Path = PROC / "1" / "environ") -> bool:
+    """Tell whether this is a container that was made for this box: its first process carries the box's name.
+
+    The provider's name alone does not say so: what is taken for Vast may be an emulator, on a computer of
+    the user's. There nothing outside of the box may be touched.
+    """
+    name = environ.get("CONTAINER_ID", "")
+    if not name or environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
+        return False
+    try:
+        return f"CONTAINER_ID={name}".encode() in first.read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -16,6 +16,7 @@ from launcher.decisions.advice import advice_for
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import worst_case_usd
+from launcher.decisions.shares import counted_in_total
 
 SCHEMA_VERSION = 1
 
@@ -77,6 +78,7 @@ def explanation_document(explanation: Explanation) -> Document:
 
 
 def costs_document(rows: Sequence[RunRow], now: float) -> Document:
+    counted = counted_in_total([row.run for row in rows])
     return {
         "runs": [
             {
@@ -89,10 +91,11 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
                 "usd": row.usd,
                 "billed_usd": row.billed_usd,
                 "final": row.verdict is not None,
+                "in_total": row.run.id in counted,
             }
             for row in rows
         ],
-        "usd": sum(row.usd for row in rows),
+        "usd": sum(row.usd for row in rows if row.run.id in counted),
     }
 
 

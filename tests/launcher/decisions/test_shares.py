@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.commands.queries import RunRow
 from launcher.core import Phase, Run
-from launcher.core.bills import cost_usd
+from launcher.core.bills import cost_of, cost_usd
 from launcher.decisions.shares import split, total_usd
+from launcher.ui.render.costs import costs_table
+from launcher.ui.render.documents import costs_document
 from tests.launcher.decisions.test_pooling import NOW, held, on_slot
 
 HOUR = 3600.0
@@ -69,3 +72,15 @@ def test_shares_and_idle_time_are_always_the_bill(
     assert sum(found.shares.values()) + found.idle_usd == pytest.approx(found.billed_usd, abs=1e-9)
     assert found.billed_usd == cost_usd(holder, NOW + 99 * HOUR)
     assert total_usd([holder, *runs], NOW + 99 * HOUR) == pytest.approx(found.billed_usd, abs=1e-9)
+
+
+def test_the_table_and_the_document_of_costs_count_a_share_once() -> None:
+    now = NOW + 9 * HOUR
+    rows = [RunRow(run=run, cost=cost_of(run, now)) for run in (machine(2.0), slot(1, 0, 2), slot(2, 0, 2))]
+    total = costs_table(rows, now).splitlines()[-1]
+    assert total.split()[0] == "total"
+    assert total.split()[-1] == "$16.000"
+    document = costs_document(rows, now)
+    assert document["usd"] == pytest.approx(16.0)
+    assert [run["in_total"] for run in document["runs"]] == [True, False, False]
+    assert [run["usd"] for run in document["runs"]] == pytest.approx([16.0, 2.0, 2.0])

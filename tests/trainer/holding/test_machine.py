@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.holding.machine import HeldMachine, look_around
+from trainer.holding.machine import HeldMachine, is_our_container, look_around
 
 
 def machine(units: int, cores: int) -> HeldMachine:
@@ -43,14 +43,34 @@ def test_a_machine_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert HeldMachine.read(tmp_path) == machine(4, 8)
 
 
-def test_only_where_the_whole_machine_is_ours_its_processes_and_files_are_noted() -> None:
-    local = look_around(2, 0, {"VASTRUN_PROVIDER": "local"})
-    assert not local.is_ours
-    assert not local.processes
-    assert not local.scratch
-    container = look_around(2, 0, {"VASTRUN_PROVIDER": "docker"})
-    assert container.is_ours
-    assert any(mark.startswith(f"{os.getpid()} ") for mark in container.processes)
+@pytest.mark.parametrize("provider", ["local", "vast", "docker", "toy"])
+def test_on_a_computer_that_is_no_container_of_ours_nothing_outside_of_the_box_is_noted(
+    provider: str,
+) -> None:
+    here = look_around(2, 0, {"VASTRUN_PROVIDER": provider, "CONTAINER_ID": "4711"})
+    assert not here.is_ours
+    assert not here.processes
+    assert not here.scratch
+
+
+@pytest.mark.parametrize(
+    ("provider", "first", "ours"),
+    [
+        ("vast", "PATH=/bin\0CONTAINER_ID=4711\0", True),
+        ("docker", "CONTAINER_ID=4711\0", True),
+        ("local", "CONTAINER_ID=4711\0", False),
+        ("vast", "CONTAINER_ID=47110\0", False),
+        ("vast", "", False),
+    ],
+)
+def test_a_container_is_ours_when_its_first_process_says_so(
+    tmp_path: Path, provider: str, first: str, ours: bool
+) -> None:
+    (tmp_path / "environ").write_text(first)
+    environ = {"VASTRUN_PROVIDER": provider, "CONTAINER_ID": "4711"}
+    assert is_our_container(environ, tmp_path / "environ") is ours
+    assert not is_our_container(environ, tmp_path / "none")
+    assert not is_our_container({**environ, "CONTAINER_ID": ""}, tmp_path / "environ")
 
 
 def test_gpus_are_those_that_the_machine_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
