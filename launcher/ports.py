@@ -138,6 +138,17 @@ class HasBills(Protocol):
         ...
 
 
+class ListsByRun(Protocol):
+    """A provider whose machines lie on several others, of which one may be out of reach."""
+
+    def instances_for(self, run: Run) -> Sequence[Instance]:
+        """As `instances`: all among which the run's machines are, and others need not be asked.
+
+        Raises ProviderError when it cannot be told.
+        """
+        ...
+
+
 class HasMarketReport(Protocol):
     """A provider with a market worth explaining."""
 
@@ -155,6 +166,7 @@ class Abilities:
     description: DescribesItself | None = None
     keys: KeepsKeys | None = None
     market: HasMarketReport | None = None
+    by_run: ListsByRun | None = None
 
 
 class Provider(Protocol):

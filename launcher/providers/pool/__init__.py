@@ -17,7 +17,7 @@ from launcher.core.errors import (
 )
 from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
-from launcher.decisions.pooling import POOL, Held, held_machines, slot_offer, unfit, units_of
+from launcher.decisions.pooling import POOL, Held, held_machines, holder_of, slot_offer, unfit, units_of
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.ports import Abilities, Clock, Provider, Remote
 from launcher.providers import ProviderContext
@@ -59,7 +59,7 @@ class PoolProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities()
+        return Abilities(by_run=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """A slot on each machine that has room for the job, the cheapest first.
@@ -99,7 +99,16 @@ class PoolProvider:
 
     def instances(self) -> Sequence[Instance]:
         """The slots of every machine that is held. Raises ProviderError when one of them cannot tell."""
-        return [_instance(machine.held, slot) for machine in self._held() for slot in machine.slots().slots]
+        return [slot for machine in self._held() for slot in _slots_of(machine)]
+
+    def instances_for(self, run: Run) -> Sequence[Instance]:
+        """The slots of the machine that the run was offered a slot of: it asked no other one.
+
+        That another machine is silent must keep no run from its end.
+        """
+        holder = holder_of(run)
+        machine = None if holder is None else self._machine(holder)
+        return [] if machine is None else _slots_of(machine)
 
     def machine(self, instance_id: str) -> Instance | None:
         """The slot with that id: only its own machine is asked."""
@@ -107,8 +116,7 @@ class PoolProvider:
         machine = None if slot_id is None else self._machine(slot_id.holder)
         if slot_id is None or machine is None:
             return None
-        found = (slot for slot in machine.slots().slots if slot.name == slot_id.name)
-        return next((_instance(machine.held, slot) for slot in found), None)
+        return next((slot for slot in _slots_of(machine) if slot.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
         """A shell in the slot."""
@@ -192,6 +200,10 @@ class PoolProvider:
 
     def _machine(self, holder: str) -> HeldMachine | None:
         return next((machine for machine in self._held() if machine.held.run.id == holder), None)
+
+
+def _slots_of(machine: HeldMachine) -> list[Instance]:
+    return [_instance(machine.held, slot) for slot in machine.slots().slots]
 
 
 def _instance(held: Held, slot: Slot) -> Instance:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launcher.core import Phase, Run, bills
-from launcher.core.errors import HeldError, StorageError
+from launcher.core.errors import HeldError, StorageError, UnreachableError
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.flow.context import Services
 from launcher.providers.pool import PoolProvider
@@ -41,18 +41,25 @@ class SlottedWorld(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.machine = SlottedMarket(self.clock)
+        self.silent: set[str] = set()
+        """Providers whose machines do not answer."""
         self.plan.market = self.machine  # type: ignore[assignment]
-        self._held = self.machine.held(self.spec)
+        self.held = [self.machine.held(self.spec)]
 
     def services(self, who: str | None = None) -> Services:
         below: Any = FaultyProvider(self.machine, "machine", self.plan)
+        out_of_reach: Any = SlottedMarket(self.clock)
+        out_of_reach.is_silent = True
         pool = PoolProvider(
-            self._runs, lambda _name: below, lambda _provider, _spec: SpeedHistory(), clock=self.clock
+            self._runs,
+            lambda name: out_of_reach if name in self.silent else below,
+            lambda _provider, _spec: SpeedHistory(),
+            clock=self.clock,
         )
         return replace(super().services(who), provider=pool)
 
     def _runs(self) -> Sequence[Run]:
-        return [self._held]
+        return self.held
 
     def rented(self) -> int:
         return self.machine.slots.rented
@@ -97,3 +104,26 @@ def test_one_trouble_with_the_machine_leaves_no_slot_and_no_false_verdict(
         assert cost == pytest.approx(world.machine.slots.bill_usd, rel=0.05, abs=0.2), (nth, story)
         struck += len(world.plan.struck)
     assert struck, "no fault of this row ever struck: the row tests nothing"
+
+
+def test_another_machine_that_is_silent_keeps_no_run_from_its_end(tmp_path: Path) -> None:
+    world = SlottedWorld(tmp_path)
+    silent = replace(world.held[0], id="held-owl-0b0b", instance_id="2", provider="silent")
+    world.held.append(silent)
+    world.silent.add("silent")
+    with pytest.raises(UnreachableError):
+        world.services().provider.instances()
+
+    run = world.launch()
+
+    assert run.phase is Phase.ENDED
+    assert run.cause is None, run.detail
+    assert world.rented() == 0
+
+
+def test_a_slot_on_a_machine_that_is_silent_is_not_taken_for_gone(tmp_path: Path) -> None:
+    world = SlottedWorld(tmp_path)
+    world.expect(Fault(verb="remote.run", nth=12, moment="before", trouble="unreachable", times=40))
+    run = world.launch()
+    assert run.cause is None, run.detail
+    assert world.machine.slots.most_at_once == 1
