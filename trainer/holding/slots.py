@@ -134,21 +134,13 @@ def rent(box: Path, order: Order, environ: Mapping[str, str]) -> Answer:
 def destroy(box: Path, name: str) -> Answer:
     """End all that the slot started, remove its folder, and prove that nothing of it is left.
 
-    A machine that is not clean takes no more slots.
+    A machine that is not clean takes no more slots. Raises OSError when the slot is there nevertheless.
     """
     with changing(box):
         folder = box / layout.SLOTS / name
         slot = next((slot for slot in slots_of(box) if slot.name == name), None)
         if slot is not None:
-            script = str(box / layout.ONSTART / layout.LEASE_SCRIPT)
-            subprocess.run(
-                ["bash", script, "end", slot.id, str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                timeout=_END_S,
-                start_new_session=True,
-                check=False,
-            )
+            _end(box, slot.id, folder)
         faults = prove_clean(box)
     return Answer(ready=True, drained=drained(box), faults=faults)
 
@@ -272,6 +264,21 @@ def _arm(box: Path, name: str) -> None:
         start_new_session=True,
         check=True,
     )
+
+
+def _end(box: Path, instance_id: str, folder: Path) -> None:
+    """As the slot's lease does. To name the machine's own provider would be to end the machine."""
+    subprocess.run(
+        ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", instance_id, str(folder)],
+        env={**os.environ, "VASTRUN_PROVIDER": "pool"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=_END_S,
+        start_new_session=True,
+        check=False,
+    )
+    if (folder / layout.SLOT_RECORD).exists():
+        raise OSError(f"{folder} could not be removed")
 
 
 def _row(box: Path, slot: Slot) -> dict[str, object]:

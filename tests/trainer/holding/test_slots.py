@@ -156,6 +156,19 @@ def test_a_slot_that_is_removed_takes_all_of_its_processes_along_and_no_other_s(
     assert names(listed(box)) == [stays.name]
 
 
+def test_on_a_rented_machine_the_end_of_a_slot_is_not_the_end_of_the_machine(
+    box: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that believes to be the machine's asks Vast to end it, and ends no slot."""
+    monkeypatch.setenv("VASTRUN_PROVIDER", "vast")
+    monkeypatch.setenv("VAST_URL", "http://127.0.0.1:9")
+    rent(box, order(), ENVIRON)
+    assert environment(box, "calm-owl-0001.0000", "VASTRUN_PROVIDER") == "pool"
+    assert destroy(box, "calm-owl-0001.0000").faults == ()
+    assert not listed(box).slots
+    assert not (box / layout.SLOTS / "calm-owl-0001.0000").exists()
+
+
 def test_removing_what_never_was_is_no_error(box: Path) -> None:
     assert destroy(box, "nothing.0000").faults == ()
 

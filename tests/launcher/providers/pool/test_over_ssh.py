@@ -1,7 +1,8 @@
-"""A slot of a machine that is reached over SSH, as rented ones are: every verb, once."""
+"""A slot of a machine that is reached over SSH, also one of emulated Vast: every verb, once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,15 @@ from launcher.decisions.speed_history import SpeedHistory
 from launcher.ports import ChecksIdentity, CountsNoise, Interruptible
 from launcher.providers.pool import PoolProvider
 from tests.contract.held import hold
-from tests.contract.markets import Market, RealClock, ssh
+from tests.contract.markets import Market, RealClock, ssh, vast
 
 pytestmark = pytest.mark.needs("sshd")
 LABEL = "vastrun-calm-heron-3f1a"
 
 
-def test_a_slot_over_ssh_keeps_the_contract(tmp_path: Path) -> None:
-    below = ssh(tmp_path)
+@pytest.mark.parametrize("below_of", [ssh, vast])
+def test_a_slot_over_ssh_keeps_the_contract(below_of: Callable[[Path], Market], tmp_path: Path) -> None:
+    below = below_of(tmp_path)
     machine = hold(below.provider, tmp_path)
     try:
         pool = PoolProvider(
