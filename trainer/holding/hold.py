@@ -30,7 +30,6 @@ _EXIT_STOPPED = 143
 class _State:
     """What is remembered between two looks."""
 
-    began: float
     idle_since: float
     """On the monotonic clock, as the others."""
     told_at: float = 0.0
@@ -51,7 +50,7 @@ class Holder:
     ) -> None:
         self._box, self._idle_s, self._say, self._now = box, idle_s, say, now
         self._asked = False
-        self._state = _State(began=now(), idle_since=now())
+        self._state = _State(idle_since=now())
 
     def ask_to_end(self, *_: object) -> None:
         """The machine is to end: what SIGTERM means."""
@@ -87,8 +86,8 @@ class Holder:
         drain(self._box, f"the machine is to end: {why}")
         if self._state.stop_at is None:
             self._state.stop_at = self._now()
-            for slot in slots:
-                _ask_to_stop(self._box / layout.SLOTS / slot.name, why)
+        for slot in slots:  # also one that was being made
+            _ask_to_stop(self._box / layout.SLOTS / slot.name, why)
         over = self._now() - self._state.stop_at > _STOP_S
         return drained(self._box) if over or not slots else None
 

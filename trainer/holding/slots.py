@@ -12,7 +12,6 @@ import fcntl
 import os
 import shlex
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,14 +21,9 @@ from pathlib import Path
 from trainer.contract import layout
 from trainer.contract.records import read_json, write_atomically, write_json
 from trainer.holding.cleanliness import clean_up
+from trainer.holding.leases import MARGIN_S, arm, end, left_s, shortened
 from trainer.holding.machine import HeldMachine
 
-_LEASE_START_S = 30.0
-_END_S = 120.0
-_MARGIN_S = 30.0
-"""So long before the machine's own lease ends it, that of a slot has ended the slot."""
-_STOP_SHARE = 5
-"""The lease asks for a stop this part of its time before its end, at the latest."""
 _LOCK = ".lock"
 
 
@@ -98,7 +92,7 @@ def slots_of(box: Path) -> list[Slot]:
     for path in sorted((box / layout.SLOTS).glob(f"*/{layout.SLOT_RECORD}")):
         try:
             slot = read_json(Slot, path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             continue
         if slot.name == path.parent.name and not slot.name.startswith("."):
             found.append(slot)
@@ -127,7 +121,7 @@ def rent(box: Path, order: Order, environ: Mapping[str, str]) -> Answer:
             if why := _refusal(box, machine, slots, order):
                 return Answer(ready=True, drained=drained(box), refused=why)
             _build(box, machine, order, _free(machine, slots)[: order.units], environ)
-        _arm(box, order.name)
+        arm(box, order.name)
     return listed(box)
 
 
@@ -140,7 +134,7 @@ def destroy(box: Path, name: str) -> Answer:
         folder = box / layout.SLOTS / name
         slot = next((slot for slot in slots_of(box) if slot.name == name), None)
         if slot is not None:
-            _end(box, slot.id, folder)
+            end(box, slot.id, folder)
         faults = prove_clean(box)
     return Answer(ready=True, drained=drained(box), faults=faults)
 
@@ -179,7 +173,7 @@ def _refusal(box: Path, machine: HeldMachine, slots: Sequence[Slot], order: Orde
     free = len(_free(machine, slots))
     if free < order.units or order.gpus > order.units or (order.gpus and not machine.gpus):
         return f"{order.units} of {machine.units} parts wanted, {free} free"
-    if left_s(box) < 2 * _MARGIN_S:
+    if left_s(box) < 2 * MARGIN_S:
         return "the machine's own lease ends soon"
     return "; ".join(prove_clean(box))
 
@@ -216,7 +210,7 @@ def _environment(box: Path, slot: Slot, order: Order, environ: Mapping[str, str]
     """Lines that a shell reads: what the slot's commands see besides the machine's own variables."""
     variables = {
         **order.env,
-        **_leased(order.env, left_s(box), environ),
+        **shortened(order.env, left_s(box), environ),
         "VASTRUN_PROVIDER": "pool",
         "VASTRUN_BOX": f"{box}/{layout.SLOTS}/{slot.name}",
         "VASTRUN_INSTANCE": slot.id,
@@ -227,58 +221,6 @@ def _environment(box: Path, slot: Slot, order: Order, environ: Mapping[str, str]
     kept = {"VASTRUN_PYTHON": "VASTRUN_PYTHON", "VASTRUN_INSTANCE": "VASTRUN_HELD"}
     variables |= {name: environ[ours] for ours, name in kept.items() if ours in environ}
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-
-
-def _leased(env: Mapping[str, str], machine_left_s: float, environ: Mapping[str, str]) -> dict[str, str]:
-    """What must change in the slot's lease so that it ends before the machine's own; most often nothing."""
-    life_s = float(env["LEASE_LIFE_S"])
-    most_s = machine_left_s - _MARGIN_S
-    if life_s <= most_s:
-        return {}
-    return {
-        "LEASE_LIFE_S": f"{most_s:.0f}",
-        "LEASE_LIFE_CAUSE": environ.get("LEASE_LIFE_CAUSE", "time_limit"),
-        "LEASE_SHIP_S": f"{min(float(env['LEASE_SHIP_S']), most_s):.0f}",
-        "LEASE_GRACE_S": f"{min(float(env['LEASE_GRACE_S']), most_s / _STOP_SHARE):.0f}",
-    }
-
-
-def left_s(box: Path) -> float:
-    """Return the seconds until the machine's own lease ends it; 0 where that cannot be told."""
-    try:
-        lines = (box / layout.LEASE_STATE).read_text(encoding="utf-8").splitlines()
-        facts = dict(line.split("=", 1) for line in lines if "=" in line)
-        return max(0.0, float(facts["ends_at"]) - time.time())
-    except (OSError, KeyError, ValueError):
-        return 0.0
-
-
-def _arm(box: Path, name: str) -> None:
-    """The slot's lease is at work. Raises OSError, subprocess.SubprocessError."""
-    subprocess.run(
-        ["bash", str(box / layout.SLOT_SCRIPT), name, f"exec bash {layout.LEASE_SCRIPT}"],
-        cwd=box,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        timeout=_LEASE_START_S,
-        start_new_session=True,
-        check=True,
-    )
-
-
-def _end(box: Path, instance_id: str, folder: Path) -> None:
-    """As the slot's lease does. To name the machine's own provider would be to end the machine."""
-    subprocess.run(
-        ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", instance_id, str(folder)],
-        env={**os.environ, "VASTRUN_PROVIDER": "pool"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        timeout=_END_S,
-        start_new_session=True,
-        check=False,
-    )
-    if (folder / layout.SLOT_RECORD).exists():
-        raise OSError(f"{folder} could not be removed")
 
 
 def _row(box: Path, slot: Slot) -> dict[str, object]:
