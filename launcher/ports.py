@@ -144,6 +144,17 @@ class HasBills(Protocol):
         ...
 
 
+class ListsByRun(Protocol):
+    """A provider whose machines lie on several others, of which one may be out of reach."""
+
+    def instances_for(self, run: Run) -> Sequence[Instance]:
+        """As `instances`: all among which the run's machines are, and others need not be asked.
+
+        Raises ProviderError when it cannot be told.
+        """
+        ...
+
+
 class HasMarketReport(Protocol):
     """A provider with a market worth explaining."""
 
@@ -163,20 +174,24 @@ class Abilities:
     market: HasMarketReport | None = None
     rents_every_s: float = 0.0
     """It rents no more than one machine in so long."""
+    by_run: ListsByRun | None = None
 
 
 class Provider(Protocol):
     """A market of machines."""
 
     name: str
-    free: bool
-    """True where machines cost nothing, so that no confirmation is asked for."""
     most_nodes: int
     """How many machines one run can have."""
     shared: bool
     """Other computers see and may end its machines: a label says whose they are."""
     list_lag_s: float
     """A machine that was asked for stands in its list so much later at the latest."""
+
+    @property
+    def free(self) -> bool:
+        """True where machines cost nothing, so that no confirmation is asked for."""
+        ...
 
     @property
     def abilities(self) -> Abilities:

@@ -226,13 +226,21 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     def ledger() -> Ledger:
         return SqliteLedger(state / "ledger.db", now=_now(), alive=presence.is_alive)
 
+    @cache
+    def provider(name: str) -> Provider:
+        return _provider(environ, state, output, ledger, provider, name)
+
+    @cache
+    def crowd(name: str) -> Provider:
+        return _provider(environ, state, output, ledger, crowd, name, crowd=True)
+
     return Wiring(
         state=state,
         cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
         image_lock=_image_lock(environ),
         python=_python(environ),
         ledger=ledger,
-        provider=cache(partial(_provider, environ, state, output, ledger)),
+        provider=provider,
         packer=partial(_packer, environ, ledger),
         output_store=_output_store,
         screen=partial(_screen, output, environ),
@@ -243,7 +251,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         who=lambda: presence.who,
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
-        crowd=cache(partial(_provider, environ, state, output, ledger, crowd=True)),
+        crowd=crowd,
         config_file=_folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml",
     )
 
@@ -253,6 +261,7 @@ def _provider(
     state: Path,
     output: HeldStream,
     ledger: Callable[[], Ledger],
+    provider: Callable[[str], Provider],
     name: str,
     *,
     crowd: bool = False,
@@ -269,6 +278,8 @@ def _provider(
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),
         speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
+        runs=lambda: ledger().runs(open_only=True),
+        provider=provider,
         crowd=crowd,
     )
     return provider_class(name).of(context)

@@ -35,12 +35,12 @@ load_folders() {
   if ((${#VASTRUN_BOX} + 4 <= 75)); then export TMPDIR=$VASTRUN_BOX/tmp; fi
 }
 
-# The user's programs find the package vastrun, and nothing else of ours. On a computer that is not the box's own, set-up
-# commands install into the box, on top of what is there.
+# The user's programs find the package vastrun, and nothing else of ours. On a computer that is not the box's own, or has
+# other slots, set-up commands install into the box, on top of what is there.
 load_python() {
   export PYTHONPATH=$VASTRUN_BOX/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
-  if [[ ${VASTRUN_PROVIDER-} != local || $VASTRUN_SETUP == 0 ]]; then return 0; fi
+  if [[ ! ${VASTRUN_PROVIDER-} =~ ^(local|pool)$ || $VASTRUN_SETUP == 0 ]]; then return 0; fi
   if ! bash onstart/trainer.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then
     log run.sh "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
     return 1

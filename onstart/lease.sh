@@ -10,7 +10,8 @@ set -uo pipefail
 # now = seconds that no change of the clock moves; suspended time counts.
 tick() { if read -r now _ </proc/uptime; then now=${now%.*}; else printf -v now '%(%s)T' -1; fi 2>/dev/null; }
 
-# found = the processes whose environment holds $1, and all below them.
+# found = the processes of the instance $1, or of the run in the folder $1, and all below them. Slots of a held machine are
+# instances of their own, and say which one holds them.
 find_all() {
   local dir pid stat env parent=() grown=1 IFS=$'\n'
   found=()
@@ -20,7 +21,7 @@ find_all() {
     IFS=' ' read -ra stat <<<"${stat##*) }"
     [[ $pid == "$BASHPID" || ${stat[0]:-Z} == Z ]] && continue
     parent[pid]=${stat[1]}
-    [[ $'\n'${env[*]}$'\n' == *$'\n'"$1"$'\n'* ]] && found[pid]=1
+    [[ $'\n'${env[*]}$'\n' == *$'\n'VASTRUN_@(INSTANCE|HELD|RUN)="$1"$'\n'* ]] && found[pid]=1
   done
   while ((grown)); do
     grown=0
@@ -57,7 +58,7 @@ prove() { [[ ${VASTRUN_PROVIDER-} != vast || $(vast GET) == *'"instances":'*'{'*
 # Vast has agreed before the instance is gone: asked again until this process is ended with it.
 end_instance() {
   if [[ ${VASTRUN_PROVIDER-} == vast ]]; then vast DELETE; return 1; fi
-  kill_all "VASTRUN_INSTANCE=$VASTRUN_INSTANCE"
+  kill_all "$VASTRUN_INSTANCE"
   cd / && chmod -R u+rwX "$VASTRUN_BOX"; rm -rf "$VASTRUN_BOX"
 }
 
@@ -70,7 +71,7 @@ tell() {
 shorten() { if (($1 < limit)); then limit=$1 reason=$2; tell; fi; }
 
 bury_run() {
-  kill_all "VASTRUN_RUN=$VASTRUN_BOX/run"
+  kill_all "$VASTRUN_BOX/run"
   timeout 60 bash onstart/run.sh bury 9>&-
   [[ -e run/exit ]] || { echo 137 >run/.exit && mv run/.exit run/exit; }
 }

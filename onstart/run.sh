@@ -24,6 +24,8 @@ main() {
   trap 'write_stop stopped' TERM
   load_environment || exit 1
   for file in "$onstart"/steps.d/[0-9][0-9]-*.sh; do
+    # A machine that is held has no job of its own: it is checked, and gets what its slots' trainings need.
+    [[ $VASTRUN_KIND != hold || ${file##*/} =~ ^(10|25|50)- ]] || continue
     run_step "$file" || { code=$?; break; }
   done
   exit "$code"

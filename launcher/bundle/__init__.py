@@ -154,6 +154,7 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "gpus": spec.resources.gpus,
         "train": None if spec.train is None else asdict(_with_tags(spec.train, spec.tags)),
         "command": spec.command,
+        "hold": None if spec.hold is None else asdict(spec.hold),
         "stall_s": spec.limits.stall_s,
         "start_s": spec.limits.start_s,
         "setup": spec.setup,

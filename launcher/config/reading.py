@@ -6,13 +6,13 @@ import math
 import re
 import typing
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from launcher.config.schema import bare, expected, is_mapping, optional, options
+from launcher.config.schema import bare, expected, given, is_mapping, optional, options
 from launcher.config.shell import program_of
 from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from launcher.core.job import JobSpec, NotifyUrl, Secret
@@ -94,7 +94,7 @@ class YamlReader:
             self._places[at] = node
             return {_SHORT[kind]: self._read(str, node, at)}
         hints = typing.get_type_hints(kind, include_extras=True)
-        known = {field.name: hints[field.name] for field in fields(kind)}
+        known = {field.name: hints[field.name] for field in given(kind)}
         return self._entries(node, path, lambda key: known.get(key), list(known))
 
     def _mapping(self, kind: Any, node: Node, path: KeyPath) -> Any:

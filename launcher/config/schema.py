@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
-from launcher.core.job import JobSpec, NotifyUrl, Secret
+from launcher.core.job import OURS, JobSpec, NotifyUrl, Secret
 
 _NOUNS = {
     int: ("a whole number", "whole numbers"),
@@ -36,7 +36,7 @@ class Option:
 def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
     """Yield every key below `kind`, in the order of the types."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    for field in fields(kind):
+    for field in given(kind):
         hint, key = hints[field.name], prefix + field.name
         yield Option(key=key, expected=expected(hint), default=_default(field))
         inner = bare(hint)
@@ -45,6 +45,11 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
             yield from options(inner, f"{key}.")
         elif items and is_dataclass(items[0]):
             yield from options(items[0], f"{key}[].")
+
+
+def given(kind: Any) -> Iterator[Field[Any]]:
+    """The fields that a job file may give."""
+    return (field for field in fields(kind) if field.metadata != OURS)
 
 
 def _default(field: Field[Any]) -> Any:

@@ -112,6 +112,20 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hold:
+    """A machine that takes the slots of other runs, instead of a job of its own. No job file has it."""
+
+    slots: Annotated[int, Ge(1), Le(64)] = 1
+    """Into how many equal parts it is divided; with GPUs, one a GPU."""
+    idle_s: Positive = 120.0
+    """It ends by itself when no slot was wanted for so long."""
+
+
+OURS = {"ours": True}
+"""Of a field that no job file has: vastrun sets it itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """What the user asked for: one YAML file."""
 
@@ -148,6 +162,8 @@ class JobSpec:
     nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"
     tags: tuple[str, ...] = ()
     """Words of the user's own, by which costs are added up."""
+    hold: Hold | None = field(default=None, metadata=OURS)
+    """The machine is held for other runs: there is neither `train` nor `command`."""
 
     @property
     def ranks_per_node(self) -> int:

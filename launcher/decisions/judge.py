@@ -105,14 +105,15 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
 
 
 def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
-    proofs = [_ranks(outcome, spec), _exit(evidence)]
+    proofs = [_held(outcome)] if spec.hold is not None else [_ranks(outcome, spec)]
+    proofs += [_exit(evidence)]
     if len(outcome.starts) > 1:
         proofs += [_restarts(outcome.starts[:-1])]
     if spec.train is not None:
         proofs += [_final(outcome), _steps(outcome, spec.train.steps), _loss(outcome)]
         proofs += [_checkpoint(outcome, spec.train.steps)]
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
-    if spec.train is None and not outcome.checks:
+    if spec.command is not None and not outcome.checks:
         proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
     if evidence.damaged is not None:
         proofs += [_outputs(evidence.damaged)]
@@ -127,6 +128,13 @@ def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
     expected = outcome.world_size if len(outcome.starts) > 1 else spec.world_size
     holds = good == expected == len(outcome.ranks)
     return Proof(name="ranks", holds=holds, text=f"{text}; ended: {others}" if others else text)
+
+
+def _held(outcome: Outcome) -> Proof:
+    """Of a machine that was held for other runs: why it ended."""
+    if outcome.kind != "hold":
+        return Proof(name="held", holds=None, text="the machine does not say that it was held")
+    return Proof(name="held", holds=True, text=f"held until: {outcome.detail}")
 
 
 def _how(rank: RankEnd) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from launcher.core import BoxStatus
 from launcher.core.job import JobSpec
-from launcher.flow.progress import PREPARING, awaits_beats
+from launcher.flow.progress import PREPARING, TRAIN, awaits_beats
 
 SETTLED_S = 5.0
 """A program that tells no step has begun when its ranks have lived for so long."""
@@ -27,6 +27,9 @@ class Beginning:
         One that needs no heartbeats for its success has begun, too, when its ranks have lived for a while.
         """
         if not self.has_begun and box_status.box == "running":
+            if spec.hold is not None:
+                self.has_begun = box_status.onstart_step == TRAIN
+                return
             self.has_begun = self._steps(box_status) if spec.train else self._runs(box_status, spec, now)
 
     def _steps(self, box_status: BoxStatus) -> bool:

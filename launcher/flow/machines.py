@@ -17,7 +17,8 @@ def machines_of(run: Run, provider: Provider) -> list[Instance]:
     late, and the user may have given the machine another label.
     """
     try:
-        found = policy.ours(run, provider.instances())
+        by_run = provider.abilities.by_run
+        found = policy.ours(run, provider.instances() if by_run is None else by_run.instances_for(run))
     except ProviderError:
         # Its own row is enough to go on with; that it has none says nothing, while the list cannot be had.
         noted = provider.machine(run.instance_id) if run.instance_id is not None else None

@@ -9,7 +9,7 @@ from launcher.core import BoxStatus, Progress
 from launcher.core.job import JobSpec
 from launcher.flow.pace import Pace
 
-_TRAIN = "50-train"
+TRAIN = "50-train"
 PREPARING: Mapping[str, str] = {
     "": "starting the program",
     "start": "preparing the ranks",
@@ -53,8 +53,10 @@ def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
     """Say what is being done besides steps; empty: steps are done, or nothing runs."""
     if box_status.box != "running":
         return ""
-    if box_status.onstart_step != _TRAIN:
+    if box_status.onstart_step != TRAIN:
         return box_status.onstart_step
+    if spec.hold is not None:
+        return "held"
     if len(box_status.ranks) < spec.world_size:
         return "importing torch, starting the ranks"
     activities = {rank.activity for rank in box_status.ranks}

@@ -159,10 +159,16 @@ def _tell_beginning(context: RunContext, state: WatchState, box_status: BoxStatu
         if not had_begun:
             steps = last_step(context.spec, box_status)
             of = f"step {box_status.step}{f' of {steps}' if steps else ''}"
-            context.tell(f"training: {of}" if knows_step(box_status) else "the program runs")
+            context.tell(_beginning_text(context, box_status, of))
     elif activity not in ("", "running", box_status.onstart_step, *state.told):
         state.told.add(activity)
         context.tell(activity)
+
+
+def _beginning_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
+    if context.spec.hold is not None:
+        return f"the machine takes slots: {context.spec.hold.slots}"
+    return f"training: {of}" if knows_step(box_status) else "the program runs"
 
 
 def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from launcher.core import Run
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions.speed_history import SpeedHistory
@@ -18,6 +19,7 @@ PROVIDERS: Mapping[str, str] = {
     "local": "launcher.providers.local:LocalProvider",
     "docker": "launcher.providers.docker:DockerProvider",
     "vast": "launcher.providers.vast:VastProvider",
+    "pool": "launcher.providers.pool:PoolProvider",
 }
 """By name, where its class is. To add a provider: a folder here, a line in this table, and one in
 `tests/contract/markets.py`."""
@@ -40,6 +42,10 @@ class ProviderContext:
     """The images to choose from."""
     speeds: Callable[[str, JobSpec], SpeedHistory]
     """What earlier runs of a job have shown on the provider of that name."""
+    runs: Callable[[], Sequence[Run]]
+    """The open runs of the ledger: some of them hold machines."""
+    provider: Callable[[str], Provider]
+    """Another provider, by its name."""
     crowd: bool = False
     """Many runs of this process use it at once: what was asked lately may answer all of them."""
 

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Trains: the supervisor starts the ranks, watches them and writes the evidence.
-# In: job.json, code/, data/. Out: the supervisor's exit code, run/outcome.json.
+# Trains: the supervisor starts the ranks, watches them and writes the evidence. A held machine watches its slots.
+# In: VASTRUN_KIND, job.json, code/, data/. Out: the supervisor's exit code, run/outcome.json.
 set -euo pipefail
+if [[ $VASTRUN_KIND == hold ]]; then
+  exec bash onstart/trainer.sh holding hold
+fi
 exec bash onstart/trainer.sh supervise

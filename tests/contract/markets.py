@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core import Offer, RentalOrder
-from launcher.core.job import JobSpec, Resources
+from launcher.core import Offer, RentalOrder, Run
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import shipped_lock
 from launcher.ports import Clock, Provider
@@ -19,22 +18,15 @@ from launcher.providers.docker import DockerProvider
 from launcher.shipped import onstart_dir
 from launcher.ssh.keys import KeyRing
 from tests import parts
+from tests.contract.held import LEASE, hold, small_job
 from tests.contract.over_ssh import OverSsh
 from tests.contract.ready import Ready
 from tests.emulators.machines import Machine
 from tests.emulators.sshd import Sshd
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakeClock, FakeProvider, train_job
+from tests.fakes import FakeClock, FakeProvider
 from tests.launcher.providers.docker.boxes import BoxDaemon
 from tests.parts import BASE_IMAGE
-
-LEASE = {
-    "LEASE_SHIP_S": "600",
-    "LEASE_LIFE_S": "3600",
-    "LEASE_LIFE_CAUSE": "time_limit",
-    "LEASE_GRACE_S": "60",
-    "LEASE_COLLECT_S": "600",
-}
 
 
 class RealClock:
@@ -71,13 +63,10 @@ class Market:
         return self.provider.search(small_job())[0]
 
 
-def small_job() -> JobSpec:
-    """A job that every computer can train."""
-    return train_job(resources=Resources(gpus=0, disk_gb=8.0))
-
-
-def context(folder: Path, clock: Clock | None = None, **environ: str) -> ProviderContext:
-    """What a launcher makes a provider from, with what it keeps in `folder`."""
+def context(
+    folder: Path, clock: Clock | None = None, *, runs: Callable[[], Sequence[Run]] = tuple, **environ: str
+) -> ProviderContext:
+    """What a launcher makes a provider from, with what it keeps in `folder`. `runs`: the open ones."""
     return ProviderContext(
         environ=environ,
         state=folder / "state",
@@ -86,6 +75,8 @@ def context(folder: Path, clock: Clock | None = None, **environ: str) -> Provide
         python=sys.executable,
         image_lock=shipped_lock,
         speeds=lambda _provider, _spec: SpeedHistory(),
+        runs=runs,
+        provider=lambda name: provider_class(name).of(context(folder, clock, **environ)),
     )
 
 
@@ -165,6 +156,16 @@ def toy(folder: Path) -> Market:
     return Market(provider=make(), again=make)
 
 
+def pool(folder: Path) -> Market:
+    """Slots of a machine of `local`, which a run holds."""
+    machine = hold(local(folder).provider, folder)
+
+    def make() -> Provider:
+        return provider_class("pool").of(context(folder, runs=lambda: [machine.run], **os.environ))
+
+    return Market(provider=make(), again=make, close=machine.end)
+
+
 MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "fake": fake,
     "local": local,
@@ -172,6 +173,7 @@ MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "docker": docker,
     "vast": vast,
     "toy": toy,
+    "pool": pool,
 }
 PRETENDED = ("fake",)
 """It sells whatever is asked for, and its boxes know the launcher's own commands only."""

@@ -66,6 +66,13 @@ PY
   kill "$pid"
 }
 
+@test "what runs in the slots of the instance ends with it" {
+  VASTRUN_HELD=$box_id VASTRUN_INSTANCE=slot@$box_id setsid sleep 60 3>&- &
+  local in_slot=$!
+  end_box
+  eventually "dead $in_slot"
+}
+
 @test "ending twice is no error" {
   end_box
   end_box

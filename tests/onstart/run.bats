@@ -126,6 +126,20 @@ ENV
   grep -q '10-one python3$' run/run.log
 }
 
+@test "in a slot, set-up commands install into the box: other slots use the machine's Python, too" {
+  job '{"ranks": 1, "gpus": 0, "train": null, "setup": ["x"]}'
+  stub_step 10-one 'python -c "import sys; print(sys.prefix)" >prefix'
+  VASTRUN_PROVIDER=pool run_to_end
+  [[ $(<run/exit) == 0 && $(<prefix) == "$VASTRUN_BOX/python" ]]
+}
+
+@test "a machine that is held is checked, gets its packages and waits for slots: it has no other steps" {
+  job '{"ranks": 1, "gpus": 0, "train": null, "command": null, "hold": {"slots": 2, "idle_s": 60}}'
+  for step in 10-check 20-comm 25-packages 30-unpack 40-data 45-fetch 50-train; do stub_step $step "echo $step >>done"; done
+  run_to_end
+  [[ $(<run/exit) == 0 && $(<done) == $'10-check\n25-packages\n50-train' ]]
+}
+
 @test "a job file that cannot be read is told in the log and ends the run" {
   job 'not json'
   stub_step 10-one 'touch reached'

@@ -18,8 +18,9 @@ from trainer.contract import layout
 
 def variables(job: dict[str, Any]) -> list[str]:
     """Return NAME=VALUE of the job's environment variables, then of ours, which win."""
+    kinds = ("train", "hold")
     ours = {
-        "VASTRUN_KIND": "train" if job.get("train") is not None else "command",
+        "VASTRUN_KIND": next((kind for kind in kinds if job.get(kind) is not None), "command"),
         "VASTRUN_RANKS": job["ranks"],
         "VASTRUN_GPUS": job["gpus"],
         "VASTRUN_SETUP": len(job.get("setup") or ()),

@@ -23,11 +23,12 @@ _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
 
 def main() -> int:
     """Install what is lacking. Return the exit status of the onstart step 25-packages."""
-    if os.environ["VASTRUN_KIND"] != "train":
+    if os.environ["VASTRUN_KIND"] == "command":
         print("the job's command provides its own packages")
         return 0
-    if os.environ.get("VASTRUN_PROVIDER") == "local":
-        # Nothing is installed into the Python of the user's own computer.
+    if os.environ.get("VASTRUN_PROVIDER") in ("local", "pool"):
+        # Nothing is installed into the Python of the user's own computer. A machine with slots has what it
+        # needs since it is held, and other slots use it.
         print("using this computer's Python as it is")
         return 0
     lacking = missing(entries(PINS.read_text(encoding="utf-8")))

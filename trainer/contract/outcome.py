@@ -135,7 +135,7 @@ class Outcome:
     """All that the supervisor knows at the end. What it says about ranks is about their last start."""
 
     schema_version: int = 1
-    kind: Literal["train", "command"]
+    kind: Literal["train", "command", "hold"]
     reason: Reason
     detail: Line
     """One line: what happened, and to which rank."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from trainer.contract.config import DataConfig
 from trainer.contract.errors import DataError
-from trainer.data import making, manifest, pdebench
+from trainer.data import making, manifest, pdebench, shared
 from trainer.data.layouts import Layout
 from trainer.data.making import Piece, Watch
 from trainer.data.pdebench import Attribute, Grid
@@ -73,9 +73,11 @@ class Problem:
                 continue
             n = config.train + config.test
             pieces = self._pieces(config, parameter)
-            making.make(path, pieces, layout=layout, n=n, attrs=attrs, jobs=jobs, watch=watch)
+            make = partial(making.make, path, pieces, layout=layout, n=n, attrs=attrs, jobs=jobs, watch=watch)
+            taken = shared.taken_or_made(path, attrs, make)
             manifest.add(path, attrs)
-            lines.append(f"{path.name}: {_told(config, n, layout)} made")
+            how = "made before on this machine" if taken else "made"
+            lines.append(f"{path.name}: {_told(config, n, layout)} {how}")
         return lines
 
     def splits(self, config: DataConfig, folder: Path) -> Splits:

@@ -8,7 +8,10 @@ import os
 import signal
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+
+from trainer.contract import layout
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -111,9 +114,17 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def memory_kills() -> int:
-    """Count processes the kernel has killed for want of memory: in this container, else on the computer."""
-    for path in _OOM_COUNTERS:
+def memory_kills(box: Path) -> int:
+    """Count processes that were killed for want of memory.
+
+    By the kernel, in this container, else on this computer; and by who holds the machine, in this slot of it.
+    """
+    return _oom_kills((box / layout.MEMORY_EVENTS,)) + _oom_kills(_OOM_COUNTERS)
+
+
+def _oom_kills(counters: Iterable[Path]) -> int:
+    """Return what the first counter says that can be read."""
+    for path in counters:
         with contextlib.suppress(OSError):
             counts = dict(line.split()[:2] for line in path.read_text().splitlines())
             if "oom_kill" in counts:

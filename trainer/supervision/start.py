@@ -53,7 +53,7 @@ def run_ranks(
 ) -> Watched:
     """Start the ranks and return when none of them, nor anything that they started, is left."""
     # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
-    started_at, memory_kills_before, place = time.time(), memory_kills(), peers.place
+    started_at, memory_kills_before, place = time.time(), memory_kills(box), peers.place
     inherited = {**os.environ, **network_environment(place)}
     launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
     begin_pushing(box, job)
@@ -77,7 +77,7 @@ def run_ranks(
         hang=watch.hang,
         stop_cause=stop.cause if watch.stopped_at else None,
         stopped_at=watch.stopped_at,
-        memory_killed=memory_kills() > memory_kills_before,
+        memory_killed=memory_kills(box) > memory_kills_before,
         disk_full=shutil.disk_usage(box).free < RESERVE,
     )
     return joint(box, watched, peers)

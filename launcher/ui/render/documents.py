@@ -19,6 +19,7 @@ from launcher.decisions.grouping import Group
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import worst_case_usd
+from launcher.decisions.shares import counted_in_total
 
 SCHEMA_VERSION = 1
 
@@ -80,6 +81,7 @@ def explanation_document(explanation: Explanation) -> Document:
 
 
 def costs_document(rows: Sequence[RunRow], now: float) -> Document:
+    counted = counted_in_total([row.run for row in rows])
     return {
         "runs": [
             {
@@ -92,10 +94,11 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
                 "usd": row.usd,
                 "billed_usd": row.billed_usd,
                 "final": row.verdict is not None,
+                "in_total": row.run.id in counted,
             }
             for row in rows
         ],
-        "usd": sum(row.usd for row in rows),
+        "usd": sum(row.usd for row in rows if row.run.id in counted),
     }
 
 

@@ -338,3 +338,11 @@ def test_a_list_that_looks_like_a_script_is_refused() -> None:
 def spec_of(command: str) -> JobSpec:
     job = {"name": "job", "command": command, "success": {"exit_code": 0}}
     return load_job(json.dumps(job), "job.yaml")
+
+
+def test_no_job_file_can_ask_for_what_only_vastrun_sets_itself() -> None:
+    (fault,) = faults(TRAIN + "hold: {slots: 8}\n")
+    assert fault.startswith("job.yaml:3: hold: unknown key")
+    (fault,) = faults(TRAIN, "hold.slots=8")
+    assert "hold: unknown key" in fault
+    assert " hold" not in fault.partition("the keys here are")[2]

@@ -9,6 +9,7 @@ import pytest
 
 from launcher.core import Cause, Evidence, StepEnd
 from launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
+from launcher.decisions.pooling import hold_spec
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir
 from tests.fakes import command_job, train_job
@@ -254,3 +255,37 @@ def test_a_command_whose_condition_fails_is_the_users_error_and_says_which() -> 
 
     assert judgement.cause is Cause.USER_ERROR
     assert "results/*.npz" in judgement.detail
+
+
+HELD = Outcome(
+    kind="hold",
+    reason="finished",
+    detail="no slot was wanted for 120 s",
+    started_at=0.0,
+    ended_at=1.0,
+    world_size=0,
+    ranks=(),
+)
+HOLD = hold_spec(train_job(), slots=2, hours=1.0, usd=1.0, idle_s=120.0)
+
+
+def test_a_machine_that_was_held_until_nobody_wanted_it_is_a_success() -> None:
+    judgement = judge(evidence(HELD), HOLD)
+    assert judgement.cause is None
+    assert "held until: no slot was wanted for 120 s" in [proof.text for proof in judgement.proofs]
+
+
+@pytest.mark.parametrize(
+    ("found", "cause"),
+    [
+        (evidence(replace(HELD, reason="stopped", stop_cause="stopped"), exit_code=143), Cause.STOPPED),
+        (evidence(replace(HELD, reason="stopped", stop_cause="time_limit")), Cause.TIME_LIMIT),
+        (evidence(HELD, exit_code=137), Cause.CONTRADICTION),
+        (evidence(HELD, damaged=("run/outcome.json",)), Cause.UNPROVEN),
+        (evidence(replace(GOOD, ranks=())), Cause.UNPROVEN),
+        (evidence(None), Cause.UNPROVEN),
+        (evidence(None, exit_code=137), Cause.HOST),
+    ],
+)
+def test_a_machine_that_was_held_otherwise_is_not(found: Evidence, cause: Cause) -> None:
+    assert judge(found, HOLD).cause is cause

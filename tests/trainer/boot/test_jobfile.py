@@ -31,7 +31,13 @@ def test_values_of_any_kind_arrive_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "kind"), [({"train": {}}, "train"), ({"train": None, "command": ["x"]}, "command")]
+    ("job", "kind"),
+    [
+        ({"train": {}}, "train"),
+        ({"train": None, "command": ["x"]}, "command"),
+        ({"train": None, "command": None, "hold": {"slots": 2}}, "hold"),
+        ({"train": {}, "hold": None}, "train"),
+    ],
 )
 def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any], kind: str) -> None:
     job |= {

@@ -68,6 +68,12 @@ def test_only_what_is_lacking_is_installed_and_the_second_time_nothing(tmp_path:
     assert (second.returncode, second.stdout) == (0, "the image has all packages\n")
 
 
+def test_a_machine_that_is_held_gets_what_its_slots_trainings_need(tmp_path: Path) -> None:
+    pin(tmp_path, "tinythere==1.0 \\\n    --hash=sha256:" + "0" * 64)
+    done = step(tmp_path, **BOX | {"VASTRUN_KIND": "hold"})
+    assert "the image lacks tinythere: installing" in done.stdout
+
+
 def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     wheel(tmp_path, "tinythere")
     pin(tmp_path, "tinythere==1.0 \\\n    --hash=sha256:" + "0" * 64)
@@ -82,6 +88,7 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     [
         ({"VASTRUN_KIND": "command", "VASTRUN_PROVIDER": "vast"}, "provides its own packages"),
         ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "local"}, "as it is"),
+        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "pool"}, "as it is"),
     ],
 )
 def test_nothing_is_installed_for_a_command_or_into_the_users_own_python(

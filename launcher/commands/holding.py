@@ -1,0 +1,76 @@
+"""Holding machines: a run whose machine is for other runs begins, and is given back. For a batch's driver.
+
+    begin_holding(attempts, request, …)   a row of the ledger; `attempts.pursue(run)` drives it, as any run
+    standings(runs, now)                  which machines are held, what is free there, since when one is idle
+    give_back(ledger, run_id)             its driver ends it; runs on its slots are asked to save before
+
+None of these reaches the network: a machine itself is asked when a slot is searched for and rented. A run
+takes a slot by the provider `pool`: `attempts.start(spec, provider="pool", …)`. Whoever reserves money
+reserves it for the machine (`policy.worst_case_usd` of its run's job and offer), and nothing for the runs on
+its slots: their shares are part of its bill (`decisions/shares.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.commands.attempts import Attempts
+from launcher.core import Run, UserRequest
+from launcher.core.job import JobSpec
+from launcher.decisions.pooling import Held, free_units, held_machines, hold_spec, idle_since
+from launcher.ports import Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldRequest:
+    """A machine to be held."""
+
+    job: JobSpec
+    """What its slots are to run: each has all that this job asks for."""
+    provider: str
+    slots: int
+    """How many such jobs it takes at once."""
+    hours: float
+    """So long it may be held."""
+    usd: float | None
+    """The most that it may cost; None: what `hours` cost."""
+    idle_s: float = 120.0
+    """It ends by itself when it had no slot for so long: whoever holds it may be dead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A machine that is held, as the ledger shows it. The machine itself may know better."""
+
+    held: Held
+    free: int
+    """Parts that no open run has."""
+    idle_since: float | None
+    """None: a run has a slot there."""
+    left_s: float
+    """Until its own lease ends it."""
+
+
+def begin_holding(attempts: Attempts, request: HoldRequest, *, run_id: str, out_dir: str) -> Run:
+    """Write the row of a run that holds a machine, in phase `plan`. Raises UsageError."""
+    spec = hold_spec(
+        request.job, slots=request.slots, hours=request.hours, usd=request.usd, idle_s=request.idle_s
+    )
+    return attempts.start(spec, provider=request.provider, run_id=run_id, out_dir=out_dir)
+
+
+def standings(runs: Sequence[Run], now: float) -> list[Standing]:
+    """Return the machines that take slots. `runs`: those of the ledger, ended ones too, for `idle_since`."""
+    return [
+        Standing(
+            held=held, free=free_units(held, runs), idle_since=idle_since(held, runs), left_s=held.left_s(now)
+        )
+        for held in held_machines(runs)
+        if held.takes_slots
+    ]
+
+
+def give_back(ledger: Ledger, run_id: str) -> None:
+    """Ask the driver of the run that holds a machine to end it. Safe to repeat."""
+    ledger.ask(run_id, UserRequest.STOP)

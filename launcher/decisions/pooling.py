@@ -1,0 +1,216 @@
+"""Pooling: which machines are held, what of a job fits a slot of one, and what that costs. Pure functions.
+
+A machine is held by a run like any other, whose job has a `hold:` section that vastrun writes itself. A run
+on one of its slots is a run of the provider `pool`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from launcher.config import read_job
+from launcher.core import Offer, Phase, Run
+from launcher.core.job import Hold, JobSpec, Limits, Resources
+from launcher.core.slots import slot_id_of
+from launcher.decisions import policy
+
+POOL = "pool"
+"""The name of the provider whose machines are slots."""
+LEAST_LEFT_S = 300.0
+"""A machine that its own lease ends sooner takes no more slots."""
+GIVE_BACK_S = 60.0
+"""An idle machine is kept no longer, once the queue has nothing for it."""
+_HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
+"""A machine may have slots from when its run holds it until it is gone."""
+_COLLECT_S = 120.0
+"""A machine that was held has its log to collect, and nothing that is worth a dollar."""
+_ROUNDING = 1e-6
+"""A third of three times a size may be less than that size."""
+_LEAST_DISK_GB = 8.0
+"""No job asks for less disk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A machine that is held, as the ledger shows it."""
+
+    run: Run
+    """The run that holds it: it has its price, its lease, and all that is billed."""
+    spec: JobSpec
+    hold: Hold
+    offer: Offer
+
+    @property
+    def takes_slots(self) -> bool:
+        """Tell whether new slots may be made there. One that ends still has those that it had."""
+        return self.run.phase is Phase.TRAIN
+
+    def share_usd_per_hour(self, units: int) -> float:
+        """Return the price of so many of its equal parts."""
+        return self.run.usd_per_hour * units / self.hold.slots
+
+    def left_s(self, now: float) -> float:
+        """Return the seconds until its own lease ends it, by our own count."""
+        ends_at = policy.lease_ends_at(self.run, policy.lease_of(self.spec, self.offer))
+        return 0.0 if ends_at is None else max(0.0, ends_at - now)
+
+
+def held_machines(runs: Iterable[Run]) -> list[Held]:
+    """Return the machines that are held, or were lately: those of open runs."""
+    found = (_held(run) for run in runs if run.phase in _HELD and run.instance_id is not None)
+    return [held for held in found if held is not None]
+
+
+def is_holder(run: Run) -> bool:
+    """Tell whether the run holds a machine for others, and has no job of its own."""
+    # Few runs hold machines, and to read a job takes a while.
+    return '"hold": null' not in run.spec_json and read_job(run.spec_json).hold is not None
+
+
+def _held(run: Run) -> Held | None:
+    if run.offer is None or not is_holder(run):
+        return None
+    spec = read_job(run.spec_json)
+    return None if spec.hold is None else Held(run=run, spec=spec, hold=spec.hold, offer=run.offer)
+
+
+def holder_of(run: Run) -> str | None:
+    """Return the id of the run that holds the machine of this run's slot; None: it has no slot."""
+    if run.provider != POOL:
+        return None
+    found = slot_id_of(run.instance_id or "")
+    if found is not None:
+        return found.holder
+    return None if run.offer is None else run.offer.id
+
+
+def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle_s: float) -> JobSpec:
+    """Return the job of a run that holds a machine for so many runs of `job` at once.
+
+    What the job asks for is asked for by each slot. `hours` and `usd` are the limits of the machine.
+    """
+    wanted, gpus = job.resources, job.resources.gpus
+    resources = replace(
+        wanted,
+        gpus=gpus * slots,
+        memory_gb=wanted.memory_gb * slots,
+        disk_gb=max(_LEAST_DISK_GB, wanted.disk_gb) * slots,
+    )
+    return JobSpec(
+        name=f"hold-{job.name}"[:63],
+        resources=resources,
+        limits=Limits(hours=hours, usd=usd, usd_per_hour=job.limits.usd_per_hour, collect_s=_COLLECT_S),
+        image=job.image,
+        image_unpinned=job.image_unpinned,
+        ranks=1,
+        hold=Hold(slots=max(1, gpus) * slots, idle_s=idle_s),
+    )
+
+
+def units_of(wanted: Resources, held: Held) -> int:
+    """Return how many equal parts of the machine a job needs: a GPU is one, so is a share of its memory."""
+    share_gb = held.spec.resources.memory_gb / held.hold.slots
+    for_memory = math.ceil(wanted.memory_gb / share_gb - _ROUNDING) if share_gb else 0
+    return max(1, wanted.gpus, for_memory)
+
+
+def unfit(job: JobSpec, held: Held, now: float) -> str:
+    """Return why the job can have no slot there, whatever is free; empty: it can.
+
+    A limit that only an offer tells of, such as reliability, is met where the machine was chosen by one
+    that is as hard.
+    """
+    had, wanted, offer = held.spec.resources, job.resources, held.offer
+    units = units_of(wanted, held)
+    share_gb = had.disk_gb * units / held.hold.slots
+    checks = (
+        (held.takes_slots, "it is being given back"),
+        (held.left_s(now) >= LEAST_LEFT_S, "its lease ends soon"),
+        (job.nodes == 1, f"{job.nodes} machines wanted"),
+        (units <= held.hold.slots, _too_small(wanted, held)),
+        (not wanted.memory_gb or had.memory_gb > 0, "nobody asked for its memory"),
+        (
+            wanted.disk_gb <= share_gb + _ROUNDING,
+            f"{wanted.disk_gb:g} GB of disk wanted, {share_gb:.0f} in its share",
+        ),
+        (_has_gpus(wanted, held), f"it has {offer.gpus} x {offer.gpu_name or 'no GPU'}"),
+        (_has_image(job, held), "it runs another image"),
+        (wanted.reliability <= had.reliability, "it was chosen with less reliability"),
+        (_is_within(wanted.regions, had.regions), "it may be in another region"),
+        (wanted.interruptible or not had.interruptible, "it may be taken away"),
+        (wanted.down_mbps <= had.down_mbps, "its download speed was not asked for"),
+    )
+    return next((why for holds, why in checks if not holds), "")
+
+
+def slot_offer(job: JobSpec, held: Held, *, hours: float) -> Offer:
+    """Return a slot there as an offer. Nothing is booted, pulled or fetched: the price is all."""
+    units = units_of(job.resources, held)
+    price = held.share_usd_per_hour(units)
+    offer, gpus = held.offer, job.resources.gpus
+    devices = f"{gpus} x {offer.gpu_name}" if gpus else "no GPU"
+    share = f"{units}/{held.hold.slots}"
+    return Offer(
+        id=held.run.id,
+        host=held.run.host,
+        gpu_name=offer.gpu_name if gpus else None,
+        gpus=gpus,
+        gpu_memory_gb=offer.gpu_memory_gb if gpus else 0.0,
+        disk_gb=held.spec.resources.disk_gb * units / held.hold.slots,
+        usd_per_hour=price,
+        description=f"slot on {held.run.provider}: {share} of {held.run.id}, {devices}",
+        expected_usd=price * hours,
+        image=offer.image,
+        image_whole=offer.image_whole,
+        cuda=offer.cuda,
+    )
+
+
+def free_units(held: Held, runs: Iterable[Run]) -> int:
+    """Return how many parts no open run has, as the ledger shows it; the machine itself has the last word."""
+    taken = sum(
+        units_of(read_job(run.spec_json).resources, held)
+        for run in runs
+        if run.phase is not Phase.ENDED and holder_of(run) == held.run.id
+    )
+    return max(0, held.hold.slots - taken)
+
+
+def idle_since(held: Held, runs: Iterable[Run]) -> float | None:
+    """Return since when no run has a slot there; None: one has."""
+    ours = [run for run in runs if holder_of(run) == held.run.id]
+    if any(run.phase is not Phase.ENDED for run in ours):
+        return None
+    return max((run.released_at or run.ended_at or 0.0 for run in ours), default=held.run.phase_at)
+
+
+def _too_small(wanted: Resources, held: Held) -> str:
+    if wanted.gpus > held.hold.slots:
+        return f"{wanted.gpus} GPUs wanted, it has {held.offer.gpus}"
+    return f"{wanted.memory_gb:g} GB of memory wanted, it has {held.spec.resources.memory_gb:g}"
+
+
+def _has_gpus(wanted: Resources, held: Held) -> bool:
+    if not wanted.gpus:
+        return True
+    offer = held.offer
+    names = not wanted.gpu_names or any(_same(name, offer.gpu_name or "") for name in wanted.gpu_names)
+    cuda = offer.cuda == 0 or wanted.cuda <= offer.cuda
+    return wanted.gpus <= offer.gpus and names and wanted.gpu_memory_gb <= offer.gpu_memory_gb and cuda
+
+
+def _same(wanted: str, offered: str) -> bool:
+    """Tell whether these words name one GPU: drivers write "NVIDIA A100-SXM4-80GB" for an "A100 SXM4"."""
+    words = set(offered.lower().replace("-", " ").split())
+    return set(wanted.lower().replace("-", " ").split()) <= words
+
+
+def _has_image(job: JobSpec, held: Held) -> bool:
+    """A machine that runs no images, as this computer, is taken as it is."""
+    return held.offer.image is None or job.image == held.spec.image
+
+
+def _is_within(wanted: Sequence[str], had: Sequence[str]) -> bool:
+    return not wanted or (bool(had) and set(had) <= set(wanted))

@@ -1,0 +1,218 @@
+"""The provider `pool`: an instance is a slot, a share of a machine that another run holds."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+
+from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run
+from launcher.core.errors import (
+    GoneError,
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+    VastrunError,
+)
+from launcher.core.job import JobSpec, Resources
+from launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
+from launcher.decisions.pooling import POOL, Held, held_machines, holder_of, slot_offer, unfit, units_of
+from launcher.decisions.speed_history import SpeedHistory
+from launcher.ports import Abilities, Clock, Provider, Remote
+from launcher.providers import ProviderContext
+from launcher.providers.pool.machines import HeldMachine
+
+_HINT = "a batch holds machines while it runs; --provider local, docker or vast rents one for this run alone"
+
+
+class PoolProvider:
+    """Slots of all machines that this ledger's runs hold. `Provider` says what each verb promises."""
+
+    name = POOL
+    most_nodes = 1
+    shared = False
+    list_lag_s = 0.0
+
+    def __init__(
+        self,
+        runs: Callable[[], Sequence[Run]],
+        provider: Callable[[str], Provider],
+        speeds: Callable[[str, JobSpec], SpeedHistory],
+        *,
+        clock: Clock,
+    ) -> None:
+        """`runs`: the open ones. `provider`: what a held machine is rented from, by its name."""
+        self._runs, self._provider, self._speeds, self._clock = runs, provider, speeds, clock
+        self._machines: dict[str, HeldMachine] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, context: ProviderContext) -> PoolProvider:
+        """Make it with the machines that the launcher's ledger knows."""
+        return cls(context.runs, context.provider, context.speeds, clock=context.clock)
+
+    @property
+    def free(self) -> bool:
+        """True while every machine that is held costs nothing."""
+        return all(machine.held.run.usd_per_hour == 0 for machine in self._held())
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(by_run=self)
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        """A slot on each machine that has room for the job, the cheapest first.
+
+        Raises NoOfferError, which says what each machine lacks.
+        """
+        offers, lacking = [], []
+        for machine in self._held():
+            why = self._lack(spec, machine)
+            if why:
+                lacking.append(f"{machine.held.run.id}: {why}")
+            else:
+                offers.append(self._offer(spec, machine.held))
+        if not offers:
+            gpus = spec.resources.gpus
+            wanted = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
+            what = "; ".join(lacking) or "no machine is held"
+            raise NoOfferError(f"no slot for {wanted}: {what}", hint=_HINT)
+        return sorted(offers, key=lambda offer: (offer.expected_usd, offer.usd_per_hour, offer.id))
+
+    def rent(self, order: RentalOrder) -> Instance:
+        """A slot whose lease is armed, on the machine that the offer names."""
+        machine = self._machine(order.offer.id)
+        if machine is None or not machine.held.takes_slots:
+            raise NoOfferError(f"{order.offer.id} holds no machine any more")
+        slot_id = SlotId(
+            name=f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(2)}",
+            holder=machine.held.run.id,
+        )
+        answer = self._asked_for(machine, slot_id, order)
+        if answer.refused:
+            raise NoOfferError(f"{machine.held.run.id}: {answer.refused}")
+        slot = next((slot for slot in answer.slots if slot.name == slot_id.name), None)
+        if slot is None:
+            raise UncertainError(f"{machine.held.run.id} was asked for a slot, and does not list it")
+        return _instance(machine.held, slot)
+
+    def instances(self) -> Sequence[Instance]:
+        """The slots of every machine that is held. Raises ProviderError when one of them cannot tell."""
+        return [slot for machine in self._held() for slot in _slots_of(machine)]
+
+    def instances_for(self, run: Run) -> Sequence[Instance]:
+        """The slots of the machine that the run was offered a slot of: it asked no other one.
+
+        That another machine is silent must keep no run from its end.
+        """
+        holder = holder_of(run)
+        machine = None if holder is None else self._machine(holder)
+        return [] if machine is None else _slots_of(machine)
+
+    def machine(self, instance_id: str) -> Instance | None:
+        """The slot with that id: only its own machine is asked."""
+        slot_id = slot_id_of(instance_id)
+        machine = None if slot_id is None else self._machine(slot_id.holder)
+        if slot_id is None or machine is None:
+            return None
+        return next((slot for slot in _slots_of(machine) if slot.id == instance_id), None)
+
+    def connect(self, instance: Instance) -> Remote:
+        """A shell in the slot."""
+        slot_id = slot_id_of(instance.id)
+        machine = None if slot_id is None else self._machine(slot_id.holder)
+        if slot_id is None or machine is None:
+            raise GoneError(f"there is no slot {instance.id}: no open run holds its machine")
+        return machine.connect(slot_id.name)
+
+    def destroy(self, instance_id: str) -> None:
+        """All that the slot started is ended, its folder removed, and the machine proven clean.
+
+        One that is not clean takes no more slots, and ends once it has none.
+        """
+        slot_id = slot_id_of(instance_id)
+        machine = None if slot_id is None else self._machine(slot_id.holder)
+        if slot_id is None or machine is None:
+            return
+        try:
+            machine.destroy(slot_id.name)
+        except GoneError:
+            if machine.slots().slots:
+                raise
+
+    def _asked_for(self, machine: HeldMachine, slot_id: SlotId, order: RentalOrder) -> SlotList:
+        """What the machine says. Raises NoOfferError when it never heard of the order, UncertainError when it
+        may have made the slot."""
+        wanted = Resources(gpus=order.offer.gpus, memory_gb=order.memory_gb)
+        try:
+            machine.put_order(slot_id, order, units_of(wanted, machine.held))
+        except (UnreachableError, GoneError) as error:
+            raise NoOfferError(f"{machine.held.run.id} cannot be reached: {error}") from error
+        try:
+            return machine.rent(slot_id.name)
+        except ProviderError as error:
+            raise UncertainError(f"{machine.held.run.id} was asked for a slot: {error}") from error
+
+    def _lack(self, spec: JobSpec, machine: HeldMachine) -> str:
+        """Why the machine has no room for the job now; empty: it has."""
+        held = machine.held
+        if why := unfit(spec, held, self._clock.now()):
+            return why
+        try:
+            answer = machine.slots()
+        except VastrunError as error:
+            return str(error)
+        if not answer.is_ready or answer.drained:
+            return answer.drained or "it is not ready yet"
+        free = held.hold.slots - answer.taken
+        units = units_of(spec.resources, held)
+        return "" if units <= free else f"{units} of {held.hold.slots} parts wanted, {free} free"
+
+    def _offer(self, spec: JobSpec, held: Held) -> Offer:
+        return slot_offer(spec, held, hours=self._hours(spec, held))
+
+    def _hours(self, spec: JobSpec, held: Held) -> float:
+        """How long the job takes there, by earlier runs on machines of this kind; else all it may."""
+        most = min(spec.limits.hours, held.left_s(self._clock.now()) / 3600)
+        kind = (held.offer.gpu_name if spec.resources.gpus else None) or "", spec.resources.gpus
+        for provider in (POOL, held.run.provider):
+            speed = self._speeds(provider, spec).speeds.get(kind)
+            if speed is not None and spec.train is not None:
+                return min(most, spec.train.steps / speed.steps_per_s / 3600)
+        return most
+
+    def _held(self) -> list[HeldMachine]:
+        """Every machine that may have slots, with the connection that there was to it."""
+        held = {one.run.id: one for one in held_machines(self._runs())}
+        with self._lock:
+            gone = [self._machines.pop(run_id) for run_id in self._machines.keys() - held.keys()]
+            for run_id, one in held.items():
+                known = self._machines.get(run_id)
+                if known is None:
+                    self._machines[run_id] = HeldMachine(one, self._provider(one.run.provider))
+                else:
+                    known.held = one
+            found = [self._machines[run_id] for run_id in held]
+        for machine in gone:
+            machine.close()
+        return found
+
+    def _machine(self, holder: str) -> HeldMachine | None:
+        return next((machine for machine in self._held() if machine.held.run.id == holder), None)
+
+
+def _slots_of(machine: HeldMachine) -> list[Instance]:
+    return [_instance(machine.held, slot) for slot in machine.slots().slots]
+
+
+def _instance(held: Held, slot: Slot) -> Instance:
+    return Instance(
+        id=str(SlotId(name=slot.name, holder=held.run.id)),
+        label=slot.label,
+        state="running" if slot.is_armed else "stopped",
+        usd_per_hour=held.share_usd_per_hour(slot.units),
+        rented_at=slot.rented_at,
+        host=held.run.host,
+        image=held.run.image,
+    )

@@ -1,0 +1,185 @@
+"""What of a job fits a slot of a held machine, and what its share of the price is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.config import dump_job, read_job
+from launcher.core import Offer, Phase, Run
+from launcher.core.job import JobSpec, Resources
+from launcher.core.slots import SlotId, slot_id_of
+from launcher.decisions.pooling import (
+    Held,
+    free_units,
+    held_machines,
+    hold_spec,
+    holder_of,
+    idle_since,
+    is_holder,
+    slot_offer,
+    unfit,
+    units_of,
+)
+from tests.fakes import train_job
+
+NOW = 1_800_000_000.0
+JOB = train_job(resources=Resources(gpus=1, gpu_memory_gb=20, memory_gb=16, disk_gb=10))
+
+
+def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **changes: object) -> Held:
+    """A machine for eight of these jobs, at $8 an hour."""
+    spec = hold_spec(job, slots=slots, hours=10.0, usd=None, idle_s=60.0)
+    run = Run(
+        id="held-owl-0a0a",
+        job=spec.name,
+        spec_json=dump_job(spec),
+        provider="vast",
+        phase=Phase.TRAIN,
+        out_dir="/nowhere",
+        created_at=NOW,
+        phase_at=NOW,
+        offer=Offer(
+            id="1",
+            host="m1",
+            gpu_name=gpu,
+            gpus=8,
+            gpu_memory_gb=40.0,
+            disk_gb=200.0,
+            usd_per_hour=8.0,
+            description="",
+            cuda=12.4,
+            image="ours@sha256:0",
+        ),
+        instance_id="4711",
+        host="m1",
+        usd_per_hour=8.0,
+        rented_at=NOW,
+    )
+    (found,) = held_machines([replace(run, **changes)])  # type: ignore[arg-type]
+    return found
+
+
+def on_slot(number: int = 1, **changes: object) -> Run:
+    """A run on a slot of that machine."""
+    run_id = f"calm-heron-{number:04x}"
+    run = Run(
+        id=run_id,
+        job=JOB.name,
+        spec_json=dump_job(JOB),
+        provider="pool",
+        phase=Phase.TRAIN,
+        out_dir="/nowhere",
+        created_at=NOW,
+        phase_at=NOW,
+        instance_id=f"{run_id}.0000@held-owl-0a0a",
+        usd_per_hour=1.0,
+        rented_at=NOW,
+    )
+    return replace(run, **changes)  # type: ignore[arg-type]
+
+
+def test_a_machine_that_is_held_asks_for_all_that_its_slots_ask_for() -> None:
+    spec = hold_spec(JOB, slots=8, hours=10.0, usd=50.0, idle_s=60.0)
+    assert (spec.resources.gpus, spec.resources.memory_gb, spec.resources.disk_gb) == (8, 128, 80)
+    assert spec.hold is not None
+    assert spec.hold.slots == 8
+    assert spec.train is None
+    assert spec.command is None
+    assert read_job(dump_job(spec)) == spec
+
+
+def test_only_a_run_without_a_job_of_its_own_holds_a_machine() -> None:
+    assert is_holder(held().run)
+    assert not is_holder(on_slot())
+    assert held_machines([on_slot()]) == []
+
+
+def test_a_job_of_more_gpus_has_more_parts() -> None:
+    assert units_of(JOB.resources, held()) == 1
+    assert units_of(replace(JOB.resources, gpus=4), held()) == 4
+    assert units_of(replace(JOB.resources, memory_gb=40), held()) == 3
+
+
+def test_a_share_of_three_times_a_size_is_that_size() -> None:
+    job = train_job(resources=Resources(gpus=0, memory_gb=0.6, disk_gb=8.1))
+    machine = held(job, slots=3)
+    assert units_of(job.resources, machine) == 1
+    assert unfit(job, machine, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"gpus": 16}, "16 GPUs wanted, it has 8"),
+        ({"gpu_memory_gb": 80}, "it has 8 x A100 SXM4"),
+        ({"gpu_names": ("H100",)}, "it has 8 x A100 SXM4"),
+        ({"cuda": 12.8}, "it has 8 x A100 SXM4"),
+        ({"disk_gb": 11}, "11 GB of disk wanted, 10 in its share"),
+        ({"reliability": 0.99}, "it was chosen with less reliability"),
+        ({"regions": ("US",)}, "it may be in another region"),
+        ({"down_mbps": 100}, "its download speed was not asked for"),
+        ({"memory_gb": 999}, "999 GB of memory wanted, it has 128"),
+    ],
+)
+def test_a_hard_limit_that_is_not_met_is_named(changes: dict[str, object], why: str) -> None:
+    job = replace(JOB, resources=replace(JOB.resources, **changes))  # type: ignore[arg-type]
+    assert unfit(job, held(), NOW) == why
+
+
+@pytest.mark.parametrize("names", [(), ("A100",), ("a100 sxm4",), ("H100", "A100")])
+def test_a_job_that_fits_has_no_reason_against_it(names: tuple[str, ...]) -> None:
+    job = replace(JOB, resources=replace(JOB.resources, gpu_names=names))
+    assert unfit(job, held(), NOW) == ""
+
+
+def test_a_machine_that_may_be_taken_away_is_for_those_who_said_so() -> None:
+    bid = replace(JOB, resources=replace(JOB.resources, interruptible=True))
+    assert unfit(JOB, held(bid), NOW) == "it may be taken away"
+    assert unfit(bid, held(bid), NOW) == ""
+
+
+def test_a_machine_that_ends_soon_or_is_given_back_takes_nothing() -> None:
+    assert unfit(JOB, held(), NOW + 10 * 3600 - 100) == "its lease ends soon"
+    assert unfit(JOB, held(phase=Phase.COLLECT), NOW) == "it is being given back"
+
+
+def test_another_image_is_another_machine() -> None:
+    assert unfit(replace(JOB, image="mine@sha256:1"), held(), NOW) == "it runs another image"
+    mine = replace(JOB, image="mine@sha256:1")
+    assert unfit(mine, held(mine), NOW) == ""
+    assert unfit(JOB, held(mine), NOW) == "it runs another image"
+
+
+def test_a_slot_costs_its_share_and_no_boot() -> None:
+    offer = slot_offer(replace(JOB, resources=replace(JOB.resources, gpus=2)), held(), hours=3.0)
+    assert offer.usd_per_hour == 2.0
+    assert offer.expected_usd == 6.0
+    assert offer.loading_usd == 0.0
+    assert offer.gpus == 2
+
+
+def test_what_open_runs_have_is_not_free() -> None:
+    runs = [on_slot(1), on_slot(2, phase=Phase.DESTROY), on_slot(3, phase=Phase.ENDED)]
+    assert free_units(held(), runs) == 6
+
+
+def test_a_run_that_has_only_planned_takes_its_place_already() -> None:
+    planned = on_slot(1, instance_id=None, rented_at=None, offer=slot_offer(JOB, held(), hours=1.0))
+    assert holder_of(planned) == "held-owl-0a0a"
+    assert free_units(held(), [planned]) == 7
+
+
+def test_a_machine_is_idle_from_when_its_last_slot_was_gone() -> None:
+    ended = [on_slot(n, phase=Phase.ENDED, released_at=NOW + n) for n in (5, 9, 7)]
+    assert idle_since(held(), ended) == NOW + 9
+    assert idle_since(held(), [*ended, on_slot(1)]) is None
+    assert idle_since(held(), []) == NOW
+
+
+def test_the_id_of_a_slot_is_read_as_it_is_written() -> None:
+    slot = SlotId(name="calm-heron-3f1a.0a0b", holder="held-owl-0a0a")
+    assert slot_id_of(str(slot)) == slot
+    for other in ("", "x", "a@b", "../x.0000@y", "x.0000@", "x.0000@y/z", "x.0000@y\n"):
+        assert slot_id_of(other) is None

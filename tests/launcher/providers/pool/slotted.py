@@ -1,0 +1,203 @@
+"""SlottedMarket: one fake machine that is held; its slots are the machines of another fake market."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+
+from launcher.config import dump_job
+from launcher.core import Completed, Instance, Offer, Phase, RentalOrder, Run
+from launcher.core.errors import GoneError, UnreachableError
+from launcher.core.job import JobSpec
+from launcher.decisions.pooling import hold_spec
+from launcher.ports import Abilities, Remote
+from launcher.providers.pool.remote import NO_SLOT
+from tests.fakebox import Training
+from tests.fakes import PRICE, FakeClock, FakeProvider, FakeRemote
+from trainer.contract import layout
+
+UNITS = 4
+_SLOT_PATH = re.compile(rf"{layout.SLOTS}/([^./][^/]*)/(.+)")
+Listed = Callable[[dict[str, object]], object]
+
+
+class SlottedMarket:
+    """The provider of the machine. `slots` has the boxes; `says` changes what the machine prints."""
+
+    name = "fake"
+    free = False
+    most_nodes = 1
+    shared = False
+    list_lag_s = 0.0
+    abilities = Abilities()
+
+    def __init__(self, clock: FakeClock, *, training: Training | None = None) -> None:
+        self.clock = clock
+        self.slots = FakeProvider(clock, training=training)
+        self.names: dict[str, str] = {}
+        """By the names of slots, the ids that their boxes have in `slots`."""
+        self.is_gone = self.is_silent = False
+        self.says: Listed = lambda _answer: None
+        self.printed: str | None = None
+        """What the machine prints instead."""
+        self.drained = ""
+        self._orders: dict[str, bytes] = {}
+
+    def held(self, job: JobSpec) -> Run:
+        """The run that holds the machine."""
+        spec = hold_spec(job, slots=2, hours=10.0, usd=None, idle_s=600.0)
+        now = self.clock.now()
+        offer = Offer(
+            id="4711",
+            host="host-1",
+            gpu_name="RTX 4090",
+            gpus=UNITS,
+            gpu_memory_gb=24.0,
+            disk_gb=200.0,
+            usd_per_hour=2 * PRICE,
+            description="4 x RTX 4090",
+        )
+        return Run(
+            id="held-owl-0a0a",
+            job=spec.name,
+            spec_json=dump_job(spec),
+            provider=self.name,
+            phase=Phase.TRAIN,
+            out_dir="/nowhere",
+            created_at=now,
+            phase_at=now,
+            offer=offer,
+            instance_id="1",
+            host=offer.host,
+            usd_per_hour=offer.usd_per_hour,
+            rented_at=now,
+        )
+
+    def machine(self, instance_id: str) -> Instance | None:
+        if self.is_gone:
+            return None
+        return Instance(
+            id="1", label="vastrun-held-owl-0a0a", state="running", usd_per_hour=1.0, rented_at=1.0
+        )
+
+    def connect(self, instance: Instance) -> Remote:
+        self.expect_machine()
+        return SlottedRemote(self)
+
+    def vanish(self) -> None:
+        """The machine is lost, with all its slots."""
+        self.is_gone = True
+        self.slots.vanish()
+
+    def expect_machine(self) -> None:
+        if self.is_gone:
+            raise GoneError("no such machine: 1")
+        if self.is_silent:
+            raise UnreachableError("it does not answer")
+
+    def box(self, name: str) -> FakeRemote | None:
+        """A shell in the slot; None where there is none."""
+        self.settle()
+        return FakeRemote(self.slots, self.names[name]) if name in self.names else None
+
+    def settle(self) -> None:
+        """Slots that their leases have ended are gone."""
+        there = {instance.id for instance in self.slots.instances()}
+        self.names = {name: box for name, box in self.names.items() if box in there}
+
+    def answer(self, verb: str, name: str | None) -> str:
+        """What `python -m trainer.holding` prints there."""
+        refused = ""
+        if verb == "rent" and name is not None and name not in self.names:
+            refused = self.drained or self._make(name)
+        if verb == "destroy" and name in self.names:
+            self.slots.destroy(self.names.pop(name or ""))
+        self.settle()
+        rows = [
+            {"name": slot, "label": found.label, "rented_at": found.rented_at, "units": 2, "armed": True}
+            for slot, box in self.names.items()
+            if (found := self.slots.machine(box)) is not None
+        ]
+        answer: dict[str, object] = {
+            "ready": True,
+            "drained": self.drained,
+            "refused": refused,
+            "slots": rows,
+            "faults": [],
+        }
+        self.says(answer)
+        return json.dumps(answer) if self.printed is None else self.printed
+
+    def _make(self, name: str) -> str:
+        if 2 * (len(self.names) + 1) > UNITS:
+            return "no part is free"
+        order = json.loads(self._orders.pop(name))
+        offer = replace(self.held_offer(), usd_per_hour=PRICE)
+        instance = self.slots.rent(
+            RentalOrder(
+                offer=offer,
+                label=order["label"],
+                image=None,
+                disk_gb=8.0,
+                onstart=order["lease"],
+                env=order["env"],
+                at_most_usd=0.0,
+            )
+        )
+        self.names[name] = instance.id
+        return ""
+
+    def held_offer(self) -> Offer:
+        return self.slots.search(JobSpec(name="any"))[0]
+
+    def take_order(self, path: str, content: bytes) -> None:
+        self._orders[path.rpartition("/")[2].removesuffix(".json")] = content
+
+
+class SlottedRemote:
+    """A shell on the machine: commands and paths of its slots, and its own."""
+
+    def __init__(self, market: SlottedMarket) -> None:
+        self._market = market
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        self._market.expect_machine()
+        words = shlex.split(command)
+        if words[1:3] == ["onstart/trainer.sh", "holding"]:
+            printed = self._market.answer(words[3], words[4] if len(words) > 4 else None)
+            return Completed(exit_code=0, stdout=printed, stderr="")
+        assert words[:3] == ["exec", "bash", layout.SLOT_SCRIPT], command
+        box = self._market.box(words[3])
+        if box is None:
+            return Completed(exit_code=NO_SLOT, stdout="", stderr="there is no slot")
+        if words[4] == "true":
+            return Completed(exit_code=0, stdout="", stderr="")
+        return box.run(words[4], timeout_s=timeout_s)
+
+    def put(self, local_path: str, path: str) -> None:
+        box, inner = self._in_slot(path)
+        if box is not None:
+            box.put(local_path, inner)
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        self._market.expect_machine()
+        box, inner = self._in_slot(path)
+        if box is not None:
+            box.write(inner, content, mode=mode)
+        elif path.startswith(layout.SLOT_ORDERS):
+            self._market.take_order(path, content)
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        self._market.expect_machine()
+        box, inner = self._in_slot(path)
+        return b"" if box is None else box.read(inner, offset=offset, limit=limit)
+
+    def close(self) -> None:
+        pass
+
+    def _in_slot(self, path: str) -> tuple[FakeRemote | None, str]:
+        found = _SLOT_PATH.fullmatch(path)
+        return (None, path) if found is None else (self._market.box(found[1]), found[2])

@@ -1,0 +1,67 @@
+"""A slot of a machine that is reached over SSH, also one of emulated Vast: every verb, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher.core.errors import BoxError, GoneError, UnreachableError
+from launcher.decisions.speed_history import SpeedHistory
+from launcher.ports import ChecksIdentity, CountsNoise, Interruptible
+from launcher.providers.pool import PoolProvider
+from tests.contract.held import hold
+from tests.contract.markets import Market, RealClock, ssh, vast
+
+pytestmark = pytest.mark.needs("sshd")
+LABEL = "vastrun-calm-heron-3f1a"
+
+
+@pytest.mark.parametrize("below_of", [ssh, vast])
+def test_a_slot_over_ssh_keeps_the_contract(below_of: Callable[[Path], Market], tmp_path: Path) -> None:
+    below = below_of(tmp_path)
+    machine = hold(below.provider, tmp_path)
+    try:
+        pool = PoolProvider(
+            lambda: [machine.run],
+            lambda _name: below.provider,
+            lambda _provider, _spec: SpeedHistory(),
+            clock=RealClock(),
+        )
+        keeps_the_contract(pool, tmp_path)
+    finally:
+        machine.end()
+        below.close()
+
+
+def keeps_the_contract(pool: PoolProvider, folder: Path) -> None:
+    market = Market(provider=pool, again=lambda: pool)
+    instance = pool.rent(market.order(LABEL))
+    assert pool.instances() == [instance]
+    remote = pool.connect(instance)
+    assert isinstance(remote, ChecksIdentity)
+    assert isinstance(remote, CountsNoise)
+    assert isinstance(remote, Interruptible)
+    done = remote.run('echo "$VASTRUN_INSTANCE $LEASE_LIFE_S"; [ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=20)
+    assert (done.exit_code, done.stdout) == (0, f"{instance.id} 3600\n")
+    (folder / "here").write_bytes(b"\0" * 100_000)
+    remote.put(str(folder / "here"), "inbox/there")
+    assert len(remote.read("inbox/there", offset=1)) == 99_999
+    remote.write("note", b"a note")
+    assert remote.read("note") == b"a note"
+    assert remote.run("mkfifo odd", timeout_s=20).exit_code == 0
+    with pytest.raises(BoxError, match="cannot read odd"):
+        remote.read("odd")
+    with pytest.raises(UnreachableError):
+        remote.run("sleep 30", timeout_s=0.5)
+
+    pool.destroy(instance.id)
+
+    for verb in (lambda: remote.run("true", timeout_s=20), lambda: remote.write("note", b"x")):
+        with pytest.raises(GoneError):
+            verb()
+    with pytest.raises(GoneError):
+        remote.read("note")
+    remote.close()
+    assert not pool.instances()

@@ -1,0 +1,70 @@
+"""Leases of slots: the same script as a machine's, which ends a slot before the machine itself ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer.contract import layout
+
+MARGIN_S = 30.0
+"""So long before the machine's own lease ends it, that of a slot has ended the slot."""
+_START_S = 30.0
+_END_S = 120.0
+_STOP_SHARE = 5
+"""The lease asks for a stop this part of its time before its end, at the latest."""
+
+
+def shortened(env: Mapping[str, str], machine_left_s: float, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what must change in a slot's lease so that it ends before the machine; most often nothing."""
+    life_s = float(env["LEASE_LIFE_S"])
+    most_s = machine_left_s - MARGIN_S
+    if life_s <= most_s:
+        return {}
+    return {
+        "LEASE_LIFE_S": f"{most_s:.0f}",
+        "LEASE_LIFE_CAUSE": environ.get("LEASE_LIFE_CAUSE", "time_limit"),
+        "LEASE_SHIP_S": f"{min(float(env['LEASE_SHIP_S']), most_s):.0f}",
+        "LEASE_GRACE_S": f"{min(float(env['LEASE_GRACE_S']), most_s / _STOP_SHARE):.0f}",
+    }
+
+
+def left_s(box: Path) -> float:
+    """Return the seconds until the machine's own lease ends it; 0 where that cannot be told."""
+    try:
+        lines = (box / layout.LEASE_STATE).read_text(encoding="utf-8").splitlines()
+        facts = dict(line.split("=", 1) for line in lines if "=" in line)
+        return max(0.0, float(facts["ends_at"]) - time.time())
+    except (OSError, KeyError, ValueError):
+        return 0.0
+
+
+def arm(box: Path, name: str) -> None:
+    """The slot's lease is at work. Raises OSError, subprocess.SubprocessError."""
+    subprocess.run(
+        ["bash", str(box / layout.SLOT_SCRIPT), name, f"exec bash {layout.LEASE_SCRIPT}"],
+        cwd=box,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=_START_S,
+        start_new_session=True,
+        check=True,
+    )
+
+
+def end(box: Path, instance_id: str, folder: Path) -> None:
+    """As the slot's lease does. To name the machine's own provider would be to end the machine."""
+    subprocess.run(
+        ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", instance_id, str(folder)],
+        env={**os.environ, "VASTRUN_PROVIDER": "pool"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=_END_S,
+        start_new_session=True,
+        check=False,
+    )
+    if (folder / layout.SLOT_RECORD).exists():
+        raise OSError(f"{folder} could not be removed")

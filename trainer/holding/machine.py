@@ -1,0 +1,149 @@
+"""HeldMachine: what a machine has to divide among its slots, and what was on it before the first of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from trainer.contract import layout
+from trainer.contract.records import read_json, write_json
+from trainer.holding.processes import PROC, marks_of, table
+
+SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
+"""Where programs leave files outside of their box."""
+_MEMORY_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+_NVIDIA_SMI_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldMachine:
+    """A machine at the moment at which it began to be held. Written once, to `slots/.machine.json`."""
+
+    units: int
+    """Into how many equal parts it is divided; a slot has one or more of them."""
+    cores: tuple[int, ...]
+    memory_mib: int
+    gpus: tuple[str, ...] = ()
+    """The UUID of each GPU that is divided: those of the first units."""
+    gpu_used_mib: tuple[int, ...] = ()
+    """Memory in use on each GPU before any slot was there."""
+    is_ours: bool = False
+    """The whole machine was rented for us, as a container is: nobody else starts programs on it."""
+    processes: tuple[str, ...] = ()
+    """The marks of the processes that ran then; none where others start programs, too."""
+    scratch: tuple[str, ...] = ()
+    """Files that lay in the scratch folders then."""
+
+    @classmethod
+    def read(cls, box: Path) -> HeldMachine | None:
+        """Read it; None when the machine is not held yet. Raises ValueError when it cannot be read."""
+        try:
+            found = read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        assert isinstance(found, cls)
+        return found
+
+    def write(self, box: Path) -> None:
+        """Write it. Raises OSError."""
+        write_json(box / layout.HELD_MACHINE, asdict(self))
+
+    def cores_of(self, units: Iterable[int]) -> tuple[int, ...]:
+        """Return the cores of these units; with fewer cores than units, some units share one."""
+        found: set[int] = set()
+        for unit in units:
+            first = unit * len(self.cores) // self.units
+            last = max(first + 1, (unit + 1) * len(self.cores) // self.units)
+            found |= set(self.cores[first:last])
+        return tuple(sorted(found))
+
+    def memory_of(self, units: Sequence[int], wanted_gb: float) -> int:
+        """Return the MiB of memory that a slot of these units may use: their share, or less if it asks for
+        less."""
+        share = self.memory_mib * len(units) // self.units
+        return min(share, int(wanted_gb * 1e9 / (1 << 20))) if wanted_gb else share
+
+
+def look_around(units: int, gpus: int, environ: Mapping[str, str]) -> HeldMachine:
+    """Return the machine as it is now. `gpus`: how many of its GPUs are divided, one to a unit."""
+    found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
+    is_ours = is_our_container(environ)
+    return HeldMachine(
+        units=units,
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        memory_mib=_memory_mib(),
+        gpus=found[:gpus],
+        gpu_used_mib=used[:gpus],
+        is_ours=is_ours,
+        processes=tuple(sorted(marks_of(table(PROC)))) if is_ours else (),
+        scratch=tuple(sorted(map(str, scratch_files()))) if is_ours else (),
+    )
+
+
+def is_our_container(environ: Mapping[str, str], first: Path = PROC / "1" / "environ") -> bool:
+    """Tell whether this is a container that was made for this box: its first process carries the box's name.
+
+    The provider's name alone does not say so: what is taken for Vast may be an emulator, on a computer of
+    the user's. There nothing outside of the box may be touched.
+    """
+    name = environ.get("CONTAINER_ID", "")
+    if not name or environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
+        return False
+    try:
+        return f"CONTAINER_ID={name}".encode() in first.read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the UUIDs of the visible GPUs, and the MiB in use on each; nothing where there is no GPU.
+
+    `visible`: as in CUDA_VISIBLE_DEVICES; None: all of them.
+    """
+    rows = [row for row in map(_row, _nvidia_smi().splitlines()) if row is not None]
+    if visible is not None:
+        chosen = [each.strip() for each in visible.split(",") if each.strip()]
+        rows = [row for row in rows if row[0] in chosen or any(row[1].startswith(each) for each in chosen)]
+    return tuple(row[1] for row in rows), tuple(row[2] for row in rows)
+
+
+def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
+    """Return what lies in the scratch folders, without what lies in folders below."""
+    found: set[Path] = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found |= set(folder.iterdir())
+    return found
+
+
+def _row(line: str) -> tuple[str, str, int] | None:
+    parts = [part.strip() for part in line.split(",")]
+    if len(parts) != 3:
+        return None
+    return parts[0], parts[1], int(parts[2]) if parts[2].isdecimal() else 0
+
+
+def _nvidia_smi() -> str:
+    """Return a line for each GPU: index, UUID, MiB in use; nothing where nvidia-smi does not work."""
+    query = ("nvidia-smi", "--query-gpu=index,uuid,memory.used", "--format=csv,noheader,nounits")
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def _memory_mib() -> int:
+    """Return the memory of the machine, or the limit of the container where that is lower."""
+    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in _MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(path.read_text()))
+    return min(size for size in sizes if size > 0) >> 20
