@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -95,7 +96,9 @@ def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_
     assert house.leftovers() == []
 
 
-LEAVES_A_DAEMON = ("env -i setsid sleep 240 >/dev/null 2>&1 </dev/null &",)
+DAEMON_S = f"240.{os.getpid()}"
+"""Tells it from that of another test on this computer."""
+LEAVES_A_DAEMON = (f"env -i setsid sleep {DAEMON_S} >/dev/null 2>&1 </dev/null &",)
 """It has left its session, and nothing in its environment says whose it is."""
 
 
@@ -103,7 +106,9 @@ def test_a_machine_that_is_not_clean_takes_no_more_slots_and_ends(house: House) 
     holder = house.hold(program(WELL))
     _, drive = house.launch(replace(program(WELL), setup=LEAVES_A_DAEMON))
     run = drive.end()
-    daemons = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "240"]]
+    daemons = [
+        each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", DAEMON_S]
+    ]
     try:
         assert run.cause is None, (run.detail, house.story())
         with pytest.raises(NoOfferError, match="not clean: still running: sleep"):
