@@ -9,6 +9,7 @@ COMMANDS: Mapping[str, str] = {
     "launch": "Train: rent a machine, upload the job, follow it, download the outputs, destroy the machine.",
     "rehearse": "Run a job's steps one by one on this computer first. Costs nothing.",
     "plan": "Show the offers for a job and what it may cost. Costs nothing.",
+    "hold": "Hold a machine, for runs that then start there without a boot.",
     "sweep": "Run a job at many points: each combination of some values, under one budget.",
     "batch": "Run a batch file: many points, one budget, a table of results.",
     "status": "List the runs, or show one in detail.",

@@ -1,7 +1,7 @@
 """Holding machines: a run whose machine is for other runs begins, and is given back. For a batch's driver.
 
     begin_holding(attempts, request, …)   a row of the ledger; `attempts.pursue(run)` drives it, as any run
-    standings(runs, now)                  which machines are held, what is free there, since when one is idle
+    held_now(runs, now)                  which machines are held, what is free there, since when one is idle
     give_back(ledger, run_id)             its driver ends it; runs on its slots are asked to save before
 
 None of these reaches the network: a machine itself is asked when a slot is searched for and rented. A run
@@ -38,9 +38,14 @@ class HoldRequest:
     idle_s: float = 120.0
     """It ends by itself when it had no slot for so long: whoever holds it may be dead."""
 
+    @property
+    def spec(self) -> JobSpec:
+        """The job of the run that holds it."""
+        return hold_spec(self.job, slots=self.slots, hours=self.hours, usd=self.usd, idle_s=self.idle_s)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class HeldStatus:
     """A machine that is held, as the ledger shows it. The machine itself may know better."""
 
     held: Held
@@ -54,16 +59,13 @@ class Standing:
 
 def begin_holding(attempts: Attempts, request: HoldRequest, *, run_id: str, out_dir: str) -> Run:
     """Write the row of a run that holds a machine, in phase `plan`. Raises UsageError."""
-    spec = hold_spec(
-        request.job, slots=request.slots, hours=request.hours, usd=request.usd, idle_s=request.idle_s
-    )
-    return attempts.start(spec, provider=request.provider, run_id=run_id, out_dir=out_dir)
+    return attempts.start(request.spec, provider=request.provider, run_id=run_id, out_dir=out_dir)
 
 
-def standings(runs: Sequence[Run], now: float) -> list[Standing]:
+def held_now(runs: Sequence[Run], now: float) -> list[HeldStatus]:
     """Return the machines that take slots. `runs`: those of the ledger, ended ones too, for `idle_since`."""
     return [
-        Standing(
+        HeldStatus(
             held=held, free=free_units(held, runs), idle_since=idle_since(held, runs), left_s=held.left_s(now)
         )
         for held in held_machines(runs)

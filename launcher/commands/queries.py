@@ -47,6 +47,7 @@ from launcher.decisions.policy import (
 )
 from launcher.decisions.reconciling import charges_by_run
 from launcher.flow.context import Services
+from launcher.flow.drive import is_paid_for
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.renting import choose, steps_before
@@ -244,7 +245,7 @@ def plan_of(
         offers=offers,
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
-        refusals=refusals_of(ledger, budgets, 0.0 if provider.free else reservation_usd(spec)),
+        refusals=refusals_of(ledger, budgets, 0.0 if is_paid_for(provider) else reservation_usd(spec)),
         time_limit="limits.hours" if spec is asked else "limits.deadline",
         deadline=deadline_text(spec, offers[0], now, done),
         expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from launcher.core import Cost, Instance, Meter, Phase, Rental, Run
+from launcher.core.slots import POOL
 
 WATCHED_S = 60.0
 """What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
@@ -28,8 +29,11 @@ def cost_usd(run: Run, now: float) -> float:
 def held_usd(run: Run, now: float) -> float:
     """Return the dollars that the run holds of its budgets: its reservation while it is open, then its cost.
 
-    An open run that costs more than was reserved holds what it costs.
+    An open run that costs more than was reserved holds what it costs. One on a slot holds nothing: its share
+    is part of the bill of the run that holds the machine.
     """
+    if run.provider == POOL:
+        return 0.0
     cost = cost_usd(run, now)
     return cost if run.phase is Phase.ENDED else max(cost, run.reserved_usd)
 

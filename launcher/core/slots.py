@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+POOL = "pool"
+"""The name of the provider whose machines are slots."""
+
 _ID = re.compile(
     r"(?P<name>[A-Za-z0-9][\w-]{0,99}\.[0-9a-f]{4})@(?P<holder>[A-Za-z0-9][\w-]{0,99})", re.ASCII
 )

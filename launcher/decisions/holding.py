@@ -73,7 +73,7 @@ def machine_usd(offer: Offer, seconds: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class MachineShape:
     """A machine to be held, and how many points it is to take at once."""
 
     offer: Offer
@@ -91,7 +91,7 @@ class Shape:
 class Fleet:
     """The machines for a queue of points, and both prices: packed, and each on a machine of its own."""
 
-    machines: tuple[Shape, ...]
+    machines: tuple[MachineShape, ...]
     packed_usd_per_hour: float
     """Of one point, in the mean."""
     single_usd_per_hour: float | None
@@ -110,7 +110,7 @@ def fleet_for(
     left = {offer.id: offer for offer in offers}
     shapes = {offer.id: slots_of(offer, gpus, most_slots) for offer in left.values()}
     singles = [offer.usd_per_hour for offer in left.values() if shapes[offer.id] == 1]
-    machines: list[Shape] = []
+    machines: list[MachineShape] = []
     waiting = points
     while waiting > 0:
         able = [offer for offer in left.values() if shapes[offer.id] > 0]
@@ -118,7 +118,7 @@ def fleet_for(
             break
         best = min(able, key=lambda offer: _usd_a_point(offer, min(shapes[offer.id], waiting), seconds))
         used = min(shapes[best.id], waiting)
-        machines.append(Shape(offer=left.pop(best.id), slots=shapes[best.id], used=used))
+        machines.append(MachineShape(offer=left.pop(best.id), slots=shapes[best.id], used=used))
         waiting -= used
     if not machines:
         return None

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from launcher.config import read_job
 from launcher.core import Offer, Phase, Run
 from launcher.core.job import Hold, JobSpec, Limits, Resources
+from launcher.core.slots import POOL as POOL
 from launcher.core.slots import slot_id_of
 from launcher.decisions import policy
 
-POOL = "pool"
-"""The name of the provider whose machines are slots."""
 LEAST_LEFT_S = 300.0
 """A machine that its own lease ends sooner takes no more slots."""
 GIVE_BACK_S = 60.0

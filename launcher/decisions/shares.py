@@ -22,7 +22,7 @@ from launcher.decisions.pooling import holder_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class BillSplit:
     """What one held machine cost, by who used it."""
 
     billed_usd: float
@@ -32,14 +32,14 @@ class Split:
     """Of the bill, what is nobody's share."""
 
 
-def split(holder: Run, runs: Iterable[Run], now: float) -> Split:
+def split(holder: Run, runs: Iterable[Run], now: float) -> BillSplit:
     """Return how the bill of a held machine is shared among the runs on its slots."""
     billed = cost_usd(holder, now)
     shown = {run.id: cost_usd(run, now) for run in runs if holder_of(run) == holder.id}
     sum_usd = sum(shown.values())
     factor = min(1.0, billed / sum_usd) if sum_usd else 1.0
     shares = {run_id: usd * factor for run_id, usd in shown.items()}
-    return Split(billed_usd=billed, shares=shares, idle_usd=max(0.0, billed - sum(shares.values())))
+    return BillSplit(billed_usd=billed, shares=shares, idle_usd=max(0.0, billed - sum(shares.values())))
 
 
 def total_usd(runs: Sequence[Run], now: float) -> float:

@@ -17,11 +17,13 @@ from launcher.core.errors import (
 )
 from launcher.core.job import JobSpec
 from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
+from launcher.core.slots import POOL
 from launcher.decisions import policy
 from launcher.decisions.early_stop import reason_in
 from launcher.flow.context import OverError, PhaseEnd, RunContext, Services, lost
 from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
+from launcher.ports import Provider
 
 
 def begin(
@@ -55,11 +57,16 @@ def begin(
         ledger=services.ledger.id if services.provider.shared else "",
         batch=batch,
         point=point,
-        reserved_usd=0.0 if services.provider.free else policy.reservation_usd(spec),
+        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec),
     )
     services.output_store.must_be_free(run)
     services.ledger.add(run, services.budgets(now))
     return run
+
+
+def is_paid_for(provider: Provider) -> bool:
+    """Return whether its machines cost nothing, or are slots, paid for by the run that holds the machine."""
+    return provider.free or provider.name == POOL
 
 
 def drive(run: Run, spec: JobSpec, services: Services) -> Run:

@@ -16,7 +16,7 @@ from trainer.contract import layout
 from trainer.contract.records import read_json
 from trainer.holding.hold import hold
 from trainer.holding.machine import look_around
-from trainer.holding.slots import Answer, Order, destroy, listed, rent
+from trainer.holding.slots import Order, SlotAnswer, destroy, listed, rent
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,7 +43,7 @@ def _hold(box: Path) -> int:
     return hold(box, wanted["idle_s"])
 
 
-def _rent(box: Path, name: str) -> Answer:
+def _rent(box: Path, name: str) -> SlotAnswer:
     place = box / layout.SLOT_ORDERS / f"{name}.json"
     try:
         order = read_json(Order, place.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def _rent(box: Path, name: str) -> Answer:
         place.unlink(missing_ok=True)
 
 
-_VERBS: Mapping[str, Callable[..., Answer]] = {"list": listed, "rent": _rent, "destroy": destroy}
+_VERBS: Mapping[str, Callable[..., SlotAnswer]] = {"list": listed, "rent": _rent, "destroy": destroy}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainer.contract import layout
-from trainer.holding.machine import SCRATCH, HeldMachine, gpus_in_use, scratch_files
+from trainer.holding.machine import SCRATCH, HeldBox, gpus_in_use, scratch_files
 from trainer.holding.processes import Process, below, holders_of, is_below, links_of, table
 
 _GPU_SLACK_MIB = 64
@@ -28,7 +28,7 @@ _SHOWN = 3
 
 def clean_up(
     box: Path,
-    machine: HeldMachine,
+    machine: HeldBox,
     living: Collection[str],
     *,
     busy_gpus: Collection[str] = (),
@@ -57,7 +57,7 @@ def clean_up(
 
 def _faults(
     box: Path,
-    machine: HeldMachine,
+    machine: HeldBox,
     living: Collection[str],
     busy_gpus: Collection[str],
     scratch: Sequence[Path],
@@ -106,7 +106,7 @@ def _is_of_the_gone(link: str, slots: Path, living: Collection[str]) -> bool:
     return is_below(link, slots) and link != str(slots) and not name.startswith(".") and name not in living
 
 
-def foreign(machine: HeldMachine, processes: Mapping[int, Process], box: Path) -> set[int]:
+def foreign(machine: HeldBox, processes: Mapping[int, Process], box: Path) -> set[int]:
     """Return the processes that nobody known has started, on a machine that is ours alone.
 
     Known are those that ran before the first slot, those of the box and of its slots, who descends from
@@ -126,7 +126,7 @@ def foreign(machine: HeldMachine, processes: Mapping[int, Process], box: Path) -
     return set(processes) - known - {1, os.getpid()}
 
 
-def left_in_scratch(machine: HeldMachine, folders: Sequence[Path]) -> list[Path]:
+def left_in_scratch(machine: HeldBox, folders: Sequence[Path]) -> list[Path]:
     """Return the files in the scratch folders that were not there before the first slot, and that nobody
     holds open."""
     held = {link for pid in table() for link in links_of(pid)}
@@ -142,7 +142,7 @@ def left_folders(box: Path, living: Collection[str]) -> list[Path]:
     return []
 
 
-def _gpu_faults(machine: HeldMachine, busy: Collection[str]) -> Iterator[str]:
+def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
     """What is in use on GPUs that belong to no slot."""
     if not machine.gpus:
         return

@@ -16,7 +16,7 @@ from trainer.contract.records import write_atomically, write_json
 from trainer.contract.stop_budget import SUPERVISOR_SAVING_S
 from trainer.holding.memory import hold_to_limit
 from trainer.holding.processes import table
-from trainer.holding.slots import Slot, changing, drain, drained, slots_of
+from trainer.holding.slots import BoxSlot, changing, drain, drained, slots_of
 
 _LOOK_S = 0.5
 _STATUS_S = 1.0
@@ -80,7 +80,7 @@ class Holder:
             drain(self._box, f"no slot was wanted for {self._idle_s:.0f} s")
         return drained(self._box)
 
-    def _stopping(self, slots: list[Slot]) -> str | None:
+    def _stopping(self, slots: list[BoxSlot]) -> str | None:
         """Slots are asked to stop, and their outputs may still be collected."""
         why = _first_line(self._box / layout.STOP) or "stopped"
         drain(self._box, f"the machine is to end: {why}")
@@ -91,7 +91,7 @@ class Holder:
         over = self._now() - self._state.stop_at > _STOP_S
         return drained(self._box) if over or not slots else None
 
-    def _watch(self, slots: list[Slot]) -> None:
+    def _watch(self, slots: list[BoxSlot]) -> None:
         processes = table() if slots else {}
         for slot in slots:
             excess = hold_to_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)

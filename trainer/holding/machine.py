@@ -1,4 +1,4 @@
-"""HeldMachine: what a machine has to divide among its slots, and what was on it before the first of them."""
+"""HeldBox: what a machine has to divide among its slots, and what was on it before the first of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NVIDIA_SMI_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldMachine:
+class HeldBox:
     """A machine at the moment at which it began to be held. Written once, to `slots/.machine.json`."""
 
     units: int
@@ -42,7 +42,7 @@ class HeldMachine:
     """Files that lay in the scratch folders then."""
 
     @classmethod
-    def read(cls, box: Path) -> HeldMachine | None:
+    def read(cls, box: Path) -> HeldBox | None:
         """Read it; None when the machine is not held yet. Raises ValueError when it cannot be read."""
         try:
             found = read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
@@ -71,11 +71,11 @@ class HeldMachine:
         return min(share, int(wanted_gb * 1e9 / (1 << 20))) if wanted_gb else share
 
 
-def look_around(units: int, gpus: int, environ: Mapping[str, str]) -> HeldMachine:
+def look_around(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBox:
     """Return the machine as it is now. `gpus`: how many of its GPUs are divided, one to a unit."""
     found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
     is_ours = is_our_container(environ)
-    return HeldMachine(
+    return HeldBox(
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),
         memory_mib=_memory_mib(),

@@ -22,7 +22,7 @@ from trainer.contract import layout
 from trainer.contract.records import read_json, write_atomically, write_json
 from trainer.holding.cleanliness import clean_up
 from trainer.holding.leases import MARGIN_S, arm, end, left_s, shortened
-from trainer.holding.machine import HeldMachine
+from trainer.holding.machine import HeldBox
 
 _LOCK = ".lock"
 
@@ -44,7 +44,7 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class BoxSlot:
     """A slot that is there: `slot.json`."""
 
     name: str
@@ -59,7 +59,7 @@ class Slot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class SlotAnswer:
     """What a verb printed: one line of JSON."""
 
     ready: bool = False
@@ -86,12 +86,12 @@ def changing(box: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def slots_of(box: Path) -> list[Slot]:
+def slots_of(box: Path) -> list[BoxSlot]:
     """Return the slots that are there. One whose record cannot be read is none: it is left to `clean_up`."""
     found = []
     for path in sorted((box / layout.SLOTS).glob(f"*/{layout.SLOT_RECORD}")):
         try:
-            slot = read_json(Slot, path.read_text(encoding="utf-8"))
+            slot = read_json(BoxSlot, path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             continue
         if slot.name == path.parent.name and not slot.name.startswith("."):
@@ -99,33 +99,33 @@ def slots_of(box: Path) -> list[Slot]:
     return found
 
 
-def listed(box: Path) -> Answer:
+def listed(box: Path) -> SlotAnswer:
     """Return how the machine stands."""
-    return Answer(
-        ready=HeldMachine.read(box) is not None,
+    return SlotAnswer(
+        ready=HeldBox.read(box) is not None,
         drained=drained(box),
         slots=tuple(_row(box, slot) for slot in slots_of(box)),
     )
 
 
-def rent(box: Path, order: Order, environ: Mapping[str, str]) -> Answer:
+def rent(box: Path, order: Order, environ: Mapping[str, str]) -> SlotAnswer:
     """Make the slot and arm its lease. A name that is there already is not made again.
 
     The machine is proven clean before: a slot that a lease has ended had nobody to look after it.
     """
     with changing(box):
-        machine, slots = HeldMachine.read(box), slots_of(box)
+        machine, slots = HeldBox.read(box), slots_of(box)
         if machine is None:
-            return Answer(refused="the machine is not held yet")
+            return SlotAnswer(refused="the machine is not held yet")
         if not any(slot.name == order.name for slot in slots):
             if why := _refusal(box, machine, slots, order):
-                return Answer(ready=True, drained=drained(box), refused=why)
+                return SlotAnswer(ready=True, drained=drained(box), refused=why)
             _build(box, machine, order, _free(machine, slots)[: order.units], environ)
         arm(box, order.name)
     return listed(box)
 
 
-def destroy(box: Path, name: str) -> Answer:
+def destroy(box: Path, name: str) -> SlotAnswer:
     """End all that the slot started, remove its folder, and prove that nothing of it is left.
 
     A machine that is not clean takes no more slots. Raises OSError when the slot is there nevertheless.
@@ -136,12 +136,12 @@ def destroy(box: Path, name: str) -> Answer:
         if slot is not None:
             end(box, slot.id, folder)
         faults = prove_clean(box)
-    return Answer(ready=True, drained=drained(box), faults=faults)
+    return SlotAnswer(ready=True, drained=drained(box), faults=faults)
 
 
 def prove_clean(box: Path) -> tuple[str, ...]:
     """Return what slots that are gone have left; what cannot be removed drains the machine."""
-    machine = HeldMachine.read(box)
+    machine = HeldBox.read(box)
     if machine is None:
         return ()
     slots = slots_of(box)
@@ -166,7 +166,7 @@ def drained(box: Path) -> str:
         return ""
 
 
-def _refusal(box: Path, machine: HeldMachine, slots: Sequence[Slot], order: Order) -> str:
+def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], order: Order) -> str:
     """Why there is no slot for the order; empty: there is one."""
     if drained(box):
         return f"the machine takes no more slots: {drained(box)}"
@@ -178,17 +178,17 @@ def _refusal(box: Path, machine: HeldMachine, slots: Sequence[Slot], order: Orde
     return "; ".join(prove_clean(box))
 
 
-def _free(machine: HeldMachine, slots: Sequence[Slot]) -> list[int]:
+def _free(machine: HeldBox, slots: Sequence[BoxSlot]) -> list[int]:
     taken = {unit for slot in slots for unit in slot.units}
     return [unit for unit in range(machine.units) if unit not in taken]
 
 
 def _build(
-    box: Path, machine: HeldMachine, order: Order, units: Sequence[int], environ: Mapping[str, str]
+    box: Path, machine: HeldBox, order: Order, units: Sequence[int], environ: Mapping[str, str]
 ) -> None:
     """Built under a hidden name: who dies here leaves no slot, only a folder that `clean_up` removes."""
     folder, hidden = box / layout.SLOTS / order.name, box / layout.SLOTS / f".{order.name}"
-    slot = Slot(
+    slot = BoxSlot(
         name=order.name,
         id=order.id,
         label=order.label,
@@ -206,7 +206,7 @@ def _build(
     hidden.rename(folder)
 
 
-def _environment(box: Path, slot: Slot, order: Order, environ: Mapping[str, str]) -> str:
+def _environment(box: Path, slot: BoxSlot, order: Order, environ: Mapping[str, str]) -> str:
     """Lines that a shell reads: what the slot's commands see besides the machine's own variables."""
     variables = {
         **order.env,
@@ -223,7 +223,7 @@ def _environment(box: Path, slot: Slot, order: Order, environ: Mapping[str, str]
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
-def _row(box: Path, slot: Slot) -> dict[str, object]:
+def _row(box: Path, slot: BoxSlot) -> dict[str, object]:
     return {
         "name": slot.name,
         "label": slot.label,

@@ -23,7 +23,7 @@ from launcher.ports import Abilities, Clock, Provider, Remote
 from launcher.providers import ProviderContext
 from launcher.providers.pool.machines import HeldMachine
 
-_HINT = "a batch holds machines while it runs; --provider local, docker or vast rents one for this run alone"
+_HINT = "vastrun hold JOB.yaml -d holds one; --provider local, docker or vast rents one for this run alone"
 
 
 class PoolProvider:

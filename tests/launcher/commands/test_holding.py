@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.holding import give_back, standings
+from launcher.commands.holding import give_back, held_now
 from launcher.core import Phase, UserRequest
 from launcher.ledger.sqlite import SqliteLedger
 from tests.launcher.decisions.test_pooling import NOW, held, on_slot
 
 
 def test_a_machine_stands_with_what_is_free_and_since_when_it_is_idle() -> None:
-    busy = standings([held().run, on_slot(1), on_slot(2, phase=Phase.ENDED)], NOW + 3600)
+    busy = held_now([held().run, on_slot(1), on_slot(2, phase=Phase.ENDED)], NOW + 3600)
     (one,) = busy
     assert (one.free, one.idle_since) == (7, None)
     assert one.left_s == pytest.approx(9 * 3600)
-    (idle,) = standings([held().run, on_slot(2, phase=Phase.ENDED, released_at=NOW + 5)], NOW + 9)
+    (idle,) = held_now([held().run, on_slot(2, phase=Phase.ENDED, released_at=NOW + 5)], NOW + 9)
     assert (idle.free, idle.idle_since) == (8, NOW + 5)
 
 
@@ -27,7 +27,7 @@ def test_a_machine_stands_with_what_is_free_and_since_when_it_is_idle() -> None:
     "phase", [Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.COLLECT, Phase.ENDED]
 )
 def test_a_machine_that_takes_no_slots_yet_or_any_more_is_not_offered(phase: Phase) -> None:
-    assert standings([replace(held().run, phase=phase)], NOW) == []
+    assert held_now([replace(held().run, phase=phase)], NOW) == []
 
 
 def test_giving_a_machine_back_is_a_request_that_any_driver_reads(tmp_path: Path) -> None:

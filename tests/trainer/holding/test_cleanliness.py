@@ -13,15 +13,15 @@ import pytest
 from tests.waiting import eventually
 from trainer.contract import layout
 from trainer.holding.cleanliness import clean_up, foreign, left_in_scratch
-from trainer.holding.machine import HeldMachine
+from trainer.holding.machine import HeldBox
 from trainer.holding.processes import Process, table
 
-SHARED = HeldMachine(units=2, cores=(0,), memory_mib=1024)
+SHARED = HeldBox(units=2, cores=(0,), memory_mib=1024)
 
 
-def ours(*scratch: Path) -> HeldMachine:
+def ours(*scratch: Path) -> HeldBox:
     """A machine that is ours alone, but for its processes: here others start some, too."""
-    return HeldMachine(units=2, cores=(0,), memory_mib=1024, is_ours=True, scratch=tuple(map(str, scratch)))
+    return HeldBox(units=2, cores=(0,), memory_mib=1024, is_ours=True, scratch=tuple(map(str, scratch)))
 
 
 Starts = Callable[..., int]
@@ -111,7 +111,7 @@ def process(pid: int, parent: int, **environment: str) -> Process:
 
 
 def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger(box: Path) -> None:
-    machine = HeldMachine(units=1, cores=(0,), memory_mib=1, is_ours=True, processes=("1 7", "10 7"))
+    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_ours=True, processes=("1 7", "10 7"))
     processes = [
         process(1, 0),
         process(10, 1),  # an SSH server, there from the beginning
@@ -127,7 +127,7 @@ def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger
 
 
 def test_a_number_that_is_used_anew_is_a_stranger(box: Path) -> None:
-    machine = HeldMachine(units=1, cores=(0,), memory_mib=1, is_ours=True, processes=("1 7", "10 6"))
+    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_ours=True, processes=("1 7", "10 6"))
     processes = [process(1, 0), process(10, 1)]
     assert foreign(machine, {each.pid: each for each in processes}, box) == {10}
 
@@ -137,9 +137,7 @@ def test_files_in_shared_memory_are_left_behind_once_nobody_holds_them(
 ) -> None:
     for name in ("before", "left", "held"):
         (tmp_path / name).write_text("x")
-    machine = HeldMachine(
-        units=1, cores=(0,), memory_mib=1, is_ours=True, scratch=(str(tmp_path / "before"),)
-    )
+    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_ours=True, scratch=(str(tmp_path / "before"),))
     pid = starts("bash", "-c", f"exec 3<{tmp_path}/held; exec sleep 60")
     eventually(lambda: table()[pid].name == "sleep")
     assert left_in_scratch(machine, [tmp_path]) == [tmp_path / "left"]
@@ -184,7 +182,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return printed
 
 
-GPUS = HeldMachine(units=2, cores=(0,), memory_mib=1024, gpus=("GPU-a", "GPU-b"), gpu_used_mib=(3, 3))
+GPUS = HeldBox(units=2, cores=(0,), memory_mib=1024, gpus=("GPU-a", "GPU-b"), gpu_used_mib=(3, 3))
 
 
 def test_a_gpu_whose_memory_is_not_free_is_not_clean(box: Path, nvidia_smi: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from trainer.holding.machine import HeldMachine, is_our_container, look_around
+from trainer.holding.machine import HeldBox, is_our_container, look_around
 
 
-def machine(units: int, cores: int) -> HeldMachine:
-    return HeldMachine(units=units, cores=tuple(range(cores)), memory_mib=8000)
+def machine(units: int, cores: int) -> HeldBox:
+    return HeldBox(units=units, cores=tuple(range(cores)), memory_mib=8000)
 
 
 def test_each_unit_has_cores_of_its_own() -> None:
@@ -38,9 +38,9 @@ def test_a_slot_may_use_its_share_of_the_memory_or_the_less_that_it_asks_for() -
 
 def test_a_machine_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "slots").mkdir()
-    assert HeldMachine.read(tmp_path) is None
+    assert HeldBox.read(tmp_path) is None
     machine(4, 8).write(tmp_path)
-    assert HeldMachine.read(tmp_path) == machine(4, 8)
+    assert HeldBox.read(tmp_path) == machine(4, 8)
 
 
 @pytest.mark.parametrize("provider", ["local", "vast", "docker", "toy"])

@@ -17,9 +17,9 @@ import pytest
 from tests.waiting import eventually
 from trainer.contract import layout
 from trainer.holding.hold import Holder
-from trainer.holding.machine import HeldMachine
+from trainer.holding.machine import HeldBox
 from trainer.holding.processes import of_box, table
-from trainer.holding.slots import Answer, Order, destroy, drain, listed, rent, slots_of
+from trainer.holding.slots import Order, SlotAnswer, destroy, drain, listed, rent, slots_of
 
 ONSTART = Path(__file__).parents[3] / "onstart"
 LEASE = {
@@ -43,7 +43,7 @@ def box(tmp_path: Path) -> Iterator[Path]:
     """A machine of two parts that is held for ten hours; nothing of its slots outlives the test."""
     shutil.copytree(ONSTART, tmp_path / layout.ONSTART)
     (tmp_path / layout.SLOTS).mkdir()
-    HeldMachine(units=2, cores=(0, 1), memory_mib=4000).write(tmp_path)
+    HeldBox(units=2, cores=(0, 1), memory_mib=4000).write(tmp_path)
     leave(tmp_path, 36_000)
     yield tmp_path
     for slot in slots_of(tmp_path):
@@ -68,7 +68,7 @@ def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object
     return replace(ordered, **changes)  # type: ignore[arg-type]
 
 
-def names(answer: Answer) -> list[object]:
+def names(answer: SlotAnswer) -> list[object]:
     return [row["name"] for row in answer.slots]
 
 
@@ -91,7 +91,7 @@ def test_a_slot_that_was_asked_for_twice_by_one_name_is_one(box: Path) -> None:
 
 
 def test_there_are_never_more_slots_than_parts(box: Path) -> None:
-    answers: list[Answer] = []
+    answers: list[SlotAnswer] = []
     threads = [
         threading.Thread(
             target=lambda number=number: answers.append(rent(box, order(f"calm-owl-{number}.0000"), ENVIRON))

@@ -1,0 +1,96 @@
+"""`vastrun hold`: keep a machine, for runs that then start there without a boot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.cli.driving import drive_to_end
+from launcher.cli.failures import concerns
+from launcher.cli.options import (
+    confirm,
+    job_argument,
+    json_option,
+    must_ship,
+    name_option,
+    provider_option,
+    read_job_file,
+    set_option,
+    yes_option,
+)
+from launcher.cli.output import say
+from launcher.cli.values import seconds
+from launcher.commands.attempts import Attempts
+from launcher.commands.holding import HoldRequest, begin_holding
+from launcher.commands.queries import plan_of
+from launcher.core import Run, UserRequest
+from launcher.decisions.estimates import offer_text
+from launcher.wiring import Wiring
+
+
+@click.command("hold")
+@job_argument
+@set_option
+@name_option
+@provider_option
+@click.option("--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Such runs at once.")
+@click.option(
+    "--idle",
+    type=seconds,
+    default="10m",
+    metavar="TIME",
+    help="It ends when nobody was there for so long.",
+)
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For its log [runs/RUN].")
+@click.option("-d", "--detach", is_flag=True, help="Return once it is held; its lease limits how long.")
+@yes_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    job_file: Path,
+    sets: tuple[str, ...],
+    name: str | None,
+    provider: str,
+    slots: int,
+    idle: float,
+    out: Path | None,
+    detach: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Hold a machine on which runs of this job start without a boot: vastrun launch JOB.yaml --provider pool.
+
+    It is held for the job's limits.hours and limits.usd, until it is idle for --idle, or until vastrun stop.
+    """
+    wiring: Wiring = ctx.obj
+    began = wiring.now()
+    say(f"reading {job_file}", err=True)
+    job = read_job_file(job_file, sets, name)
+    must_ship(wiring, job, job_file)
+    request = HoldRequest(
+        job=job,
+        provider=provider,
+        slots=slots,
+        hours=job.limits.hours,
+        usd=job.limits.usd,
+        idle_s=idle,
+    )
+    market = wiring.provider(provider)
+    plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
+    if plan.refusals:
+        raise plan.refusals[0]
+    if not market.free:
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)
+    run_id = wiring.new_id()
+    folder = str((out or Path("runs") / run_id).resolve())
+
+    def work(attempts: Attempts) -> Run:
+        run = begin_holding(attempts, request, run_id=run_id, out_dir=folder)
+        concerns(run)
+        say(f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool", err=True)
+        return attempts.attend(run)
+
+    leaves = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=leaves))

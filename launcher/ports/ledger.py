@@ -1,0 +1,148 @@
+"""The ports of the ledger: runs, events, drivers, batches and budgets, durable."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from launcher.core import Cause, Driver, Event, Run, UserRequest
+from launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
+
+
+class Ledger(Protocol):
+    """Runs, events and drivers, durable. Raises StorageError when it cannot write."""
+
+    id: str
+    """Tells it from the ledgers of other computers; a copy has the same."""
+
+    @property
+    def batches(self) -> Batches:
+        """The batches that its runs belong to."""
+        ...
+
+    def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
+        """The run has a row, and its reservation is part of each of these budgets and of its batch's.
+
+        Raises BudgetError, and nothing is written, where one of them has no room for it.
+        """
+        ...
+
+    def use_of(self, budget: Budget) -> BudgetUse:
+        """What the runs that the budget counts have spent of it, and what they hold besides."""
+        ...
+
+    def save(self, run: Run, *, who: str) -> None:
+        """The row is as given. Raises HeldError when `who` no longer drives the run."""
+        ...
+
+    def get(self, run_id: str) -> Run:
+        """The run. Raises NoSuchRunError."""
+        ...
+
+    def runs(
+        self,
+        *,
+        open_only: bool = False,
+        batch: str | None = None,
+        point: str | None = None,
+        parent: str | None = None,
+        causes: Collection[Cause] = (),
+    ) -> Sequence[Run]:
+        """Runs, newest first: all, or those that fit whatever is given."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """The event is in the run's diary."""
+        ...
+
+    def events(self, run_id: str) -> Sequence[Event]:
+        """The run's diary, oldest first."""
+        ...
+
+    def ask(self, run_id: str, request: UserRequest) -> None:
+        """The request is noted for whoever drives the run; a stronger one is never replaced by a weaker."""
+        ...
+
+    def user_request(self, run_id: str) -> UserRequest:
+        """What was asked of the run's driver."""
+        ...
+
+    def hold(self, run_id: str, driver: Driver) -> None:
+        """`driver.who` drives the run until `driver.until`. Raises HeldError, which says who does."""
+        ...
+
+    def release(self, run_id: str, who: str) -> None:
+        """`who` no longer drives the run."""
+        ...
+
+    def driver(self, run_id: str) -> Driver | None:
+        """Who drives the run now."""
+        ...
+
+
+class Batches(Protocol):
+    """Batches and their points, durable. Raises StorageError when it cannot write."""
+
+    def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
+        """The batch has these points; how many of them are new to it.
+
+        Points that it had keep their numbers and runs; those not given are not started any more. Raises
+        UsageError when the batch is on another provider.
+        """
+        ...
+
+    def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
+        """The batch has these points, too; how many of them are new to it."""
+        ...
+
+    def get(self, name: str) -> Batch:
+        """The batch. Raises UsageError when there is none of that name."""
+        ...
+
+    def all(self) -> Sequence[Batch]:
+        """Every batch, newest first."""
+        ...
+
+    def points(self, name: str) -> Sequence[BatchPoint]:
+        """The points that the newest file of the batch has, and those that have runs, by number."""
+        ...
+
+    def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
+        """The values of one point; none where the batch has no such point any more."""
+        ...
+
+    def again(self, name: str, point_ids: Sequence[str]) -> None:
+        """Each of these points is to be started once more than it was."""
+        ...
+
+    def ask(self, name: str, request: UserRequest) -> None:
+        """The request is noted for whoever drives the batch."""
+        ...
+
+    def end(self, name: str, reason: str) -> None:
+        """Why the batch ended before its last point is noted."""
+        ...
+
+    def reopen(self, name: str) -> None:
+        """The batch goes on: neither a reason nor a request holds it. Raises HeldError while it is driven."""
+        ...
+
+    def remove(self, name: str) -> str:
+        """The batch and its points are gone; the name that its runs go by from now on."""
+        ...
+
+    def hold(self, name: str, driver: Driver) -> None:
+        """`driver.who` drives the batch until `driver.until`. Raises HeldError, which says who does."""
+        ...
+
+    def release(self, name: str, who: str) -> None:
+        """`who` no longer drives the batch."""
+        ...
+
+    def is_driven(self, name: str) -> bool:
+        """Whether a launcher drives the batch now."""
+        ...
+
+    def held_usd(self, name: str) -> float:
+        """Dollars that its runs hold of its budget: reserved while they are open, then spent."""
+        ...
