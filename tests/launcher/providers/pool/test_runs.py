@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -69,10 +70,13 @@ def test_a_machine_that_nobody_wants_ends_by_itself(house: House) -> None:
 
 def kill_program_of(house: House, run_id: str) -> None:
     """The run's program is killed, as by somebody on its machine."""
-    found = [process for process in house.processes(run_id) if "at work" in " ".join(process.cmdline())]
+    found = 0
+    for process in house.processes(run_id):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+            if "at work" in " ".join(process.cmdline()):
+                process.kill()
+                found += 1
     assert found
-    for process in found:
-        process.kill()
 
 
 def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_alone(house: House) -> None:
