@@ -83,8 +83,8 @@ def _provider(given: str | None, settings: Settings) -> str:
     return given or settings.provider or DEFAULT_PROVIDER
 
 
-_PROVIDER_HELP = """Where to rent: local is this computer, docker a container on it, vast is Vast.ai
-[`vastrun config`, else local]."""
+_PROVIDER_HELP = """Where to rent: local is this computer, docker a container on it, vast is Vast.ai,
+pool a machine that is held [`vastrun config`, else local]."""
 provider_option = click.option(
     "--provider", envvar="VASTRUN_PROVIDER", callback=_chosen_provider, help=_PROVIDER_HELP
 )
