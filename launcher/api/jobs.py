@@ -6,12 +6,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.config import dump_job, load_job
+from launcher.config import load_job
+from launcher.config.schema import given
 from launcher.config.shell import script_of
 from launcher.core.errors import JobValueError, UsageError
 from launcher.core.job import JobSpec
@@ -43,13 +44,19 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
     Raises UsageError when its file cannot be read, or a mapping holds what YAML cannot.
     """
     if isinstance(job, JobSpec):
-        return JobText(text=dump_job(job), name=what, folder=Path.cwd())
+        return JobText(text=_written(job), name=what, folder=Path.cwd())
     if isinstance(job, Mapping):
         return JobText(text=as_yaml(job, what), name=what, folder=Path.cwd())
     if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
         return JobText(text=job, name=what, folder=Path.cwd())
     path = example_or(Path(job), lambda _: None)
     return JobText(text=text_in(path), name=str(path), folder=path.resolve().parent, file=path)
+
+
+def _written(job: JobSpec) -> str:
+    """Return the job as a file would have it: without what no file may say."""
+    values = asdict(job)
+    return json.dumps({field.name: values[field.name] for field in given(JobSpec)})
 
 
 def load(

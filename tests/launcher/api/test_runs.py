@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.api.drivers import Target
-from launcher.config import load_job
+from launcher.config import load_job, read_job
 from launcher.core import Cause, Phase, Verdict
 from launcher.core.errors import (
     HeldError,
@@ -72,7 +72,7 @@ def test_a_job_may_be_a_file_text_a_dict_or_a_spec(form: str, notebook: Notebook
     }[form]
     run = notebook.client.launch(job)
     expected = load_job(text, "job.yaml", (), str(notebook.folder))
-    assert load_job(notebook.ledger.get(run.id).spec_json, "ledger") == expected
+    assert read_job(notebook.ledger.get(run.id).spec_json) == expected
 
 
 @pytest.mark.parametrize(
