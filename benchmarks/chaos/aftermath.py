@@ -14,7 +14,7 @@ from benchmarks.chaos.plans import Plan
 from benchmarks.chaos.troubles import CERTAIN, CUT, FAULT, LAUNCHER, MONEY, PAUSE, USER, Trouble
 from launcher.core import Cause, Verdict
 from launcher.core.verdict import EXIT_CODE_OF
-from launcher.decisions.policy import LIMIT_SLACK_S
+from launcher.decisions.policy import LIMIT_SLACK_S, NONSENSE_S
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 
@@ -180,6 +180,9 @@ def _excuses(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> Set
         excused.add(Cause.PROVIDER)  # whoever is off line then is told so at once
     if MONEY in kinds and kinds & {CUT, LAUNCHER, PAUSE}:
         excused.add(Cause.LOST)  # the lease ended it while nobody was there to collect
+    away_s = max((trouble.seconds for trouble in story.struck if trouble.kind in (CUT, PAUSE)), default=0.0)
+    if plan.deceit and away_s + NONSENSE_S > plan.collect_s:
+        excused.add(Cause.LOST)  # who came back heard only nonsense, until the lease ended the box
     if kinds & {USER, MONEY} and struck:
         excused.add(Cause.HOST)  # no other machine is taken for a run that is to stop, or has no money left
     return excused
