@@ -217,15 +217,21 @@ def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[B
     return ledger.batches.get(batch.name), new
 
 
-def must_be_free(ledger: Ledger, name: str, folder: Path) -> None:
-    """Raise UsageError where a batch that is new would write into a folder that holds other files."""
-    known = any(batch.name == name for batch in ledger.batches.all())
+def must_fit(ledger: Ledger, plan: BatchPlan, folder: Path) -> None:
+    """Return when a batch may begin; of one that is known, all points may have ended: it always may.
+
+    Raises UsageError for a folder that holds other files, BudgetError for a budget without room for one run.
+    """
+    if any(batch.name == plan.spec.name for batch in ledger.batches.all()):
+        return
     try:
-        holds_files = not known and folder.exists() and any(folder.iterdir())
+        holds_files = folder.exists() and any(folder.iterdir())
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror}") from error
     if holds_files:
         raise UsageError(f"{folder} holds other files", hint="--out ANOTHER_FOLDER, or another name:")
+    if plan.refusals:
+        raise plan.refusals[0]
 
 
 def ask_to_stop(ledger: Ledger, name: str) -> int:

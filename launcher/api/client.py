@@ -217,11 +217,8 @@ class Client:
             now = wiring.now()
             market, budgets = wiring.provider(provider), wiring.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
-            is_known = any(known.name == spec.name for known in ledger.batches.all())
-            if plan.refusals and not is_known:  # of a known batch, all points may have ended
-                raise plan.refusals[0]
         folder = Path(out or Path("batches") / spec.name).resolve()
-        batches.must_be_free(ledger, spec.name, folder)
+        batches.must_fit(ledger, plan, folder)
         batch, _ = batches.submit(ledger, plan, folder, wiring.now())
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))

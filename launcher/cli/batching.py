@@ -60,10 +60,7 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
         show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
         return 0
     folder = (submission.out or Path("batches") / spec.name).resolve()
-    batches.must_be_free(ledger, spec.name, folder)
-    is_known = any(batch.name == spec.name for batch in ledger.batches.all())
-    if plan.refusals and not is_known:  # of a known batch, all points may have ended
-        raise plan.refusals[0]
+    batches.must_fit(ledger, plan, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
     batch, new = batches.submit(ledger, plan, folder, wiring.now())
