@@ -88,8 +88,6 @@ class BatchDriver:
         self._table = PointTable(services.ledger, name)
         self._threads: dict[str, Future[Run]] = {}
         """By the id of the point: those that are driven here."""
-        self._left: set[str] = set()
-        """Points with an open run that another launcher drives."""
         self._shortage = Shortage()
         self._error: VastrunError | None = None
         self._is_searched = False
@@ -251,7 +249,6 @@ class BatchDriver:
             try:
                 thread.result()
             except HeldError as held:
-                self._left.add(id_)
                 self._services.screen.note(str(held))
             except VastrunError as error:
                 # What one run can not go on with, the others can not either: a full disk, a refused key.
@@ -271,8 +268,8 @@ class BatchDriver:
         if now - self._shown_at < _SHOWN_EACH_S:
             return
         self._shown_at = now
-        self._prune(now)
         progress = self._progress()
+        self._prune(now)
         self._services.screen.progress(progress, self._batch)
         self._notify(progress)
 
@@ -285,7 +282,6 @@ class BatchDriver:
         """Ask for the end of runs that fell behind the others."""
         if self._pruner is None:
             return
-        self._table.refresh_open()
         attempts = [state.runs for state in self._table.states if state.runs]
         for pruning in self._pruner.look(attempts, now):
             self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
