@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import torch
 
     from trainer.data.making import Watch
+    from trainer.data.problem import Outline, Problem
     from trainer.data.samples import Splits
     from trainer.data.trajectories import Trajectories, Windows
     from trainer.sampling.symmetry import Symmetry
@@ -154,10 +155,20 @@ def splits(config: DataConfig, folder: Path) -> Splits:
 
     Raises DataError.
     """
+    return _problem(config).splits(config, folder)
+
+
+def outline(config: DataConfig) -> Outline:
+    """Return the sizes of the data of one of our own tasks; no file is read. Raises DataError."""
+    return _problem(config).outline(config)
+
+
+def _problem(config: DataConfig) -> Problem:
     if config.task not in PARAMETERS:
         raise DataError(f"data.task: expected one of {', '.join(PARAMETERS)}, got {config.task!r}")
     module, _ = _find(config.task, None)
-    return module.PROBLEM.splits(config, folder)
+    problem: Problem = module.PROBLEM
+    return problem
 
 
 def _find(task: str, code: Path | None) -> tuple[ModuleType, str]:

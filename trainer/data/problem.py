@@ -28,6 +28,20 @@ _TRAIN_STREAM, _TEST_STREAM = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
+class Outline:
+    """The sizes of a task's data, as a job asks for them; nothing was read."""
+
+    frame_shape: tuple[int, ...]
+    """Of a sample: (frames, channels, *points); a steady problem has two frames."""
+    steady: bool
+    symmetry: Symmetry
+    conditions: int
+    train: int
+    """Samples to train on, of all files together."""
+    test: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """What differs between the tasks."""
 
@@ -98,6 +112,18 @@ class Problem:
 
         kept_back = self.splits(config, folder).validation
         return None if kept_back is None else Trajectories.of(kept_back)
+
+    def outline(self, config: DataConfig) -> Outline:
+        """Return the sizes of the data that `config` asks for."""
+        layout, parameters = self.layout(_grid(config)), self._parameters(config)
+        return Outline(
+            frame_shape=(2, 1, *layout.shape[1:]) if layout.steady else layout.shape,
+            steady=layout.steady,
+            symmetry=self.symmetry,
+            conditions=len(self._conditions(config, parameters[0])),
+            train=(config.train - config.validation) * len(parameters),
+            test=config.test * len(parameters),
+        )
 
     def load(self, config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
         """Return what to train on and what to test on: of every file the first `train` and the last `test`.

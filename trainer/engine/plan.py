@@ -6,14 +6,7 @@ from dataclasses import dataclass
 
 from trainer.contract.config import TrainConfig
 from trainer.contract.errors import ConfigError
-
-# Weight, gradient and AdamW's two moments in fp32; an average is one more.
-_BYTES_PER_PARAMETER = 16
-_BYTES_OF_AVERAGE = 4
-
-# Activations need the rest. Whoever knows better names the strategy.
-_SHARE_OF_STATE = 0.5
-
+from trainer.contract.strategy import strategy_for
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -70,7 +63,9 @@ def make_plan(config: TrainConfig, facts: Facts) -> Plan:
     share = config.batch // facts.world_size
     # The cap is what former starts learnt by running out of memory.
     micro_batch = fitting(share, min(config.micro_batch or share, facts.micro_batch_cap or share))
-    strategy, reason = _strategy(config, facts)
+    strategy, reason = strategy_for(
+        config, world_size=facts.world_size, parameters=facts.parameters, memory=facts.memory
+    )
     for fault in _faults(config, facts, strategy):
         raise ConfigError(fault)
     return Plan(
@@ -86,20 +81,6 @@ def make_plan(config: TrainConfig, facts: Facts) -> Plan:
 def fitting(share: int, most: int) -> int:
     """Return the largest number of windows, `most` at most, that divides a rank's share of the batch."""
     return max(size for size in range(1, min(share, most) + 1) if share % size == 0)
-
-
-def _strategy(config: TrainConfig, facts: Facts) -> tuple[str, str]:
-    """Choose the strategy, and say why."""
-    if config.strategy != "auto":
-        return config.strategy, "as the job says"
-    if facts.world_size == 1:
-        return "single", "one rank"
-    if facts.memory is None:
-        return "ddp", "on CPUs every rank holds the whole model"
-    per_parameter = _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.ema else 0)
-    needed, there = facts.parameters * per_parameter / 2**30, facts.memory / 2**30
-    found = f"weights, gradients and optimiser need {needed:.1f} GiB of a GPU's {there:.0f}"
-    return ("ddp" if needed <= _SHARE_OF_STATE * there else "fsdp2"), found
 
 
 def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:

@@ -147,23 +147,38 @@ class Session:
 def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     """Prepare this rank for its next step.
 
-    The order matters: the device before the groups, the seed before the model, activation checkpointing
-    before compilation, both before the wrapper, the wrapper before the optimiser (one made earlier would
-    train parameters that nobody uses). A checkpoint is read after all of it (`resume`).
+    The device comes before the groups, the seed before the model. A checkpoint is read after all of it
+    (`resume`).
     """
     torch.set_num_threads(config.threads)
     # The same on all ranks: each draws the whole model, whatever part of it it keeps.
     torch.manual_seed(config.seed)
-    box, device = ranks.rank.box, ranks.device
+    box = ranks.rank.box
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
-    spaces = [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
     objective = _objective(config, tasks)
-    plan = _plan(ranks, config, spaces, objective.operator)
+    plan = _plan(ranks, config, tasks, objective.operator)
     for task in tasks:
-        task.place(device)
-    strategy = _strategy(config, plan)
+        task.place(ranks.device)
+    return assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
+
+
+def assembled(
+    ranks: Ranks,
+    job: TrainJob,
+    config: TrainConfig,
+    plan: Plan,
+    tasks: tuple[Task, ...],
+    objective: Objective,
+    checkpoints: Checkpointer,
+) -> Session:
+    """Put the parts together, as the plan says. The tasks are already placed.
+
+    The order matters: activation checkpointing before compilation, both before the wrapper, the wrapper
+    before the optimiser (one made earlier would train parameters that nobody uses).
+    """
+    device, strategy = ranks.device, _strategy(config, plan)
     model = _spread(objective, config, strategy, tasks, device)
-    task_schedule = _task_schedule(config, plan, spaces, ranks.rank)
+    task_schedule = _task_schedule(config, plan, spaces_of(config, tasks), ranks.rank)
     return Session(
         job=job,
         config=config,
@@ -179,10 +194,15 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
         schedule=Schedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
         ema=Ema(objective.operator, config.ema) if config.ema else None,
-        checkpoints=_checkpoints(ranks, config, plan),
+        checkpoints=checkpoints,
         clock=StepClock(device),
         wandb_id=job.run_id,
     )
+
+
+def spaces_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Space]:
+    """Return what there is to draw from, by task."""
+    return [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
 
 
 def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
@@ -195,6 +215,11 @@ def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
         symmetry=source.symmetry if augment else "none",
         unroll=1 if source.steady else unroll,
     )
+
+
+def domains_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Domain]:
+    """Return what a model must know of each task."""
+    return [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:
@@ -210,9 +235,8 @@ def domain_of(source: Source, patch: int | None = None) -> Domain:
 
 def _objective(config: TrainConfig, tasks: Sequence[Task]) -> Objective:
     """Build it without memory: whoever spreads it over the ranks decides what lies where."""
-    domains = [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
-        return stages.make(config, domains)
+        return stages.make(config, domains_of(config, tasks))
 
 
 def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> TaskSchedule:
@@ -235,7 +259,7 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
     return TaskSchedule(mix=mix, sample_plans=tuple(sample_plans), turns=config.turns or len(spaces))
 
 
-def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: Operator) -> Plan:
+def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Operator) -> Plan:
     """Make the plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
     device = ranks.device
     facts = Facts(
@@ -244,7 +268,7 @@ def _plan(ranks: Ranks, config: TrainConfig, spaces: Sequence[Space], operator: 
         memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
         bf16=computes_bf16(device),
         parameters=size_of(operator),
-        windows=min(space.windows for space in spaces),
+        windows=min(space.windows for space in spaces_of(config, tasks)),
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
+import torch
 from torch import nn
 
 
@@ -23,6 +24,11 @@ def materialise(module: nn.Module, when_drawn: Callable[[nn.Module], None] = lam
     if hasattr(module, "reset_parameters"):
         module.reset_parameters()
     when_drawn(module)
+
+
+def move(module: nn.Module, device: torch.device) -> nn.Module:
+    """Put all of a module on a device. Fake tensors (trainer/workload) cannot be moved, and need not be."""
+    return module if device.type == "cpu" else module.to(device)
 
 
 def size_of(module: nn.Module) -> int:

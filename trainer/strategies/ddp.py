@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+import torch.distributed as torch_dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.contract.config import TrainConfig
-from trainer.models.weights import materialise
+from trainer.models.weights import materialise, move
 from trainer.stages.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
@@ -17,13 +18,15 @@ from trainer.strategies.strategy import Ask, Strategy
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
     materialise(objective)
     return DistributedDataParallel(
-        objective.to(device),
+        move(objective, device),
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         # The last pass of a step may be one task's; what the others left in their own ends is sent with it.
         find_unused_parameters=len(objective.operator.domains) > 1,
         # The buffers are constants: without this, each forward pass would send them once more.
         forward_sync_buffers=False,
+        # A fake group (trainer/workload) has no other ranks whose weights could be compared.
+        init_sync=torch_dist.get_backend() != "fake",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -33,7 +34,9 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
     networks = objective.networks
     exact = {module for network in networks for module in network.exact}
     units = {*networks, *exact, *(block for network in networks for block in network.blocks)}
-    mesh = init_device_mesh(device.type, (torch_dist.get_world_size(),))
+    # Ranks are numbers, also where the weights hold none (trainer/workload).
+    with unset_fake_temporarily():
+        mesh = init_device_mesh(device.type, (torch_dist.get_world_size(),))
 
     def shard(module: nn.Module) -> None:
         if module not in units:

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from trainer.contract.config import TrainConfig
-from trainer.models.weights import materialise
+from trainer.models.weights import materialise, move
 from trainer.stages.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
     materialise(objective)
-    objective.to(device)
+    move(objective, device)
     if config.cuda_graphs:
         # A replay writes its gradients where the next one will: they are added to tensors that stay.
         for parameter in objective.parameters():

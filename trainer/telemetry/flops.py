@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from trainer.data.trajectories import Windows
 
@@ -73,12 +73,17 @@ def training_flops(objective: nn.Module, windows: Windows) -> float:
 
     Give the plain model: what a way to train computes twice to save memory is no work of the model.
     """
-    with FlopCounterMode(display=False, custom_mapping=_FFT) as counter:
+    with counting_flops() as counter:
         objective(windows)[0].backward()
     return float(counter.get_total_flops())
 
 
-# The counter knows products of matrices, convolutions and attention.
+def counting_flops() -> FlopCounterMode:
+    """Count what runs within: products of matrices, attention on any device, Fourier transforms."""
+    return FlopCounterMode(display=False, custom_mapping={**_FFT, **_ATTENTION_ON_CPUS})
+
+
+# The counter knows products of matrices, convolutions and attention on GPUs.
 def _of_complex(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -> int:
     """Count 5 n log2(n) for a transform of n points (Cooley and Tukey)."""
     points = math.prod(shape[dim] for dim in dims)
@@ -98,4 +103,20 @@ _FFT = {
     torch.ops.aten._fft_c2c: _of_complex,
     torch.ops.aten._fft_r2c: _from_real,
     torch.ops.aten._fft_c2r: _to_real,
+}
+
+
+def _attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query, key, value))
+
+
+def _attention_backward(
+    grad: Sequence[int], query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
+) -> int:
+    return int(sdpa_backward_flop_count(grad, query, key, value))
+
+
+_ATTENTION_ON_CPUS = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }

@@ -1,0 +1,217 @@
+"""Foretelling: a few steps of a job are done with tensors that hold nothing, and counted."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainer import stages
+from trainer.contract.config import TrainConfig
+from trainer.contract.strategy import strategies_of
+from trainer.contract.workload import Workload, WorkloadQuery, Workloads
+from trainer.data.trajectories import Windows
+from trainer.distributed.group import Ranks
+from trainer.distributed.rank import TrainJob
+from trainer.engine.memory.retry import average
+from trainer.engine.plan import Plan, fitting
+from trainer.engine.session import Session, assembled, domains_of
+from trainer.engine.step import learn, update
+from trainer.models.precision import scaler_of
+from trainer.models.weights import size_of
+from trainer.telemetry.flops import counting_flops
+from trainer.workload.stand_ins import Unheard, Unsaved, empty_windows, ranks_alone, task_of
+from trainer.workload.tensors import TensorCount
+
+_JOB = TrainJob(run_id="", name="", gpus=0, stall_s=0.0, start_s=0.0)
+_MOST_STEPS = 8
+_MOST_ACCUMULATED = 2
+"""Micro-batches of a turn that are done: those after the second meet the same gradients."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What was done up to a moment, or from one to another."""
+
+    flops: float
+    traffic_bytes: float
+    operations: float
+
+    def __sub__(self, other: Work) -> Work:
+        return Work(*(ours - theirs for ours, theirs in zip(self.parts, other.parts, strict=True)))
+
+    @property
+    def parts(self) -> tuple[float, float, float]:
+        return self.flops, self.traffic_bytes, self.operations
+
+
+def foretell(query: WorkloadQuery) -> Workloads:
+    """Return what a step takes of a rank, by strategy and micro-batch. Raises DataError."""
+    began = time.monotonic()
+    config, world_size = as_computed_here(query.train), query.world_size
+    ranks = ranks_alone(world_size)
+    workloads = [
+        foretell_one(ranks, config, strategy, size)
+        for strategy in strategies_of(config, world_size, gpus=query.gpus)
+        for size in _sizes(config, world_size)
+    ]
+    return Workloads(
+        parameters=_parameters(config),
+        workloads=tuple(workloads),
+        torch=torch.__version__,
+        seconds=time.monotonic() - began,
+    )
+
+
+def as_computed_here(config: TrainConfig) -> TrainConfig:
+    """Return the job without what needs a GPU, and changes neither sizes nor work."""
+    return replace(config, compile="off", cuda_graphs=False, fsdp2=replace(config.fsdp2, cpu_offload=False))
+
+
+def foretell_one(ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: int) -> Workload:
+    """Do a few steps of one strategy and one micro-batch, as the first of so many ranks."""
+    world_size = ranks.rank.world_size
+    accumulation = config.batch // world_size // micro_batch
+    few = min(accumulation, _MOST_ACCUMULATED)
+    config = replace(config, batch=world_size * micro_batch * few, micro_batch=micro_batch)
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        TensorCount() as tensors,
+        counting_flops() as flops,
+    ):
+        steps = _Steps(_session(ranks, config, strategy, tensors), tensors, flops)
+        tensors.forget_peak()  # the set-up of a GPU's rank takes main memory
+        steps.train()
+    work = steps.work_of_a_step(accumulation)
+    return Workload(
+        strategy=strategy,
+        micro_batch=micro_batch,
+        flops=work.flops,
+        traffic_bytes=work.traffic_bytes,
+        operations=int(work.operations),
+        peak=tensors.peak,
+    )
+
+
+def _parameters(config: TrainConfig) -> int:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return size_of(stages.make(config, domains_of(config, [task_of(data) for data in config.data])).operator)
+
+
+def _sizes(config: TrainConfig, world_size: int) -> list[int]:
+    """Return the largest micro-batch, and the smallest that the memory probe, or a restart, may come to."""
+    share = config.batch // world_size
+    return sorted({fitting(share, min(config.micro_batch or share, share)), 1}, reverse=True)
+
+
+def _session(ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCount) -> Session:
+    """Set up as `engine.session.set_up` does, without what is not here."""
+    share, micro_batch = config.batch // ranks.rank.world_size, config.micro_batch or 1
+    plan = Plan(
+        strategy=strategy,
+        reason="",
+        world_size=ranks.rank.world_size,
+        micro_batch=micro_batch,
+        accumulation=share // micro_batch,
+        precision=config.precision,
+    )
+    with tensors.making("other"):
+        tasks = tuple(task_of(data) for data in config.data)
+    with tensors.making("parameters"):
+        # Not on the meta device, from where fake tensors cannot be moved.
+        objective = stages.make(config, domains_of(config, tasks))
+        session = assembled(ranks, _JOB, config, plan, tasks, objective, Unsaved())
+    if isinstance(session.model, DistributedDataParallel):
+        session.model.register_comm_hook(None, lambda _, bucket: _unsent(bucket))
+    # A scale that falls where a gradient overflows reads values, and there are none.
+    return replace(session, scaler=scaler_of("fp32", ranks.device))
+
+
+class _Steps:
+    """The steps of one session, and what each part of them took."""
+
+    def __init__(self, session: Session, tensors: TensorCount, flops: FlopCounterMode) -> None:
+        self._session = session
+        self._tensors = tensors
+        self._flops = flops
+        self._of_micro_batch: dict[int, Work] = {}
+        """By task."""
+        self._of_update = Work(0.0, 0.0, 0.0)
+
+    def train(self) -> None:
+        """Train until each task had its turn."""
+        self._give_the_optimiser_its_state()
+        for step in range(_MOST_STEPS):
+            self._step(step)
+            if len(self._of_micro_batch) == len(self._session.tasks):
+                break
+
+    def work_of_a_step(self, accumulation: int) -> Work:
+        """Return the mean over the tasks' turns, of so many micro-batches each."""
+        schedule = self._session.task_schedule
+        known = [self._of_micro_batch[task] for task in schedule.mix.cycle if task in self._of_micro_batch]
+        count = accumulation * schedule.turns
+        return Work(
+            *(
+                count * mean(work) + update
+                for work, update in zip(
+                    zip(*(work.parts for work in known), strict=True), self._of_update.parts, strict=True
+                )
+            )
+        )
+
+    def _give_the_optimiser_its_state(self) -> None:
+        """Take a step of no length: a training has that state from its second step on."""
+        optimizer = self._session.optimizer
+        learned = [p for group in optimizer.param_groups for p in group["params"]]
+        with self._tensors.making("optimiser"):
+            for parameter in learned:
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+        optimizer.zero_grad()
+
+    def _step(self, step: int) -> None:
+        session, tensors = self._session, self._tensors
+        with tensors.making("activations"):
+            learn(session, step, self._micro_batches(step), Unheard())
+            if session.config.out_of_memory == "retry":
+                average(session)
+        parameters = list(session.model.parameters())
+        tensors.are("gradients", (p.grad for p in parameters if p.grad is not None))
+        before = self._done()
+        with tensors.making("optimiser"):
+            update(session, step, Unheard())
+        self._of_update = self._done() - before
+
+    def _micro_batches(self, step: int) -> Iterator[Windows]:
+        schedule = self._session.task_schedule
+        ahead: deque[Windows] = deque()
+        for number in range(schedule.micro_batches):
+            task = schedule.place(step, number).task
+            config = self._session.config
+            # The next ones are on the device, too, where they come from files.
+            waiting = 0 if config.data[task].keep == "device" else config.loader.prefetch
+            while len(ahead) <= waiting:
+                ahead.append(empty_windows(self._session, task))
+            before = self._done()
+            yield ahead.popleft()
+            self._of_micro_batch[task] = self._done() - before
+
+    def _done(self) -> Work:
+        tensors = self._tensors
+        return Work(self._flops.get_total_flops(), tensors.traffic_bytes, tensors.operations)
+
+
+def _unsent(bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """Answer for the other ranks: DDP expects their gradients."""
+    answer: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    answer.set_result(bucket.buffer())
+    return answer
