@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, partial
 from math import isfinite
@@ -20,8 +20,10 @@ from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
+from launcher.core.job import JobSpec
 from launcher.core.settings import LoadedSettings
-from launcher.decisions.speed_history import speed_history_of
+from launcher.decisions.speed_history import SpeedHistory, speed_history_of
+from launcher.decisions.workload import efficiency_of
 from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from launcher.batch.driver import BatchScreen, RunThreads
     from launcher.batch.sharing import RunScreen, SharedRequests
     from launcher.commands.exporting import Exporter
+    from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
     from launcher.ui.notify import UrlNotifier
@@ -96,6 +99,7 @@ class Wiring:
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
     exporter: Callable[[], Exporter]
+    foreteller: Callable[[], Foreteller]
     workers: Callable[[], AbstractContextManager[RunThreads]] = _threads
     """What drives many runs at once, until the last one has ended."""
     bell: Callable[[], Bell] = ThreadBell
@@ -251,6 +255,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         who=lambda: presence.who,
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
+        foreteller=partial(_foreteller, environ),
         crowd=crowd,
         config_file=_folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml",
     )
@@ -277,12 +282,32 @@ def _provider(
         uptime=elapsed,
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),
-        speeds=lambda provider, spec: speed_history_of(ledger().runs(), provider, spec),
+        speeds=partial(_speeds, environ, ledger),
         runs=lambda: ledger().runs(open_only=True),
         provider=provider,
         crowd=crowd,
     )
     return provider_class(name).of(context)
+
+
+def _speeds(
+    environ: Mapping[str, str], ledger: Callable[[], Ledger], provider: str, spec: JobSpec
+) -> SpeedHistory:
+    """What is known of the job's speed: measured, and foretold where `plan` did so before."""
+    runs, foreteller = ledger().runs(), _foreteller(environ)
+    history = speed_history_of(runs, provider, spec)
+    workloads = foreteller.known(spec)
+    if workloads is None or history.speeds:
+        return replace(history, workloads=workloads)
+    return replace(history, workloads=workloads, efficiency=efficiency_of(runs, foreteller.known))
+
+
+def _foreteller(environ: Mapping[str, str]) -> Foreteller:
+    from launcher.commands.foretelling import Foreteller
+    from launcher.providers.local import inherited
+
+    cache = _folder(environ, "XDG_CACHE_HOME", ".cache") / "workloads"
+    return Foreteller(python=_python(environ), environment=inherited(environ), cache=cache)
 
 
 def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:

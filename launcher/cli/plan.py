@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,10 +18,12 @@ from launcher.cli.options import (
     set_option,
 )
 from launcher.cli.output import show, width
-from launcher.commands.queries import market_report_of, plan_of
+from launcher.commands.queries import Foretold, market_report_of, plan_of
 from launcher.commands.settings import budgets_of
 from launcher.core.errors import NoOfferError
+from launcher.core.job import JobSpec
 from launcher.decisions.policy import within_deadline
+from launcher.ports import Provider
 from launcher.ui.render.documents import market_report_document, plan_document
 from launcher.ui.render.market_report import market_report_text
 from launcher.ui.render.plan import plan_text
@@ -51,6 +54,7 @@ def command(
     spec = read_job_file(job_file, sets, name, by)
     must_ship(wiring, spec, job_file)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
+    foretold = _foretold(wiring, spec, market)
     if explain:
         spec = within_deadline(spec, now)
         market_report = market_report_of(spec, market, ledger, now)
@@ -61,5 +65,17 @@ def command(
         )
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(wiring.settings().settings.budget, now)
-    plan = plan_of(spec, market, ledger, now, budgets)
+    plan = replace(plan_of(spec, market, ledger, now, budgets), foretold=foretold)
     show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
+
+
+def _foretold(wiring: Wiring, spec: JobSpec, market: Provider) -> Foretold:
+    """Find out what a step takes, for a market to choose from; its search reads what was found."""
+    from launcher.commands.foretelling import ForetellingError
+
+    if market.free or not spec.resources.gpus:
+        return Foretold()
+    try:
+        return Foretold(workloads=wiring.foreteller().workloads(spec))
+    except ForetellingError as error:
+        return Foretold(note=f"not foretold: {error}")

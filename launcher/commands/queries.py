@@ -56,6 +56,7 @@ from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger, Provider
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
+from trainer.contract.workload import Workloads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,15 @@ class RunEnding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Foretold:
+    """What could be found out of a job's steps before anything is rented."""
+
+    workloads: Workloads | None = None
+    note: str = ""
+    """Why nothing was found; empty: it was, or nobody asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
     """What a job could run on, best first, and what it may cost."""
 
@@ -145,6 +155,8 @@ class LaunchPlan:
     """Whether the job should be done in time on the first offer, in words; empty: it has no deadline."""
     expected_end_at: float | None = None
     """When it should be done there; None: it has no deadline, or nobody knows."""
+    foretold: Foretold = Foretold()
+    """What a step takes of a rank."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:

@@ -20,8 +20,13 @@ class ExtraRates:
     """Traffic into the machine and out of it."""
 
 
-Basis = Literal["measured", "scaled", "guess"]
-"""How a speed is known: of this kind of machine, of another kind, or not at all."""
+Basis = Literal["measured", "scaled", "roofline", "guess"]
+"""How a speed is known: of this kind of machine, of another kind, by what a step takes and what the GPU could
+do at best, or not at all."""
+
+
+UNMEASURED: tuple[Basis, ...] = ("roofline", "guess")
+"""No promise can rest on these."""
 
 
 @dataclass(frozen=True, kw_only=True)

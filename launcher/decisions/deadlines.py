@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from launcher.core import Cause, Offer
 from launcher.core.errors import JobValueError, NoOfferError
 from launcher.core.job import JobSpec
+from launcher.core.market import UNMEASURED
 from launcher.decisions.estimates import usd
 from launcher.decisions.job_shape import steps_of
 from launcher.decisions.policy import START_S, deadline_of
@@ -28,12 +29,12 @@ def must_be_ahead(spec: JobSpec, now: float, *, least_s: float) -> None:
 
 
 def expected_end(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> float | None:
-    """Return when the job should be done if the offer is rented now; None where its speed is a guess.
+    """Return when the job should be done if the offer is rented now; None where nobody measured its speed.
 
     `done`: the step of the checkpoint that it continues from.
     """
     forecast, steps = offer.forecast, steps_of(spec)
-    if forecast is None or forecast.basis == "guess" or not steps:
+    if forecast is None or forecast.basis in UNMEASURED or not steps:
         return None
     return now + forecast.ready_s + forecast.train_s * max(0.0, 1 - done / steps)
 

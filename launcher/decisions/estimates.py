@@ -34,6 +34,8 @@ def basis_text(forecast: Forecast) -> str:
     runs = "1 run" if forecast.runs == 1 else f"{forecast.runs} runs"
     if forecast.basis == "measured":
         return f"measured ({runs})"
+    if forecast.basis == "roofline":
+        return f"estimated, not measured ({forecast.source})"
     return f"scaled from {forecast.source} ({runs})" if forecast.basis == "scaled" else "a guess"
 
 

@@ -12,6 +12,8 @@ from launcher.config import read_job
 from launcher.core import Offer, Run
 from launcher.core.job import JobSpec
 from launcher.decisions.job_shape import Shape, first_look, shape_of
+from launcher.decisions.workload import EFFICIENCY
+from trainer.contract.workload import Workloads
 
 Kind = tuple[str, int]
 """A GPU's name, and how many of it."""
@@ -39,6 +41,10 @@ class SpeedHistory:
     """Of jobs of the same shape."""
     boot_s: Mapping[str, float] = field(default_factory=dict)
     """By host, from rent to the armed lease: the image is fetched meanwhile."""
+    workloads: Workloads | None = None
+    """What was foretold of the job's steps; None: nothing was."""
+    efficiency: float = EFFICIENCY
+    """What of the roofline earlier trainings reached."""
 
 
 def speed_history_of(

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import cli
 from launcher.commands.exporting import Exporter
+from launcher.commands.foretelling import Foreteller
 from launcher.commands.rehearsing import Rehearsal
 from launcher.core import Instance, RentalOrder, UserRequest
 from launcher.ledger.run_ids import new_id
@@ -175,6 +176,9 @@ class Terminal:
             who=lambda: self.who,
             rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
             exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
+            foreteller=lambda: Foreteller(
+                python=sys.executable, environment=self.environ, cache=self.folder / "cache" / "workloads"
+            ),
             config_file=self.folder / "config.yaml",
         )
 

@@ -1,4 +1,4 @@
-"""Strategy: how a model comes to be spread over the ranks, and by which rule. No torch: the launcher asks, too."""
+"""Strategy: how a model comes to be spread over the ranks. No torch: the launcher asks, too."""
 
 from __future__ import annotations
 

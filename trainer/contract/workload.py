@@ -1,4 +1,4 @@
-"""Workload: what a step of a training takes of one rank, foretold without a GPU. No torch: the launcher reads it.
+"""Workload: what a step takes of one rank, foretold without a GPU. No torch: the launcher reads it.
 
 `python -m trainer.workload` reads a `WorkloadQuery` from its standard input and writes `Workloads`.
 """

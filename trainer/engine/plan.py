@@ -8,6 +8,7 @@ from trainer.contract.config import TrainConfig
 from trainer.contract.errors import ConfigError
 from trainer.contract.strategy import strategy_for
 
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """What a start finds on its ranks."""

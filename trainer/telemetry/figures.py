@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from trainer import stages
+from trainer.contract.gpus import peak_of
 from trainer.data.trajectories import Windows
 from trainer.distributed.clock import StepTimes
 from trainer.engine.session import Session
-from trainer.telemetry.flops import peak_of, training_flops
+from trainer.telemetry.flops import training_flops
 from trainer.telemetry.gpus import GpuFigures, GpuWatch
 
 

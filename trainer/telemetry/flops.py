@@ -4,68 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+    shape_wrapper,
+)
 
 from trainer.data.trajectories import Windows
-
-
-@dataclass(frozen=True, kw_only=True)
-class Peak:
-    """What a GPU could do at best, in TFLOP/s, with dense matrices."""
-
-    half: float
-    """bf16 and fp16 with sums in fp32."""
-    single: float
-    """fp32 outside of the tensor cores."""
-
-    def flops_per_s(self, precision: str) -> float:
-        """Return the peak for a precision of the job."""
-        return 1e12 * (self.single if precision == "fp32" else self.half)
-
-
-PEAKS = {
-    "B200": Peak(half=2250, single=75),
-    "H200": Peak(half=989.4, single=66.9),
-    "H100 NVL": Peak(half=835, single=60),
-    "H100 PCIe": Peak(half=756, single=51),
-    "H100": Peak(half=989.4, single=66.9),
-    "A100": Peak(half=312, single=19.5),
-    "A800": Peak(half=312, single=19.5),
-    "A40": Peak(half=149.7, single=37.4),
-    "A30": Peak(half=165, single=10.3),
-    "A10": Peak(half=125, single=31.2),
-    "L40S": Peak(half=362, single=91.6),
-    "L40": Peak(half=181, single=90.5),
-    "L4": Peak(half=121, single=30.3),
-    "RTX A6000": Peak(half=154.8, single=38.7),
-    "RTX A5000": Peak(half=111.1, single=27.8),
-    "RTX 6000 Ada": Peak(half=364.2, single=91.1),
-    "RTX 5090": Peak(half=209.5, single=104.8),
-    "RTX 4090": Peak(half=165.2, single=82.6),
-    "RTX 4080": Peak(half=97.5, single=48.7),
-    "RTX 3090 Ti": Peak(half=80, single=40),
-    "RTX 3090": Peak(half=71, single=35.6),
-}
-"""By a part of the name; the longest that fits counts. Without sparsity: from NVIDIA's data sheets, and for
-GeForce and RTX from the white papers of their architectures (GA102, AD102, GB202)."""
-
-
-_OTHERS = frozenset({"D", "Ti", "SUPER", "Laptop", "Max-Q"})
-"""Words of a name that make it another GPU."""
-
-
-def peak_of(name: str) -> Peak | None:
-    """Return the peak of a GPU by its full name; None for one that is not in the table."""
-    words = f" {name.replace('-', ' ')} "
-    part = max((part for part in PEAKS if f" {part} " in words), key=len, default="")
-    if _OTHERS & (set(name.split()) - set(part.split())):
-        return None
-    return PEAKS.get(part)
 
 
 def training_flops(objective: nn.Module, windows: Windows) -> float:
@@ -81,6 +32,14 @@ def training_flops(objective: nn.Module, windows: Windows) -> float:
 def counting_flops() -> FlopCounterMode:
     """Count what runs within: products of matrices, attention on any device, Fourier transforms."""
     return FlopCounterMode(display=False, custom_mapping={**_FFT, **_ATTENTION_ON_CPUS})
+
+
+def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    """Count one operation of torch as `counting_flops` does, which keeps tensors alive that it has seen."""
+    packet = func._overloadpacket
+    if packet in _WRAPPED:
+        return int(_WRAPPED[packet](*args, **kwargs, out_val=result))
+    return int(flop_registry[packet](*args, **kwargs, out_val=result)) if packet in flop_registry else 0
 
 
 # The counter knows products of matrices, convolutions and attention on GPUs.
@@ -120,3 +79,4 @@ _ATTENTION_ON_CPUS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }
+_WRAPPED = {packet: shape_wrapper(count) for packet, count in {**_FFT, **_ATTENTION_ON_CPUS}.items()}

@@ -1,4 +1,4 @@
-"""`python -m trainer.workload`: a query on the standard input, the answer on the standard output, both JSON."""
+"""`python -m trainer.workload`: a query on the standard input, the answer on the standard output, in JSON."""
 
 from __future__ import annotations
 

@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.flop_counter import FlopCounterMode
 
 from trainer import stages
 from trainer.contract.config import TrainConfig
 from trainer.contract.strategy import strategies_of
 from trainer.contract.workload import Workload, WorkloadQuery, Workloads
+from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.distributed.group import Ranks
 from trainer.distributed.rank import TrainJob
@@ -27,7 +27,6 @@ from trainer.engine.session import Session, assembled, domains_of
 from trainer.engine.step import learn, update
 from trainer.models.precision import scaler_of
 from trainer.models.weights import size_of
-from trainer.telemetry.flops import counting_flops
 from trainer.workload.stand_ins import Unheard, Unsaved, empty_windows, ranks_alone, task_of
 from trainer.workload.tensors import TensorCount
 
@@ -85,9 +84,8 @@ def foretell_one(ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: 
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         TensorCount() as tensors,
-        counting_flops() as flops,
     ):
-        steps = _Steps(_session(ranks, config, strategy, tensors), tensors, flops)
+        steps = _Steps(_session(ranks, config, strategy, tensors), tensors)
         tensors.forget_peak()  # the set-up of a GPU's rank takes main memory
         steps.train()
     work = steps.work_of_a_step(accumulation)
@@ -101,9 +99,14 @@ def foretell_one(ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: 
     )
 
 
+def _tasks(config: TrainConfig) -> tuple[Task, ...]:
+    # Of the class that trains, whose part is a `Source` by more than its type says.
+    return tuple(cast(Task, task_of(data)) for data in config.data)
+
+
 def _parameters(config: TrainConfig) -> int:
     with FakeTensorMode(allow_non_fake_inputs=True):
-        return size_of(stages.make(config, domains_of(config, [task_of(data) for data in config.data])).operator)
+        return size_of(stages.make(config, domains_of(config, _tasks(config))).operator)
 
 
 def _sizes(config: TrainConfig, world_size: int) -> list[int]:
@@ -124,7 +127,7 @@ def _session(ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCo
         precision=config.precision,
     )
     with tensors.making("other"):
-        tasks = tuple(task_of(data) for data in config.data)
+        tasks = _tasks(config)
     with tensors.making("parameters"):
         # Not on the meta device, from where fake tensors cannot be moved.
         objective = stages.make(config, domains_of(config, tasks))
@@ -138,10 +141,9 @@ def _session(ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCo
 class _Steps:
     """The steps of one session, and what each part of them took."""
 
-    def __init__(self, session: Session, tensors: TensorCount, flops: FlopCounterMode) -> None:
+    def __init__(self, session: Session, tensors: TensorCount) -> None:
         self._session = session
         self._tensors = tensors
-        self._flops = flops
         self._of_micro_batch: dict[int, Work] = {}
         """By task."""
         self._of_update = Work(0.0, 0.0, 0.0)
@@ -207,7 +209,7 @@ class _Steps:
 
     def _done(self) -> Work:
         tensors = self._tensors
-        return Work(self._flops.get_total_flops(), tensors.traffic_bytes, tensors.operations)
+        return Work(tensors.flops, tensors.traffic_bytes, tensors.operations)
 
 
 def _unsent(bucket: Any) -> torch.futures.Future[torch.Tensor]:

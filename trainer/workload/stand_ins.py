@@ -1,4 +1,4 @@
-"""Stand-ins: for what a computer that only foretells does not have: data, other ranks, a disk for checkpoints."""
+"""Stand-ins: for what a computer that only foretells does not have: data, other ranks, checkpoints."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trainer.contract.workload import PeakBytes
+from trainer.telemetry.flops import flops_of
 
 Kind = Literal["parameters", "gradients", "optimiser", "activations", "other"]
 
@@ -36,6 +37,7 @@ class TensorCount(TorchDispatchMode):
         self.peak = PeakBytes(parameters=0, gradients=0, optimiser=0, activations=0, other=0)
         self.traffic_bytes = 0.0
         self.operations = 0
+        self.flops = 0
         self._kind: Kind = "other"
         self._storages: dict[weakref.ref[torch.UntypedStorage], _Storage] = {}
         self._now: Counter[Kind] = Counter()
@@ -48,13 +50,13 @@ class TensorCount(TorchDispatchMode):
             self._note(storage)
             return result
 
-        torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = resize
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = self._resize
 
     @contextmanager
     def making(self, kind: Kind) -> Iterator[None]:
@@ -88,7 +90,10 @@ class TensorCount(TorchDispatchMode):
         if not getattr(func, "is_view", False):
             given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             self.operations += 1
-            self.traffic_bytes += sum(leaf.nbytes for leaf in {id(leaf): leaf for leaf in made + given}.values())
+            self.flops += flops_of(func, args, kwargs, result)
+            self.traffic_bytes += sum(
+                leaf.nbytes for leaf in {id(leaf): leaf for leaf in made + given}.values()
+            )
         return result
 
     def _note(self, storage: torch.UntypedStorage, kind: Kind | None = None) -> None:

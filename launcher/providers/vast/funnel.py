@@ -9,10 +9,14 @@ from typing import Any
 
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
+from launcher.decisions.workload import is_too_small, least_gb
 from launcher.image.lock import Lock
 from launcher.providers.vast.images import image_for
 from launcher.providers.vast.offers import START_S, offer_of
 from launcher.providers.vast.rows import OfferRow
+from trainer.contract.workload import Workloads
+
+_LARGEST_GPU_GB = 1000.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,12 @@ class Funnel:
         return f"{line}; relax {' or '.join(gains)}" if gains else line
 
 
-def funnel(rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float) -> Funnel:
-    """Return what is left of the rows, and what each constraint removed."""
+def funnel(
+    rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float, workloads: Workloads | None = None
+) -> Funnel:
+    """Return what is left of the rows, and what each constraint removed. `workloads`: what was foretold."""
     read = [row for row in map(OfferRow.of, rows) if row is not None]
-    constraints = tuple(_constraints(spec, lock, now))
+    constraints = (*_constraints(spec, lock, now), *_room(spec, workloads))
     failed = [[constraint for constraint in constraints if not constraint.passes(row)] for row in read]
     left = tuple(row for row, faults in zip(read, failed, strict=True) if not faults)
     first = Counter(faults[0] for faults in failed if faults)
@@ -81,6 +87,15 @@ def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
     yield HardLimit("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
     needs = f"ours need {lock.needs}"
     yield HardLimit("image", needs, lambda row: bool(spec.image or image_for(row, spec, lock)))
+
+
+def _room(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
+    """What was foretold to fit no GPU of that size."""
+    if workloads is None or spec.resources.gpus == 0:
+        return
+    largest = least_gb(workloads, spec, _LARGEST_GPU_GB)
+    text = f"needs {largest:.3g} GB a GPU" if largest is not None else ""
+    yield HardLimit("memory", text, lambda row: not is_too_small(workloads, spec, row.gpu_memory_gb))
 
 
 def _place(spec: JobSpec) -> Iterator[HardLimit]:

@@ -35,17 +35,17 @@ def fitting(
     Raises NoOfferError, which says what each limit removed.
     """
     rows = _search(api, spec, query(spec), _order(spec))
-    best = ranked(funnel(rows, spec, lock, now).left, spec, lock, known)
+    best = ranked(funnel(rows, spec, lock, now, known.workloads).left, spec, lock, known)
     if best:
         return [one.offer for one in shuffled(best, chance)]
     # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.
     rows = _market(api, spec)
-    seen = funnel(rows, spec, lock, now)
+    seen = funnel(rows, spec, lock, now, known.workloads)
     found = [one.offer for one in ranked(seen.left, spec, lock, known)]
     if found:
         return found
     unlimited = replace(spec, limits=replace(spec.limits, usd_per_hour=None))
-    dearer = ranked(funnel(rows, unlimited, lock, now).left, unlimited, lock, known)
+    dearer = ranked(funnel(rows, unlimited, lock, now, known.workloads).left, unlimited, lock, known)
     if dearer and spec.limits.usd_per_hour is not None:
         raise over_the_price(spec, [one.offer for one in dearer])
     relax = " or ".join(constraint.name for constraint, _ in seen.relaxed[:2]) or "resources:"
@@ -56,9 +56,9 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
     """Return what the job's limits leave of the market, and what each offer would cost to finish."""
     best = _search(api, spec, query(spec), _order(spec))
     rows = {str(row.get("id")): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
-    seen = funnel(list(rows.values()), spec, lock, now)
+    seen = funnel(list(rows.values()), spec, lock, now, known.workloads)
     # As in `fitting`, so that an offer has the same estimate in both.
-    pool = funnel(best, spec, lock, now).left or seen.left
+    pool = funnel(best, spec, lock, now, known.workloads).left or seen.left
     return MarketReport(
         offers=seen.offers,
         unreadable=seen.unreadable,

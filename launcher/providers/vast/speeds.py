@@ -12,6 +12,7 @@ from launcher.core.job import JobSpec
 from launcher.core.market import Basis
 from launcher.decisions.job_shape import steps_of
 from launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
+from launcher.decisions.workload import roofline
 from launcher.providers.vast.rows import OfferRow
 
 
@@ -32,6 +33,7 @@ class Speeds:
     spec: JobSpec
     typical_dlperf: float
     learned: Mapping[Kind, Speed]
+    known: SpeedHistory
     dlperf: Mapping[Kind, float]
     """Vast's score of each kind of machine that is on offer, where it has one."""
 
@@ -39,7 +41,7 @@ class Speeds:
         """Say how long the job takes on that offer, which is ready to train `ready_s` after its rent.
 
         A job that says no last step takes its whole time limit where the typical machine is had, and so does
-        one of whose shape nothing was measured. One without GPUs gains nothing by a faster one.
+        one of whose speed nothing is known. One without GPUs gains nothing by a faster one.
         """
         limit_s, steps = self.spec.limits.hours * 3600, steps_of(self.spec)
         if self.spec.resources.gpus == 0:
@@ -75,7 +77,18 @@ class Speeds:
         if scored and row.dlperf > 0:
             nearest = min(scored, key=lambda other: _apart(self.dlperf[other], row.dlperf))
             return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
-        return None
+        return self._estimated(row)
+
+    def _estimated(self, row: OfferRow) -> _Pace | None:
+        """By what a step was foretold to take, and what the GPU could do at best."""
+        workloads = self.known.workloads
+        if workloads is None:
+            return None
+        found = roofline(workloads, self.spec, row.gpu_name, row.gpu_memory_gb, self.known.efficiency)
+        if found is None:
+            return None
+        source = f"{found.mfu:.0%} of the GPU's peak"
+        return _Pace(steps_per_s=found.steps_per_s, basis="roofline", runs=0, source=source)
 
     def _scaled(self, kind: Kind, factor: float) -> _Pace:
         speed = self.learned[kind]
@@ -106,6 +119,7 @@ def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> S
         spec=spec,
         typical_dlperf=median([row.dlperf for row in rows if row.dlperf > 0] or [1.0]),
         learned=known.speeds,
+        known=known,
         dlperf={kind: median(found) for kind, found in scores.items()},
     )
 

@@ -16,6 +16,7 @@ _MOST_RELAXATIONS = 3
 _BASES: Mapping[Basis, str] = {
     "measured": "measured (m)",
     "scaled": "scaled from another kind of machine (s)",
+    "roofline": "estimated, not measured (r)",
     "guess": "a guess (g)",
 }
 

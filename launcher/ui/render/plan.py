@@ -9,11 +9,14 @@ from launcher.config.shell import script_of
 from launcher.core import Cause, Offer
 from launcher.core.errors import BudgetError
 from launcher.core.job import JobSpec
+from launcher.core.market import UNMEASURED
 from launcher.decisions.estimates import basis_text, offer_text
 from launcher.decisions.policy import worst_case_usd
 from launcher.decisions.speed_history import kind_of, kind_text
+from launcher.decisions.workload import chosen, largest_that_fits, needed_gb
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.table import facts, table
+from trainer.contract.workload import Workload
 
 _MOST_OFFERS = 8
 _SUMS = """\
@@ -37,6 +40,7 @@ def _request(plan: LaunchPlan) -> str:
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
             ("lease", _lease(plan)),
             ("deadline", plan.deadline),
+            ("needs", _needs(plan)),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("ranks", str(spec.world_size)),
@@ -49,6 +53,28 @@ def _request(plan: LaunchPlan) -> str:
             ("refused", "\n".join(map(refusal_text, plan.refusals))),
         ]
     )
+
+
+def _needs(plan: LaunchPlan) -> str:
+    """What a step takes of a GPU, as foretold; why that is not known."""
+    workloads, spec, offer = plan.foretold.workloads, plan.spec, plan.offers[0]
+    if workloads is None:
+        return plan.foretold.note
+    found = chosen(workloads, spec, offer.gpu_memory_gb)
+    if not found:
+        return ""
+    most, least = found[0], found[-1]
+    sizes = [f"{needed_gb(each, spec.world_size):.3g} GB with {_windows(each)}" for each in found]
+    fits = largest_that_fits(workloads, spec, offer.gpu_memory_gb)
+    fitting = f"; {fits} at once fit here" if fits and most is not least and fits < most.micro_batch else ""
+    return (
+        f"{' and '.join(sizes)} of a GPU ({most.strategy}){fitting}\n"
+        f"{most.flops / 1e12:.3g} TFLOP a step and rank, {most.traffic_bytes / 1e9:.3g} GB read and written"
+    )
+
+
+def _windows(workload: Workload) -> str:
+    return "1 window at once" if workload.micro_batch == 1 else f"{workload.micro_batch} windows at once"
 
 
 def refusal_text(error: BudgetError) -> str:
@@ -97,7 +123,7 @@ def _program(spec: JobSpec) -> str:
 
 def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:
     """Whether nobody knows that the job is done in time there: such offers come last."""
-    return bool(plan.deadline) and (offer.forecast is None or offer.forecast.basis == "guess")
+    return bool(plan.deadline) and (offer.forecast is None or offer.forecast.basis in UNMEASURED)
 
 
 def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from trainer.contract.config import ModelConfig
+from trainer.contract.gpus import peak_of
 from trainer.data.trajectories import Windows
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Domain
 from trainer.stages.objective import UnrollLoss
-from trainer.telemetry.flops import peak_of, training_flops
+from trainer.telemetry.flops import training_flops
 
 META = torch.device("meta")
 

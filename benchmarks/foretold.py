@@ -1,0 +1,174 @@
+"""Foretold: what `trainer.workload` says of a step, beside what the step does on this computer.
+
+Twelve jobs: each strategy with two models, two precisions, with activation checkpointing and without. The
+truth is the profiler's record of every allocation of torch, on rank 0 of a real training; the operations are
+counted while it trains. Trajectories are left out: HDF5 reads them, and torch allocates nothing for them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.records import read_as
+from trainer.contract.workload import Workload
+
+RANKS = {"single": 1, "ddp": 2, "fsdp2": 2}
+_LIMIT = timedelta(minutes=10)
+_BASE: dict[str, Any] = {
+    "batch": 16,
+    "steps": 4,
+    "data": {"betas": [1.0], "train": 16, "test": 4, "points": 64, "frames": 9},
+    "ema": 0.9,
+    "wandb": {"mode": "off"},
+    "plots": False,
+}
+_LATENT = {"model": {"dim": 128, "depth": 4}}
+_FNO = {"model": {"name": "fno", "dim": 48, "depth": 4}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "latent fp32": _LATENT,
+    "latent bf16 checkpointing": {**_LATENT, "precision": "bf16", "activation_checkpointing": True},
+    "fno fp32 checkpointing": {**_FNO, "activation_checkpointing": True},
+    "fno bf16": {**_FNO, "precision": "bf16"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One job. Bytes without trajectories."""
+
+    name: str
+    foretold_bytes: int
+    bytes: int
+    foretold_flops: float
+    flops: float
+
+    @property
+    def off(self) -> float:
+        """How far the foretold peak is off, as a share of the true one."""
+        return self.foretold_bytes / self.bytes - 1
+
+
+def jobs() -> Iterator[tuple[str, TrainConfig]]:
+    """Yield the twelve jobs, by name."""
+    for strategy in RANKS:
+        for name, settings in VARIANTS.items():
+            yield f"{strategy} {name}", read_as(TrainConfig, {**_BASE, **settings, "strategy": strategy})
+
+
+def compared(name: str, config: TrainConfig) -> Comparison:
+    """Foretell the job, train it, and put both side by side."""
+    foretold = _apart(_foretell, config)
+    true_bytes, flops = trained(config)
+    return Comparison(
+        name=name,
+        foretold_bytes=foretold.peak.total - foretold.peak.other,
+        bytes=true_bytes,
+        foretold_flops=foretold.flops,
+        flops=flops,
+    )
+
+
+def trained(config: TrainConfig) -> tuple[int, float]:
+    """Train a few steps; return the peak of rank 0's tensors in bytes, and the operations of a step."""
+    from trainer import data
+
+    with tempfile.TemporaryDirectory() as folder:
+        for task in config.data:
+            data.generate(task, Path(folder) / layout.DATA)
+        context = multiprocessing.get_context("spawn")
+        others = [
+            context.Process(target=_rank, args=(rank, folder, config))
+            for rank in range(1, RANKS[config.strategy])
+        ]
+        for process in others:
+            process.start()
+        answer: tuple[int, float] = _apart(_rank, 0, folder, config)
+        for process in others:
+            process.join()
+        return answer
+
+
+def _apart(function: Any, *arguments: Any) -> Any:
+    """Call it in a process of its own: real and fake tensors, and groups, must not meet."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def _foretell(config: TrainConfig) -> Workload:
+    from trainer.workload.foretelling import as_computed_here, foretell_one
+    from trainer.workload.stand_ins import ranks_alone
+
+    size = RANKS[config.strategy]
+    return foretell_one(ranks_alone(size), as_computed_here(config), config.strategy, config.batch // size)
+
+
+def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
+    import torch
+    import torch.distributed as torch_dist
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    from trainer.distributed.group import Ranks
+    from trainer.distributed.rank import Rank, TrainJob
+    from trainer.engine.session import set_up
+    from trainer.engine.step import take_step
+    from trainer.heartbeat import Heartbeat
+    from trainer.telemetry.flops import counting_flops
+
+    world_size, box = RANKS[config.strategy], Path(folder)
+    store = torch_dist.FileStore(f"{folder}/store", world_size)
+    torch_dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_LIMIT)
+    place = Rank(rank=rank, local_rank=rank, world_size=world_size, box=box)
+    ranks = Ranks(rank=place, device=torch.device("cpu"), control=torch_dist.new_group(backend="gloo"))
+    heart = Heartbeat(box / f"beat-{rank}")
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        session = set_up(ranks, TrainJob(run_id="", name="", gpus=0, stall_s=60, start_s=60), config)
+        with record_function(_STEPS_BEGIN):
+            for step in range(2):
+                session, _ = take_step(session, step, heart)
+    with counting_flops() as counter:
+        take_step(session, 2, heart)
+    flops = float(counter.get_total_flops())
+    torch_dist.barrier()
+    torch_dist.destroy_process_group()
+    return _peak_of(recorded), flops
+
+
+_STEPS_BEGIN = "the steps begin"
+
+
+def _peak_of(recorded: Any) -> int:
+    """Return the most bytes at once from the first step on, of all that torch allocated and has not freed."""
+    events = sorted(recorded.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    now, peak, begun = 0, 0, False
+    for event in events:
+        if event.name() == _STEPS_BEGIN:
+            begun = True
+        elif event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now) if begun else 0
+    return peak
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"{'JOB':40} {'FORETOLD MIB':>13} {'TRUE MIB':>9} {'OFF':>6}  FLOPS")
+    for name, config in jobs():
+        found = compared(name, config)
+        same = "equal" if found.foretold_flops == found.flops else f"{found.foretold_flops} {found.flops}"
+        mib = 1 << 20
+        print(
+            f"{name:40} {found.foretold_bytes / mib:13.1f} {found.bytes / mib:9.1f} {found.off:6.1%}  {same}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Foretelling: what a step of the trainer takes of a rank, found by a Python that has torch, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from launcher.core.job import JobSpec
+from launcher.decisions.workload import query_of
+from launcher.shipped import library_dir, trainer_dir
+from trainer.contract.records import read_json
+from trainer.contract.workload import WorkloadQuery, Workloads
+
+_LONGEST_S = 120.0
+_MOST_BYTES = 1 << 16
+_MOST_CHARACTERS = 300
+_MISSING = re.compile(r"No module named '([\w.]+)'")
+
+
+class ForetellingError(Exception):
+    """Nothing could be foretold; the text says what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foreteller:
+    """Asks `trainer.workload` in a process of `python`; answers stay in `cache`, named by content."""
+
+    python: str
+    environment: Mapping[str, str]
+    cache: Path
+
+    def workloads(self, spec: JobSpec) -> Workloads | None:
+        """Return what a step of the job takes; None for a program of the user's own.
+
+        Raises ForetellingError.
+        """
+        query = query_of(spec)
+        if query is None:
+            return None
+        return self.known(spec) or self._found(query)
+
+    def known(self, spec: JobSpec) -> Workloads | None:
+        """Return what was found before; None: nothing was, or of another trainer."""
+        query = query_of(spec)
+        with suppress(OSError, ValueError):
+            if query is not None:
+                return _read(self._place(query).read_bytes()[: _MOST_BYTES + 1])
+        return None
+
+    def _found(self, query: WorkloadQuery) -> Workloads:
+        # Python looks for modules where it is started: that must be no folder of somebody else's.
+        with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
+            for package in (trainer_dir(), library_dir()):
+                (Path(folder) / package.name).symlink_to(package)
+            try:
+                done = subprocess.run(
+                    [self.python, "-m", "trainer.workload"],
+                    cwd=folder,
+                    env=dict(self.environment),
+                    input=json.dumps(asdict(query)).encode(),
+                    capture_output=True,
+                    timeout=_LONGEST_S,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise ForetellingError(f"not known after {_LONGEST_S:.0f} s") from error
+            except OSError as error:
+                raise ForetellingError(f"cannot start {self.python}: {error.strerror}") from error
+        if done.returncode != 0:
+            raise ForetellingError(_reason(self.python, done.stderr.decode(errors="replace")))
+        try:
+            workloads = _read(done.stdout)
+        except ValueError as error:
+            raise ForetellingError(f"{self.python} gave no answer: {error}") from error
+        self._keep(query, done.stdout)
+        return workloads
+
+    def _keep(self, query: WorkloadQuery, answer: bytes) -> None:
+        """Keep the answer, whole or not at all. Where there is no room, it is asked for again."""
+        place = self._place(query)
+        with suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+                file.write(answer)
+            Path(file.name).replace(place)
+
+    def _place(self, query: WorkloadQuery) -> Path:
+        """Name it by all that it follows from: the query, the trainer, and the Python with its torch."""
+        digest = hashlib.sha256(json.dumps(asdict(query), sort_keys=True).encode())
+        for path in sorted(trainer_dir().rglob("*.py")):
+            digest.update(path.read_bytes())
+        digest.update(f"{self.python} {_stamp_of_torch(Path(self.python))}".encode())
+        return self.cache / f"{digest.hexdigest()[:32]}.json"
+
+
+def _read(text: bytes) -> Workloads:
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"more than {_MOST_BYTES} bytes")
+    workloads: Workloads = read_json(Workloads, text)
+    return workloads
+
+
+def _stamp_of_torch(python: Path) -> str:
+    """Return the versions of torch beside that Python by its folders: to ask it takes long."""
+    return " ".join(
+        sorted(path.name for path in python.parent.parent.glob("lib/python*/site-packages/torch-*"))
+    )
+
+
+def _reason(python: str, said: str) -> str:
+    missing = _MISSING.search(said)
+    if missing:
+        return f"{python} has no {missing[1]}; {python} -m pip install 'vastrun[trainer]' brings it"
+    last = (said.strip().splitlines() or ["no message"])[-1]
+    return last.removeprefix("workload: ")[:_MOST_CHARACTERS]

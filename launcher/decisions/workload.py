@@ -1,0 +1,151 @@
+"""Workload: whether a GPU has room for a job, and how fast it is, by what was foretold of a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from statistics import median
+
+from launcher.config import read_job
+from launcher.core import Run
+from launcher.core.job import JobSpec
+from trainer.contract.gpus import peak_of
+from trainer.contract.strategy import strategy_for
+from trainer.contract.workload import Workload, WorkloadQuery, Workloads
+
+_USUAL_STEPS = 1500
+_CONTEXT_BYTES = 0.8e9
+"""What CUDA and its libraries take of a GPU beside all tensors."""
+_NCCL_BYTES = 0.5e9
+"""The buffers of messages between ranks."""
+_FRAGMENTS = 1.1
+"""Freed memory of the wrong size: what the allocator holds, of what tensors take."""
+_OPERATION_S = 6e-6
+"""A host needs so long to start one: with small operations a GPU waits for it."""
+_MOST_READ = 20
+"""Runs that are looked at: to read a job takes a while."""
+_MOST_COUNTED = 9
+EFFICIENCY = 0.4
+"""Of the roofline, what a training usually reaches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """How fast a training should be on a GPU, though nobody measured it."""
+
+    steps_per_s: float
+    mfu: float
+    """The model FLOP utilisation that this speed would be."""
+
+
+def query_of(spec: JobSpec) -> WorkloadQuery | None:
+    """Return what to ask for of a job; None for a program of the user's own.
+
+    What changes no step is at its default, so that one answer serves many jobs.
+    """
+    if spec.train is None or spec.hold is not None:
+        return None
+    train = replace(spec.train, seed=0, steps=_USUAL_STEPS, evaluate_every=None)
+    return WorkloadQuery(train=train, world_size=spec.world_size, gpus=spec.resources.gpus > 0)
+
+
+def chosen(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> list[Workload]:
+    """Return the workloads of the strategy that the training would choose, the largest micro-batch first."""
+    assert spec.train is not None
+    strategy, _ = strategy_for(
+        spec.train,
+        world_size=spec.world_size,
+        parameters=workloads.parameters,
+        memory=int(gpu_memory_gb * 1e9) if spec.resources.gpus else None,
+    )
+    return workloads.of(strategy)
+
+
+def needed_gb(workload: Workload, world_size: int) -> float:
+    """Return the memory that a GPU must have for a workload, in GB."""
+    beside = _CONTEXT_BYTES + (_NCCL_BYTES if world_size > 1 else 0.0)
+    return (workload.peak.total * _FRAGMENTS + beside) / 1e9
+
+
+def least_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float | None:
+    """Return the least memory that a GPU of that size needs for the job, in GB; None: nobody knows.
+
+    The trainer makes its micro-batches smaller where memory is short, unless the job forbids it.
+    """
+    found = chosen(workloads, spec, gpu_memory_gb)
+    if not found or spec.train is None:
+        return None
+    fixed = spec.train.out_of_memory == "fail" and (
+        spec.train.micro_batch is not None or spec.train.probe == "off"
+    )
+    return needed_gb(found[0 if fixed else -1], spec.world_size)
+
+
+def is_too_small(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> bool:
+    """Tell whether a GPU of that size cannot hold the job."""
+    needed = least_gb(workloads, spec, gpu_memory_gb) if gpu_memory_gb else None
+    return needed is not None and needed > gpu_memory_gb
+
+
+def largest_that_fits(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> int | None:
+    """Return the most windows that such a GPU holds at once, of a rank's share; None: not even the fewest.
+
+    Between the two sizes that were foretold the memory grows in proportion, or less.
+    """
+    found = chosen(workloads, spec, gpu_memory_gb)
+    if not found:
+        return None
+    most, least = found[0], found[-1]
+    need_most, need_least = (needed_gb(each, spec.world_size) for each in (most, least))
+    if need_most <= gpu_memory_gb:
+        return most.micro_batch
+    if need_least > gpu_memory_gb or most is least:
+        return None
+    per_window = (need_most - need_least) / (most.micro_batch - least.micro_batch)
+    room = least.micro_batch + int((gpu_memory_gb - need_least) / per_window)
+    return max(size for size in range(1, room + 1) if most.micro_batch % size == 0)
+
+
+def roofline(
+    workloads: Workloads, spec: JobSpec, gpu_name: str, gpu_memory_gb: float, efficiency: float = EFFICIENCY
+) -> Roofline | None:
+    """Estimate the speed on such a GPU; None: its peaks are not in the table, or it does not hold the job.
+
+    A step takes as long as the slowest of its three parts: arithmetic, memory, and starting each operation.
+    """
+    peak, fits = peak_of(gpu_name), largest_that_fits(workloads, spec, gpu_memory_gb)
+    if peak is None or fits is None or spec.train is None or spec.resources.gpus == 0:
+        return None
+    found = chosen(workloads, spec, gpu_memory_gb)
+    work = min(found, key=lambda each: abs(math.log(each.micro_batch / fits)))
+    per_s = peak.flops_per_s(spec.train.precision)
+    arithmetic_s, memory_s = work.flops / per_s, work.traffic_bytes / peak.bytes_per_s
+    least_s = max(arithmetic_s, memory_s, 1e-6) / efficiency
+    steps_per_s = 1 / max(least_s, work.operations * _OPERATION_S)
+    return Roofline(steps_per_s=steps_per_s, mfu=arithmetic_s * steps_per_s)
+
+
+def efficiency_of(runs: Iterable[Run], known: Callable[[JobSpec], Workloads | None]) -> float:
+    """Return what earlier trainings reached of their roofline: the median of the newest.
+
+    `known`: what was foretold of a job. Where none was measured, a usual share.
+    """
+    shares = list(islice(_shares(islice(_measured(runs), _MOST_READ), known), _MOST_COUNTED))
+    return min(1.0, median(shares)) if shares else EFFICIENCY
+
+
+def _measured(runs: Iterable[Run]) -> Iterator[Run]:
+    return (run for run in runs if run.steps_per_s and run.offer is not None and run.offer.gpu_name)
+
+
+def _shares(runs: Iterable[Run], known: Callable[[JobSpec], Workloads | None]) -> Iterator[float]:
+    for run in runs:
+        spec, offer = read_job(run.spec_json), run.offer
+        workloads = known(spec)
+        if workloads is None or offer is None:
+            continue
+        could = roofline(workloads, spec, offer.gpu_name or "", offer.gpu_memory_gb, 1.0)
+        if could is not None and run.steps_per_s:
+            yield run.steps_per_s / could.steps_per_s
