@@ -18,6 +18,7 @@ from benchmarks import (
     checkpoints,
     container,
     crowd,
+    foretold,
     loader,
     log_lag,
     long_log,
@@ -57,6 +58,7 @@ RUNS: dict[str, Run] = {
     "container": container.run,
     "crowd": crowd.run,
     "batch": batch.run,
+    "foretold": foretold.run,
 }
 
 

@@ -22,6 +22,7 @@ from trainer.contract.workload import Workload
 
 RANKS = {"single": 1, "ddp": 2, "fsdp2": 2}
 _LIMIT = timedelta(minutes=10)
+_FURTHEST_OFF = 0.1
 _BASE: dict[str, Any] = {
     "batch": 16,
     "steps": 4,
@@ -96,6 +97,43 @@ def trained(config: TrainConfig) -> tuple[int, float]:
         return answer
 
 
+def trained_within(config: TrainConfig, limit_bytes: int) -> bool:
+    """Train two steps alone where torch may hold so many bytes; return False when it is out of memory."""
+    from trainer import data
+
+    with tempfile.TemporaryDirectory() as folder:
+        for task in config.data:
+            data.generate(task, Path(folder) / layout.DATA)
+        held: bool = _apart(_rank_within, folder, config, limit_bytes)
+        return held
+
+
+def _rank_within(folder: str, config: TrainConfig, limit_bytes: int) -> bool:
+    import torch
+
+    from trainer.engine.session import set_up
+    from trainer.engine.step import take_step
+    from trainer.workload.tensors import TensorCount
+
+    class Limit(TensorCount):
+        """A memory of that size, full of tensors."""
+
+        def _present(self) -> Any:
+            if self._now.total() > limit_bytes:
+                raise torch.OutOfMemoryError("injected")
+            return super()._present()
+
+    ranks, job, heart = _joined(0, folder, config)
+    try:
+        with Limit():
+            session = set_up(ranks, job, config)
+            for step in range(2):
+                session, _ = take_step(session, step, heart)
+    except torch.OutOfMemoryError:
+        return False
+    return True
+
+
 def _apart(function: Any, *arguments: Any) -> Any:
     """Call it in a process of its own: real and fake tensors, and groups, must not meet."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -111,25 +149,16 @@ def _foretell(config: TrainConfig) -> Workload:
 
 
 def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
-    import torch
     import torch.distributed as torch_dist
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    from trainer.distributed.group import Ranks
-    from trainer.distributed.rank import Rank, TrainJob
     from trainer.engine.session import set_up
     from trainer.engine.step import take_step
-    from trainer.heartbeat import Heartbeat
     from trainer.telemetry.flops import counting_flops
 
-    world_size, box = RANKS[config.strategy], Path(folder)
-    store = torch_dist.FileStore(f"{folder}/store", world_size)
-    torch_dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_LIMIT)
-    place = Rank(rank=rank, local_rank=rank, world_size=world_size, box=box)
-    ranks = Ranks(rank=place, device=torch.device("cpu"), control=torch_dist.new_group(backend="gloo"))
-    heart = Heartbeat(box / f"beat-{rank}")
+    ranks, job, heart = _joined(rank, folder, config)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        session = set_up(ranks, TrainJob(run_id="", name="", gpus=0, stall_s=60, start_s=60), config)
+        session = set_up(ranks, job, config)
         with record_function(_STEPS_BEGIN):
             for step in range(2):
                 session, _ = take_step(session, step, heart)
@@ -139,6 +168,25 @@ def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
     torch_dist.barrier()
     torch_dist.destroy_process_group()
     return _peak_of(recorded), flops
+
+
+def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]:
+    """Join the others of the job; return what a set-up needs of this rank."""
+    import torch
+    import torch.distributed as torch_dist
+
+    from trainer.distributed.group import Ranks
+    from trainer.distributed.rank import Rank, TrainJob
+    from trainer.heartbeat import Heartbeat
+
+    world_size, box = RANKS[config.strategy], Path(folder)
+    store = torch_dist.FileStore(f"{folder}/store", world_size)
+    torch_dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_LIMIT)
+    place = Rank(rank=rank, local_rank=rank, world_size=world_size, box=box)
+    ranks = Ranks(rank=place, device=torch.device("cpu"), control=torch_dist.new_group(backend="gloo"))
+    heart = Heartbeat(box / f"beat-{rank}")
+    job = TrainJob(run_id="", name="", gpus=0, stall_s=60, start_s=60)
+    return ranks, job, heart
 
 
 _STEPS_BEGIN = "the steps begin"
@@ -157,8 +205,9 @@ def _peak_of(recorded: Any) -> int:
     return peak
 
 
-def main() -> None:
-    """Print the table."""
+def run() -> bool:
+    """Print the table; return False when an operation or more than a tenth of a peak is amiss."""
+    sound = True
     print(f"{'JOB':40} {'FORETOLD MIB':>13} {'TRUE MIB':>9} {'OFF':>6}  FLOPS")
     for name, config in jobs():
         found = compared(name, config)
@@ -168,7 +217,5 @@ def main() -> None:
             f"{name:40} {found.foretold_bytes / mib:13.1f} {found.bytes / mib:9.1f} {found.off:6.1%}  {same}",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    main()
+        sound = sound and same == "equal" and abs(found.off) < _FURTHEST_OFF
+    return sound

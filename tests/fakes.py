@@ -32,6 +32,7 @@ from launcher.ports import Abilities, Remote
 from tests.fakebox import FakeBox, Loading, Training
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
+from trainer.contract.workload import PeakBytes, Workload, Workloads
 
 PRICE = 3.6
 """Dollars an hour: 0.001 dollars a second."""
@@ -335,6 +336,34 @@ class FakeUserRequests:
     def current(self) -> UserRequest:
         due = [request for moment, request in sorted(self.at.items()) if moment <= self.clock.now()]
         return due[-1] if due else UserRequest.NONE
+
+
+class FakeForeteller:
+    """Says of every job what it was given to say."""
+
+    def __init__(self) -> None:
+        self.answer: Workloads | Exception | None = None
+
+    def workloads(self, spec: JobSpec) -> Workloads | None:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def workloads(*, strategy: str = "single", small_gb: float = 1.0, large_gb: float = 30.0) -> Workloads:
+    """A step of 1 TFLOP and 1 GB: tensors of so many GB with 1 window at once, and with 48."""
+    made = [
+        Workload(
+            strategy=strategy,
+            micro_batch=size,
+            flops=1e12,
+            traffic_bytes=1e9,
+            operations=100,
+            peak=PeakBytes(parameters=0, gradients=0, optimiser=0, activations=int(gb * 1e9), other=0),
+        )
+        for size, gb in ((48, large_gb), (1, small_gb))
+    ]
+    return Workloads(parameters=1000, workloads=tuple(made), torch="2.13.0", seconds=4.0)
 
 
 def train_job(*, steps: int = 10, **changes: object) -> JobSpec:

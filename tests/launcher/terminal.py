@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import cli
 from launcher.commands.exporting import Exporter
-from launcher.commands.foretelling import Foreteller
 from launcher.commands.rehearsing import Rehearsal
 from launcher.core import Instance, RentalOrder, UserRequest
 from launcher.ledger.run_ids import new_id
@@ -29,7 +28,7 @@ from launcher.ui.screen import Look, StreamScreen
 from launcher.wiring import Wiring
 from tests.fake_outputs import FakePacker
 from tests.fakebox import Training
-from tests.fakes import PRICE, FakeClock, FakeProvider
+from tests.fakes import PRICE, FakeClock, FakeForeteller, FakeProvider
 from trainer.contract.outcome import Hang, Outcome, RankEnd
 
 JOB = """\
@@ -120,6 +119,7 @@ class Terminal:
         clock: FakeClock | None = None,
     ) -> None:
         self.folder = folder
+        self.foreteller = FakeForeteller()
         folder.mkdir(exist_ok=True)
         self.clock = clock or FakeClock()
         self.market = Market(self.clock, list(trainings) or [Training()], usd_per_hour=usd_per_hour)
@@ -176,9 +176,7 @@ class Terminal:
             who=lambda: self.who,
             rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
             exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
-            foreteller=lambda: Foreteller(
-                python=sys.executable, environment=self.environ, cache=self.folder / "cache" / "workloads"
-            ),
+            foreteller=lambda: self.foreteller,
             config_file=self.folder / "config.yaml",
         )
 

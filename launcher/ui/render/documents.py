@@ -155,6 +155,8 @@ def plan_document(plan: LaunchPlan) -> Document:
         "refused": [str(error) for error in plan.refusals],
         "deadline": plan.spec.limits.deadline,
         "expected_end_at": plan.expected_end_at,
+        "workloads": None if plan.foretold.workloads is None else asdict(plan.foretold.workloads),
+        "not_foretold": plan.foretold.note or None,
     }
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from launcher.commands.foretelling import ForetellingError
 from launcher.config import dump_job
 from launcher.core import ExtraRates, Offer
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions.policy import LEAST_S, lease_of, least_usd
 from launcher.flow import begin
-from tests.fakes import train_job
+from tests.fakes import train_job, workloads
 from tests.launcher.terminal import CRASH, Market, Terminal
 
 
@@ -253,3 +254,20 @@ def test_no_attempt_is_begun_with_less_money_than_it_takes(tmp_path: Path) -> No
     assert end.exit_code == 5
     assert "no other attempt: $0.0" in end.stderr
     assert len(terminal.ledger.runs()) == terminal.market.rentals == 1
+
+
+def test_what_a_step_needs_is_told_before_anything_is_rented(terminal: Terminal) -> None:
+    terminal.foreteller.answer = workloads(strategy="ddp", small_gb=2.0, large_gb=40.0)
+    told = terminal.type("plan", str(terminal.job)).stdout
+    assert "45.3 GB with 48 windows at once and 3.5 GB with 1 window at once" in " ".join(told.split())
+    assert "1 TFLOP a step and rank" in told
+    assert terminal.document("plan", str(terminal.job))["workloads"]["workloads"][0]["flops"] == 1e12
+
+
+def test_without_torch_a_line_says_so_and_all_else_is_as_before(terminal: Terminal) -> None:
+    before = terminal.type("plan", str(terminal.job)).stdout
+    terminal.foreteller.answer = ForetellingError("python has no torch")
+    after = terminal.type("plan", str(terminal.job))
+    assert after.exit_code == 0
+    assert "not foretold: python has no torch" in after.stdout
+    assert len(after.stdout.splitlines()) == len(before.splitlines()) + 1

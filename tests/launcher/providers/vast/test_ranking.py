@@ -10,8 +10,9 @@ import pytest
 from launcher.core.job import JobSpec, Resources
 from launcher.decisions.market_report import Term
 from launcher.decisions.speed_history import Speed, SpeedHistory
+from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.ranking import Estimate, ranked
-from tests.fakes import train_job
+from tests.fakes import train_job, workloads
 from tests.launcher.providers.vast.rows import LOCK, offer_row
 from trainer.contract.config import TrainConfig
 
@@ -191,3 +192,26 @@ def test_a_smaller_image_is_fetched_sooner_and_one_of_unknown_size_counts_as_usu
 
 def only(spec: JobSpec, known: SpeedHistory = NEW) -> Estimate:
     return ranked([offer_row()], spec, LOCK, known)[0]
+
+
+def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_foretold() -> None:
+    spec = replace(job(), train=TrainConfig(steps=7200, batch=48, precision="bf16"))
+    [estimate] = ranked([offer_row()], spec, LOCK, SpeedHistory(workloads=workloads()))
+    forecast = estimate.forecast
+    assert (forecast.basis, forecast.source) == ("roofline", "40% of the GPU's peak")
+    assert forecast.train_s == pytest.approx(7200 / (0.4 * 165.2))
+    assert "estimated, not measured (40% of the GPU's peak)" in estimate.terms[0].text
+
+
+def test_a_measured_speed_counts_before_an_estimated_one() -> None:
+    spec = replace(job(), train=TrainConfig(steps=7200, batch=48))
+    [estimate] = ranked([offer_row()], spec, LOCK, replace(KNOWN, workloads=workloads()))
+    assert estimate.forecast.basis == "measured"
+
+
+def test_an_offer_that_cannot_hold_the_job_is_left_out_with_the_figure() -> None:
+    spec = replace(job(), train=TrainConfig(batch=48))
+    rows = [offer_row(), offer_row(id=7, gpu_ram=81_920)]
+    left = funnel(rows, spec, LOCK, 0.0, workloads(small_gb=31.0, large_gb=60.0))
+    assert [row.id for row in left.left] == ["7"]
+    assert [(limit.name, limit.text) for limit, _ in left.removed] == [("memory", "needs 34.9 GB a GPU")]

@@ -1,0 +1,79 @@
+"""Whether a GPU has room for a job, and how fast it should be, by what was foretold of its steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.config import dump_job
+from launcher.core import Offer, Phase, Run
+from launcher.core.job import JobSpec, Resources
+from launcher.decisions.workload import (
+    EFFICIENCY,
+    efficiency_of,
+    is_too_small,
+    largest_that_fits,
+    least_gb,
+    query_of,
+    roofline,
+)
+from tests.fakes import command_job, train_job, workloads
+from trainer.contract.config import TrainConfig
+
+
+def job(**train: Any) -> JobSpec:
+    return replace(train_job(resources=Resources(gpus=1)), train=TrainConfig(**train))
+
+
+def test_a_gpu_is_too_small_when_not_even_one_window_at_once_fits() -> None:
+    found = workloads(small_gb=20.0, large_gb=60.0)
+    assert least_gb(found, job(), 80.0) == pytest.approx(20.0 * 1.1 + 0.8)
+    assert is_too_small(found, job(), 16.0)
+    assert not is_too_small(found, job(), 24.0)
+
+
+def test_a_job_that_may_not_take_less_at_once_needs_room_for_all() -> None:
+    found = workloads(small_gb=20.0, large_gb=60.0)
+    assert is_too_small(found, job(out_of_memory="fail", micro_batch=48), 48.0)
+
+
+@pytest.mark.parametrize(("gpu_gb", "windows"), [(80.0, 48), (24.0, 24), (12.0, 12), (1.0, None)])
+def test_the_largest_micro_batch_that_fits_divides_the_share(gpu_gb: float, windows: int | None) -> None:
+    assert largest_that_fits(workloads(small_gb=1.0, large_gb=40.0), job(), gpu_gb) == windows
+
+
+def test_an_unmeasured_speed_follows_from_the_gpu_and_is_no_more_than_its_peak() -> None:
+    fast, slow = (
+        roofline(workloads(), job(precision="bf16"), name, 80.0) for name in ("H100 SXM", "RTX 3090")
+    )
+    assert fast is not None and slow is not None
+    assert fast.steps_per_s > 5 * slow.steps_per_s
+    assert slow.mfu == pytest.approx(EFFICIENCY)
+    assert fast.steps_per_s == pytest.approx(EFFICIENCY * 989.4)
+
+
+def test_nothing_is_estimated_of_a_gpu_that_is_in_no_table_or_has_no_room() -> None:
+    assert roofline(workloads(), job(), "GT 1030", 80.0) is None
+    assert roofline(workloads(small_gb=20.0), job(), "RTX 3090", 8.0) is None
+
+
+def test_what_earlier_trainings_reached_counts_instead_of_a_usual_share() -> None:
+    spec = job(precision="bf16")
+    offer = Offer(
+        id="1", host="h", gpu_name="RTX 3090", gpus=1, gpu_memory_gb=80.0, disk_gb=1.0,
+        usd_per_hour=1.0, description="",
+    )  # fmt: skip
+    run = Run(
+        id="r", job="j", spec_json=dump_job(spec), provider="vast", phase=Phase.ENDED, out_dir="",
+        created_at=0.0, phase_at=0.0, offer=offer, steps_per_s=7.1,
+    )  # fmt: skip
+    assert efficiency_of([run], lambda _: workloads()) == pytest.approx(0.1)
+    assert efficiency_of([run], lambda _: None) == EFFICIENCY
+
+
+def test_jobs_whose_steps_are_the_same_ask_the_same() -> None:
+    assert query_of(job(seed=3, steps=7)) == query_of(job(seed=4, steps=9))
+    assert query_of(job(batch=64)) != query_of(job())
+    assert query_of(command_job()) is None

@@ -1,0 +1,70 @@
+"""What is foretold of a step is what a real one takes: operations to the last, memory to a tenth."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.foretold import compared as compare
+from benchmarks.foretold import jobs, trained_within
+from trainer.contract.config import DataConfig, TrainConfig
+from trainer.contract.records import read_json
+from trainer.contract.workload import WorkloadQuery, Workloads
+
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    "name", ["single latent bf16 checkpointing", "ddp fno bf16", "fsdp2 fno fp32 checkpointing"]
+)
+def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step(name: str) -> None:
+    found = compare(name, dict(jobs())[name])
+    assert found.foretold_flops == found.flops > 0
+    assert abs(found.off) < 0.1
+
+
+def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_fits() -> None:
+    config = dict(jobs())["single latent fp32"]
+    small, large = (foretell(replace(config, micro_batch=size), 1).of("single")[0].peak for size in (4, 16))
+    limit = (small.total + large.total) // 2
+
+    assert not trained_within(replace(config, micro_batch=16), limit)
+    assert trained_within(replace(config, micro_batch=4), limit)
+
+
+def test_more_ranks_than_this_computer_has_hold_less_each_and_auto_has_both_strategies() -> None:
+    found = foretell(TrainConfig(batch=64), 64)
+    ddp, sharded = found.of("ddp")[0], found.of("fsdp2")[0]
+    assert sharded.peak.optimiser < ddp.peak.optimiser / 20
+    assert ddp.micro_batch == 1
+    assert found.parameters * 4 < ddp.peak.parameters + ddp.peak.gradients
+
+
+def test_a_task_of_the_users_own_has_no_size_before_it_is_read() -> None:
+    asked = ask(TrainConfig(data=(DataConfig(task="mine:make"),)), 1)
+    assert asked.returncode == 1
+    assert asked.stderr.startswith("workload: data.task: expected one of")
+
+
+def foretell(config: TrainConfig, world_size: int) -> Workloads:
+    found: Workloads = read_json(Workloads, ask(config, world_size).stdout)
+    return found
+
+
+def ask(config: TrainConfig, world_size: int) -> Any:
+    query = WorkloadQuery(train=config, world_size=world_size, gpus=True)
+    return subprocess.run(
+        [sys.executable, "-m", "trainer.workload"],
+        input=json.dumps(asdict(query)),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
