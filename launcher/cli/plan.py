@@ -49,7 +49,11 @@ def command(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Show the offers for a job, what it is expected to cost there, and at most. Costs nothing."""
+    """Show the offers for a job, what it is expected to cost there, and at most. Costs nothing.
+
+    For the onboard trainer it also tells what a step needs of a GPU, found here without one; that takes
+    seconds the first time, and torch. Offers that have no room for it are left out.
+    """
     wiring: Wiring = ctx.obj
     spec = read_job_file(job_file, sets, name, by)
     must_ship(wiring, spec, job_file)

@@ -13,7 +13,7 @@ from launcher.decisions.speed_history import Speed, SpeedHistory
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.ranking import Estimate, ranked
 from tests.fakes import train_job, workloads
-from tests.launcher.providers.vast.rows import LOCK, offer_row
+from tests.launcher.providers.vast.rows import LOCK, NOW, offer, offer_row
 from trainer.contract.config import TrainConfig
 
 NEW = SpeedHistory()
@@ -211,7 +211,7 @@ def test_a_measured_speed_counts_before_an_estimated_one() -> None:
 
 def test_an_offer_that_cannot_hold_the_job_is_left_out_with_the_figure() -> None:
     spec = replace(job(), train=TrainConfig(batch=48))
-    rows = [offer_row(), offer_row(id=7, gpu_ram=81_920)]
-    left = funnel(rows, spec, LOCK, 0.0, workloads(small_gb=31.0, large_gb=60.0))
-    assert [row.id for row in left.left] == ["7"]
+    rows = [offer(), offer(id=7, gpu_ram=81_920)]
+    left = funnel(rows, spec, LOCK, NOW, workloads(small_gb=31.0, large_gb=60.0))
+    assert [row.gpu_memory_gb > 80 for row in left.left] == [True]
     assert [(limit.name, limit.text) for limit, _ in left.removed] == [("memory", "needs 34.9 GB a GPU")]
