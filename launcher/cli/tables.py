@@ -22,6 +22,8 @@ COMMANDS: Mapping[str, str] = {
     "why": "Explain why a run ended, with all proofs, and what to try next.",
     "cost": "Show what runs cost, together or each, and compare that with the bill.",
     "hosts": "List the machines that were rented, and those avoided because they failed.",
+    "ssh": "Open a shell on a run's machine, or run a command there.",
+    "forward": "Make a port of a run's machine one of this computer: TensorBoard, notebooks.",
     "pull": "Download a run's outputs from its machine.",
     "export": "Write the weights of a run's checkpoint to one file.",
     "reap": "End machines of ours that no open run claims.",
