@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
 from launcher.core.job import JobSpec
-from trainer.contract.outcome import Outcome, RankEnd, StartRecord
-from trainer.contract.reasons import REASONS
+from trainer.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,

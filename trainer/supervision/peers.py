@@ -18,7 +18,7 @@ from typing import Any, Self, cast
 from trainer.contract.outcome import Hang
 from trainer.contract.records import read_json
 from trainer.distributed.nodes import Place
-from trainer.supervision.rank_ends import DatedEnd
+from trainer.supervision.diagnosis import DatedEnd
 from trainer.supervision.stall import RankProgress
 
 SILENT_S = 30.0

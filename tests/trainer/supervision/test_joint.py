@@ -23,7 +23,7 @@ from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.restarts import NoRestart, Start, next_start
 from trainer.supervision.stacks import StackFrame
 from trainer.supervision.stall import RankProgress
-from trainer.supervision.start import joint
+from trainer.supervision.watch import joint
 
 BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: [gloo/pair.cc] closed\n'
 IN_A_COLLECTIVE = StackFrame(

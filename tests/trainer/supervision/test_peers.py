@@ -12,8 +12,8 @@ import pytest
 from tests.waiting import eventually
 from trainer.contract.outcome import RankEnd
 from trainer.distributed.nodes import Place
+from trainer.supervision.diagnosis import DatedEnd
 from trainer.supervision.peers import Peers, PeersError
-from trainer.supervision.rank_ends import DatedEnd
 
 Join = Callable[..., Peers]
 
