@@ -11,12 +11,7 @@ from pathlib import Path
 _MODULES = ("torch", "numpy", "h5py", "annotated_types")
 _OLDEST = (3, 11)
 _PROBE_S = 30.0
-# Looked for, not imported: torch alone takes seconds.
-_PROBE = """
-import importlib.util, json, sys
-missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
-print(json.dumps({"version": sys.version_info[:2], "missing": missing}))
-"""
+_PROBE = Path(__file__).with_name("python_probe.py")
 
 
 def write_fault(folder: Path) -> str | None:
@@ -44,7 +39,7 @@ def python_fault(python: str) -> str | None:
     """Why that Python cannot run the trainer; None when it can."""
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE, *_MODULES],
+            [python, "-c", _PROBE.read_text(encoding="utf-8"), *_MODULES],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
