@@ -149,13 +149,13 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
 
 
 def deadline_of(spec: JobSpec) -> float | None:
-    """When the job must be done, in epoch seconds; None: it does not say."""
+    """Return when the job must be done, in epoch seconds; None: it does not say."""
     text = spec.limits.deadline
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
 def within_deadline(spec: JobSpec, since: float) -> JobSpec:
-    """The job with no more hours than there are from `since` until its deadline."""
+    """Return the job with no more hours than there are from `since` until its deadline."""
     deadline = deadline_of(spec)
     if deadline is None or deadline >= since + spec.limits.hours * 3600:
         return spec
@@ -164,7 +164,7 @@ def within_deadline(spec: JobSpec, since: float) -> JobSpec:
 
 
 def is_due(spec: JobSpec, lease: Lease, now: float) -> bool:
-    """Whether the training has to save and stop now, so that it is over at the job's deadline."""
+    """Return whether the training has to save and stop now, so that it is over at the job's deadline."""
     deadline = deadline_of(spec)
     return deadline is not None and now >= deadline - lease.grace_s
 

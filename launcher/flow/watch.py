@@ -60,7 +60,7 @@ class WatchState:
 
 
 def watch(context: RunContext) -> PhaseEnd | None:
-    """How the training ended; None when the user wants it left alone."""
+    """Follow the training until it has ended; None when the user wants it left alone."""
     state = WatchState()
     while True:
         try:

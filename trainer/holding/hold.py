@@ -52,7 +52,7 @@ class Holder:
         self._state = _State(idle_since=now())
 
     def ask_to_end(self, *_: object) -> None:
-        """The machine is to end: what SIGTERM means."""
+        """Have the machine end: what SIGTERM means."""
         self._asked = True
 
     def look(self) -> str | None:
