@@ -14,12 +14,11 @@ from typing import Protocol, cast
 
 from trainer.contract import layout
 from trainer.contract.records import read_json
-from trainer.supervision.flight_recorder import dump_recorders
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.processes import hear_of_a_stop, kill_descendants, send
 from trainer.supervision.progress import pid_of
 from trainer.supervision.rank_process import RankProcess, read_processes
-from trainer.supervision.stacks import dump_stacks
+from trainer.supervision.stacks import dump_recorders, dump_stacks
 
 _POLL_S = 0.05
 _KILL_S = 5.0
