@@ -200,8 +200,9 @@ class RunContext:
             began = self.now()
             self.services.clock.sleep(slice_s)
             self.show()
-            if self.now() - began < slice_s / 2:
+            if self.now() - began < slice_s / 2:  # the clock came back early: the user wants something
                 break
+        # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
         self._notifications.tell(self.run)

@@ -31,6 +31,7 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
     deadline, offer, machine = policy.deadline_of(context.spec), context.run.offer, context.machine
     if deadline is None or offer is None or machine is None:
         return
+    # Seconds from now, no moment: the clock of the machine may be wrong.
     left_s = max(1.0, deadline - context.now())
     grace_s = min(left_s, policy.lease_of(context.spec, offer).grace_s)
     variables = {

@@ -49,6 +49,7 @@ def rent(context: RunContext) -> PhaseEnd:
     """Rent a machine that carries this run's label. Looks for one first, so that it is safe to repeat."""
     asked_at = context.now()
     machine = look_for_it(context) or rent_anew(context)
+    # What the machine is charged counts, not what was offered: a price may have changed in between.
     context.save(
         instance_id=machine.id,
         usd_per_hour=machine.usd_per_hour,
@@ -72,6 +73,7 @@ def ship(context: RunContext) -> PhaseEnd:
         remote.put(bundle.path, layout.INBOX_BUNDLE)
         if secrets:
             remote.write(layout.INBOX_SECRETS, secrets, mode=0o600)
+        # The checksum comes before tar, which would unpack a half; the mark that all is there comes last.
         done = remote.run(
             f"echo '{bundle.sha256}  {layout.INBOX_BUNDLE}' | sha256sum -c --quiet - && "
             f"tar -xzf {layout.INBOX_BUNDLE} && : >{layout.SHIPPED}",

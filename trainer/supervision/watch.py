@@ -136,6 +136,7 @@ class Watch:
         processes = self.launch.processes()
         ranks_progress = self.tracker.ranks_progress(processes)
         self._tell_ends(processes)
+        # A stop comes first: ranks that fail on their way out have not failed by themselves.
         if self.stop.cause is not None:
             return self._stop(ranks_progress)
         if self._failed(processes):
@@ -145,6 +146,7 @@ class Watch:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not ranks_progress:
             return self._without_ranks(processes)
+        # Last of all: ranks that wait for one which has failed do not hang.
         return self._stalled(ranks_progress) and self._hangs(ranks_progress)
 
     def _talk(self) -> None:
