@@ -20,7 +20,7 @@ from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import REASONS, Outcome, StartRecord
 from trainer.contract.records import write_atomically
-from trainer.distributed.nodes import place_of, torchrun_line
+from trainer.distributed.nodes import this_node_of, torchrun_line
 from trainer.supervision.agents import Agents
 from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
 from trainer.supervision.evidence import (
@@ -56,7 +56,7 @@ def main(begin: Begin | None = None) -> int:
     reserve = _reserve(box)
     try:
         job = Job.read(box)
-        with Peers(place=place_of(job.nodes, os.environ), run_id=job.run_id) as peers:
+        with Peers(this_node=this_node_of(job.nodes, os.environ), run_id=job.run_id) as peers:
             outcome = _supervise(box, job, stop, begin or Agents().begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
@@ -90,7 +90,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     """Start the ranks, again and again, until a start is the last."""
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
-    log.say(f"as {_shown(torchrun_line(job, peers.place))}")
+    log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
     # What lies there already proves nothing of this training.
     before = stamps(job.success, box)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
@@ -191,7 +191,7 @@ def conclude(
         scores=final.scores if final else None,
         wandb=read_wandb(box),
         # What a program proves lies on the first node.
-        checks=run_checks(job.success if watched.place.is_host else None, box, diagnosis.ranks, before),
+        checks=run_checks(job.success if watched.this_node.is_host else None, box, diagnosis.ranks, before),
         starts=tuple(starts),
     )
 

@@ -14,7 +14,7 @@ from typing import cast, get_args
 from trainer.contract import layout
 from trainer.contract.outcome import REASONS, Hang, RankEnd, Reason
 from trainer.distributed.exit import Raised, last_raised, read_own_record, reason_of_text
-from trainer.distributed.nodes import Place
+from trainer.distributed.nodes import ThisNode
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
@@ -64,7 +64,7 @@ class Watched:
     """The kernel killed something for want of memory meanwhile."""
     disk_full: bool = False
     """There was no room left when the ranks had ended."""
-    place: Place = field(default_factory=Place)
+    this_node: ThisNode = field(default_factory=ThisNode)
     elsewhere: tuple[DatedEnd, ...] = ()
     """How the ranks of the other nodes ended."""
     lost: tuple[int, ...] = ()
@@ -97,7 +97,7 @@ def diagnose(box: Path, watched: Watched) -> Diagnosis:
 
 def ends_here(box: Path, watched: Watched) -> tuple[DatedEnd, ...]:
     """Return how the ranks of this node ended."""
-    ranks = watched.place.ranks(watched.world_size // watched.place.nodes)
+    ranks = watched.this_node.ranks(watched.world_size // watched.this_node.nodes)
     return read_ends(box, ranks, watched.processes, watched.agent, training=watched.training)
 
 

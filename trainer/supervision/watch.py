@@ -63,11 +63,11 @@ def run_ranks(
 ) -> Watched:
     """Start the ranks and return when none of them, nor anything that they started, is left."""
     # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
-    started_at, memory_kills_before, place = time.time(), memory_kills(box), peers.place
-    inherited = {**os.environ, **network_environment(place)}
+    started_at, memory_kills_before, this_node = time.time(), memory_kills(box), peers.this_node
+    inherited = {**os.environ, **network_environment(this_node)}
     launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
     begin_pushing(box, job)
-    log.follow(_tails(box, place.ranks(start.world_size)))
+    log.follow(_tails(box, this_node.ranks(start.world_size)))
     watch = Watch(
         box=box, job=job, launch=launch, log=log, stop=stop, peers=peers, tracker=ProgressTracker(box=box)
     )
@@ -77,8 +77,8 @@ def run_ranks(
     watch.report()
     watched = Watched(
         started_at=started_at,
-        place=place,
-        world_size=start.world_size * place.nodes,
+        this_node=this_node,
+        world_size=start.world_size * this_node.nodes,
         training=job.train is not None,
         processes=launch.processes(),
         agent=agent,
@@ -248,7 +248,7 @@ def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
 
 def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
     """Add what the other nodes saw, once their ranks have ended too: all conclude alike."""
-    if peers.place.nodes == 1:
+    if peers.this_node.nodes == 1:
         return watched
     ends = ends_here(box, watched)
     peers.tell(
