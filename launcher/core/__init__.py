@@ -6,6 +6,7 @@ from launcher.core.boxes import (
     CheckpointCopy,
     Collected,
     Completed,
+    LocalProgram,
     RankStatus,
 )
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
@@ -58,6 +59,7 @@ __all__ = [
     "Instance",
     "Judgement",
     "Lease",
+    "LocalProgram",
     "Meter",
     "Offer",
     "Origin",
