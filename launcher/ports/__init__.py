@@ -100,12 +100,14 @@ class OpensTerminal(Protocol):
     """A remote that the user can work on from this computer."""
 
     def terminal(self, command: str | None = None) -> LocalProgram:
-        """What opens a shell in the box's folder, or runs `command` there. Reaches the box first, so that it
-        is known to be ours; raises as its other verbs do."""
+        """Return what opens a shell in the box's folder, or runs `command` there.
+
+        Reaches the box first, so that it is known to be ours. Raises as its other verbs do.
+        """
         ...
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
-        """What makes the box's `port` one of this computer's until interrupted; None: it is one already."""
+        """Return what makes the box's `port` one of this computer's until interrupted; None: it is already."""
         ...
 
 
