@@ -107,7 +107,7 @@ class OpensTerminal(Protocol):
         ...
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
-        """Return what makes the box's `port` one of this computer's until interrupted; None: it is already."""
+        """Return what makes the box's `port` one of this computer's until interrupted; None: it is one."""
         ...
 
 
