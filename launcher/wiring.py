@@ -127,17 +127,17 @@ class Wiring:
         return datetime.fromtimestamp(self.now(), tz=LocalZone())
 
     def clock(self) -> Clock:
-        """Time, for a command that drives nothing."""
+        """Return a clock, for a command that drives nothing."""
         return self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
 
     def services_for(self, provider: str, began: float) -> Services:
-        """What reaches machines, for a command that drives nothing."""
+        """Make what reaches machines, for a command that drives nothing."""
         interrupts = self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
         return self.services(provider, interrupts, self.screen(began))
 
     @contextmanager
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
-        """Drives runs for a user who may interrupt."""
+        """Yield what drives runs for a user who may interrupt."""
         screen = self.screen(began)
         notifier = self.notifier(screen.note)
 
@@ -208,7 +208,7 @@ class Wiring:
         origin: Origin = NOTHING,
         notifier: Notifier | None = None,
     ) -> Services:
-        """What drives one run."""
+        """Make what drives one run."""
         return Services(
             provider=self.provider(provider),
             ledger=self.ledger(),
@@ -224,7 +224,7 @@ class Wiring:
 
 
 def wire(environ: Mapping[str, str]) -> Wiring:
-    """The real adapters, as the environment asks for them."""
+    """Choose the real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
     presence = Presence(state / "launchers")
     output = HeldStream(lambda: sys.stderr)
@@ -412,11 +412,11 @@ def _now() -> Callable[[], float]:
 
 
 def elapsed() -> float:
-    """Seconds since this computer was started: the same for all its processes."""
+    """Return the seconds since this computer was started: the same for all its processes."""
     return time.clock_gettime(_ELAPSED)
 
 
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Epoch seconds for one process: counts on from what `wall` says now, which is asked this once."""
+    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
     offset = wall() - elapsed()
     return lambda: offset + elapsed()
