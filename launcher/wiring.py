@@ -33,6 +33,7 @@ from launcher.shipped import configs_dir
 from launcher.ui.interrupts import Interrupts, say_on
 from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screens import plain_screen_on, screen_on
 
 if TYPE_CHECKING:
     from launcher.batch.driver import BatchScreen, RunThreads
@@ -89,6 +90,8 @@ class Wiring:
     output_store: Callable[[], OutputStore]
     screen: Callable[[float], StreamScreen]
     """Counts elapsed time from that moment."""
+    plain_screen: Callable[[float], StreamScreen] | None = None
+    """As `screen`, of plain lines at a terminal, too; None: `screen` is so."""
     notifier: Callable[[Callable[[str], None]], UrlNotifier]
     """Says what it cannot deliver."""
     interrupts: Callable[[UserRequest, UserRequest, float | None, bool], Interrupts]
@@ -107,6 +110,10 @@ class Wiring:
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
 
+    def plainly(self) -> Wiring:
+        """Return the same wiring without the live view."""
+        return self if self.plain_screen is None else replace(self, screen=self.plain_screen)
+
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
         return read_settings(self.config_file)
@@ -124,17 +131,17 @@ class Wiring:
         return datetime.fromtimestamp(self.now(), tz=LocalZone())
 
     def clock(self) -> Clock:
-        """Time, for a command that drives nothing."""
+        """Return a clock, for a command that drives nothing."""
         return self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
 
     def services_for(self, provider: str, began: float) -> Services:
-        """What reaches machines, for a command that drives nothing."""
+        """Make what reaches machines, for a command that drives nothing."""
         interrupts = self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
         return self.services(provider, interrupts, self.screen(began))
 
     @contextmanager
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
-        """Drives runs for a user who may interrupt."""
+        """Yield what drives runs for a user who may interrupt."""
         screen = self.screen(began)
         notifier = self.notifier(screen.note)
 
@@ -205,7 +212,7 @@ class Wiring:
         origin: Origin = NOTHING,
         notifier: Notifier | None = None,
     ) -> Services:
-        """What drives one run."""
+        """Make what drives one run."""
         return Services(
             provider=self.provider(provider),
             ledger=self.ledger(),
@@ -221,7 +228,7 @@ class Wiring:
 
 
 def wire(environ: Mapping[str, str]) -> Wiring:
-    """The real adapters, as the environment asks for them."""
+    """Choose the real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
     presence = Presence(state / "launchers")
     output = HeldStream(lambda: sys.stderr)
@@ -247,7 +254,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         provider=provider,
         packer=partial(_packer, environ, ledger),
         output_store=_output_store,
-        screen=partial(_screen, output, environ),
+        screen=lambda began: screen_on(output, environ, began=began, now=_now()),
+        plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
         now=_now(),
@@ -338,10 +346,6 @@ def _output_store() -> OutputStore:
     return FolderStore(index=index_of)
 
 
-def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
-    return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=_now())
-
-
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:
     from launcher.ui.notify import UrlNotifier  # slow to import: HTTP
 
@@ -406,11 +410,11 @@ def _now() -> Callable[[], float]:
 
 
 def elapsed() -> float:
-    """Seconds since this computer was started: the same for all its processes."""
+    """Return the seconds since this computer was started: the same for all its processes."""
     return time.clock_gettime(_ELAPSED)
 
 
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Epoch seconds for one process: counts on from what `wall` says now, which is asked this once."""
+    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
     offset = wall() - elapsed()
     return lambda: offset + elapsed()

@@ -78,7 +78,7 @@ def _windows(workload: Workload) -> str:
 
 
 def refusal_text(error: BudgetError) -> str:
-    """Why a budget would refuse the launch, and how to raise it."""
+    """Say why a budget would refuse the launch, and how to raise it."""
     return f"{error}\n{error.hint}"
 
 
