@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -29,6 +30,18 @@ class _Storage:
     nbytes: int
 
 
+class _Pause:
+    """What is made within is not counted. One serves many times."""
+
+    on = False
+
+    def __enter__(self) -> None:
+        self.on = True
+
+    def __exit__(self, *_: object) -> None:
+        self.on = False
+
+
 class TensorCount(TorchDispatchMode):
     """While it is open: the bytes of all tensors, at most at once; what operations read and write."""
 
@@ -42,6 +55,8 @@ class TensorCount(TorchDispatchMode):
         self._storages: dict[weakref.ref[torch.UntypedStorage], _Storage] = {}
         self._now: Counter[Kind] = Counter()
         self._resize = torch.UntypedStorage.resize_
+        self._lock: Any = ShardingPropagator._fake_mode_lock
+        self._pause = _Pause()
 
     def __enter__(self) -> TensorCount:
         # FSDP2 frees gathered weights so, which is no operation on a tensor.
@@ -51,12 +66,16 @@ class TensorCount(TorchDispatchMode):
             return result
 
         torch.UntypedStorage.resize_ = resize
+        # The first time that an operation meets a spread tensor, DTensor asks a fake tensor of the size
+        # that all ranks hold together for the shape of the result. No step holds that one.
+        ShardingPropagator._fake_mode_lock = self._pause
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         torch.UntypedStorage.resize_ = self._resize
+        ShardingPropagator._fake_mode_lock = self._lock
 
     @contextmanager
     def making(self, kind: Kind) -> Iterator[None]:
@@ -83,6 +102,8 @@ class TensorCount(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         kwargs = kwargs or {}
+        if self._pause.on:
+            return func(*args, **kwargs)
         result = func(*args, **kwargs)
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         for tensor in made:

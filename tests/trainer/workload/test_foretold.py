@@ -23,7 +23,13 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
-    "name", ["single latent bf16 checkpointing", "ddp fno bf16", "fsdp2 fno fp32 checkpointing"]
+    "name",
+    [
+        "single latent bf16 checkpointing",
+        "ddp fno bf16",
+        "fsdp2 fno fp32 checkpointing",
+        "fsdp2 latent bf16 checkpointing",
+    ],
 )
 def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step(name: str) -> None:
     found = compare(name, dict(jobs())[name])
