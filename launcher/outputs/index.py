@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from launcher.core import Run
@@ -16,7 +16,7 @@ from launcher.gate.metrics import Curve, curves_of
 from launcher.outputs.folder import Outputs
 from trainer.contract import layout
 
-_CHUNK = 1 << 20
+_VALIDATION = b'"validation'
 _MOST_WANDB = 20
 _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 """Folders that W&B makes. Any other name is not told: it would go into a command."""
@@ -99,12 +99,19 @@ def _curves(path: Path) -> tuple[Curve, ...]:
     return curves_of(metric_lines(path)) if path.is_file() else ()
 
 
-def metric_lines(path: Path) -> Iterator[bytes]:
-    """Yield lines of the metrics, spread over all of them: as many as are read within a second.
+def metric_lines(path: Path, most: int = caps.METRICS_LINES) -> Iterator[bytes]:
+    """Yield `most` lines of the metrics or a few more, spread over all of them. Raises OSError.
 
-    Raises OSError.
+    Those that tell of a validation are spread for themselves: where one line in six does, every sixth line
+    would be all of them or none.
     """
     with path.open("rb") as file:
-        lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK), b""))
+        totals = Counter(_VALIDATION in line for line in file)
         file.seek(0)
-        yield from islice(file, 0, None, max(1, math.ceil(lines / caps.METRICS_LINES)))
+        strides = {kind: math.ceil(total / most) for kind, total in totals.items()}
+        counts = Counter[bool]()
+        for line in file:
+            kind = _VALIDATION in line
+            if counts[kind] % strides.get(kind, 1) == 0:  # a file that grows may have become of two kinds
+                yield line
+            counts[kind] += 1
