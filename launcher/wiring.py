@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, UserRequest
+from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
@@ -67,6 +67,13 @@ def _threads() -> AbstractContextManager[RunThreads]:
     return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
 
 
+def _browse(address: str) -> bool:
+    """Show a page in the user's browser; False where there is none."""
+    import webbrowser
+
+    return webbrowser.open(address)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
     """What the commands work with. Each part is made when it is first asked for."""
@@ -102,6 +109,9 @@ class Wiring:
     """What those wait by."""
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
+
+    browse: Callable[[str], bool] = _browse
+    """Shows the page at an address to the user; False: it cannot."""
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -242,7 +252,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         ledger=ledger,
         provider=provider,
         packer=partial(_packer, environ, ledger),
-        output_store=_output_store,
+        output_store=partial(_output_store, ledger),
         screen=partial(_screen, output, environ),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
@@ -306,11 +316,16 @@ def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Or
     return Bundler(environ, origin=origin, values_of=values_of)
 
 
-def _output_store() -> OutputStore:
+def _output_store(ledger: Callable[[], Ledger]) -> OutputStore:
     from launcher.outputs.store import FolderStore
     from launcher.ui.render.index import index_of
 
-    return FolderStore(index=index_of)
+    def report(run: Run, now: float) -> str:
+        from launcher.ui.report.run_page import page_of  # when a run has ended
+
+        return page_of(ledger(), run, now)
+
+    return FolderStore(index=index_of, report=report)
 
 
 def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:

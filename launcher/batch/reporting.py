@@ -61,9 +61,9 @@ def _curve_name(batch: Batch) -> str:
 
 
 def _curves(results: Sequence[PointResult], name: str) -> dict[str, Series]:
-    found = {}
+    found: dict[str, Series] = {}
     for row in results:
         if row.run is not None:
             series = series_in(Outputs(row.run), {name}, _LINES)
-            found |= {row.point.id: one for one in series}
+            found.update((row.point.id, one) for one in series)
     return found

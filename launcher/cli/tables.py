@@ -19,6 +19,8 @@ COMMANDS: Mapping[str, str] = {
     "stop": "Stop a run: save a checkpoint, download the outputs, destroy the machine.",
     "resume": "Continue driving a run whose launcher was killed.",
     "why": "Explain why a run ended, with all proofs, and what to try next.",
+    "report": "Write one HTML page of a run or a batch, which opens without a network.",
+    "diff": "Show in what two runs differ: job, image, host, end, metrics.",
     "cost": "Show what runs cost, together or each, and compare that with the bill.",
     "hosts": "List the machines that were rented, and those avoided because they failed.",
     "pull": "Download a run's outputs from its machine.",

@@ -179,7 +179,7 @@ class Attempts:
         try:
             services.output_store.describe(run, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands
-            _tell(services, run, f"README.md of its outputs is not up to date: {error}")
+            _tell(services, run, f"the pages in its outputs are not up to date: {error}")
         return run
 
 

@@ -51,9 +51,7 @@ def timeline_of(
     ]
 
 
-def _between(
-    mark: tuple[float, float], after: tuple[float, float], moment: float
-) -> tuple[float, float]:
+def _between(mark: tuple[float, float], after: tuple[float, float], moment: float) -> tuple[float, float]:
     """The moment, as far as it lies between the two, with the dollars spent by then."""
     (start, start_usd), (end, end_usd) = mark, after
     if not start < moment < end:

@@ -1,4 +1,4 @@
-"""picture_of(): a PNG of a box as a page may show it: of bounded size, and with nothing in it but the picture."""
+"""picture_of(): a PNG of a box as a page may show it: of bounded size, and nothing but the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report shows of a run's folder: series, pictures, parts of the log, a stack; each of bounded size."""
+"""What a report shows of a run's folder: series, pictures, parts of the log, a stack; all of bounded size."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from typing import Any
 from launcher.gate.pictures import Picture
 from launcher.gate.text import printable
 
-_EMPTY = frozenset({"br", "circle", "hr", "img", "input", "line", "meta", "path", "polyline", "rect"})
+_EMPTY = frozenset({"br", "circle", "hr", "img", "input", "line", "link", "meta", "path", "polyline", "rect"})
 """Without a closing tag in HTML; those of SVG close themselves."""
 _SVG = frozenset({"circle", "line", "path", "polyline", "rect"})
 _FOR_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 class Html(str):
-    """Markup that is as it should be. Made in this module only; what is a plain `str` is text to be escaped."""
+    """Markup that is as it should be, made in this module only. A plain `str` is text to be escaped."""
 
     __slots__ = ()
 
@@ -61,9 +61,7 @@ def data_block(name: str, value: Any) -> Html:
 def image(picture: Picture, name: str) -> Html:
     """Return a picture that passed the gate, within the page."""
     source = f"data:image/png;base64,{b64encode(picture.png).decode('ascii')}"
-    return element(
-        "img", src=source, alt=name, width=picture.width, height=picture.height, loading="lazy", decoding="async"
-    )
+    return element("img", src=source, alt=name, width=picture.width, height=picture.height)
 
 
 def own(markup: str) -> Html:
