@@ -44,9 +44,7 @@ def command(
     """
     run = _run_named(wiring, name)
     if run is None and against is not None:
-        raise UsageError(
-            "--against compares two runs; a batch has none of its own", hint="vastrun report RUN"
-        )
+        raise UsageError("--against compares two runs; this is a batch", hint="vastrun report RUN")
     file, text = _of_batch(wiring, name, output) if run is None else _of_run(wiring, run, against, output)
     content = text.encode(errors="replace")
     with storing(file.parent):

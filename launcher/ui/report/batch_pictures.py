@@ -114,7 +114,7 @@ def curves(report: BatchReport) -> Html | str:
 
 
 def on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float | None]]]:
-    """Return steps for all curves, at most `POINTS`, and the values of each curve there; None: it has none."""
+    """Return steps for all curves, at most `POINTS`, and each curve's values there; None: it has none."""
     steps = sorted({step for one in series for step, _ in one.points})
     size = max(1, math.ceil(len(steps) / POINTS))
     groups = [steps[start : start + size] for start in range(0, len(steps), size)]

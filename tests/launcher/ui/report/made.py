@@ -27,7 +27,7 @@ def made_batch(folder: Path, points: int, *, steps: int = 600, seed: int = 0) ->
             name=NAME,
             job="job.yaml",
             objective=BatchObjective(metric="loss"),
-            limits=BatchLimits(usd=points * 0.5),
+            limits=BatchLimits(usd=1 + points * 0.5),
         ),
         provider="vast",
         folder=str(folder),
