@@ -91,6 +91,10 @@ def short_line(text: str) -> str:
 def _error_in(lines: Sequence[LogLine], explanation: Explanation) -> LogLine | None:
     """The line to mark: the last one of the traceback, where it says what was raised, else the first."""
     outcome = explanation.outcome
+    if outcome is not None and outcome.hang is not None:
+        # A hang raises nothing; what the ranks print when they are ended is no error of theirs.
+        said = (line for line in lines if line.source == "supervisor" and outcome.detail in line.text)
+        return next(said, None)
     failed = next((end.step for end in explanation.steps if end.exit_code), "")
     rank = None if outcome is None or outcome.first_failure is None else outcome.first_failure.rank
     sources = [f"rank{rank}"] if rank is not None else []

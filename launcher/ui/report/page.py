@@ -44,8 +44,8 @@ def section(title: str, *content: Content, name: str) -> Html:
     """Return a part of the page under its title; empty without content."""
     if not any(content):
         return joined()
-    heading = element("h2", title, id=f"h-{name}")
-    return element("section", heading, *content, id=name, aria_labelledby=f"h-{name}")
+    heading = element("h2", title)
+    return element("section", heading, *content, id=name)
 
 
 def note(*content: Content) -> Html:

@@ -51,7 +51,7 @@
       if (many) {
         return data.curves.map((_, at) => ({
           label: "#" + data.points[at], stroke: color("--q" + data.ranks[at]),
-          width: data.ranks[at] === 0 ? 1.4 : 1, spanGaps: true, points: { show: false },
+          width: 1, alpha: data.points.length > 150 ? 0.4 : 1, spanGaps: true, points: { show: false },
         }));
       }
       const colors = ["--accent", "--second", "--third"];
@@ -70,7 +70,7 @@
         width, height: many ? 360 : 210, axes: axes(),
         scales: {
           x: { time: false },
-          y: logarithmic ? { distr: 3, range: (u, low, high) => uPlot.rangeLog(low, high, 10, false) } : {},
+          y: logarithmic ? { distr: 3, range: (u, low, high) => [low / 1.15, high * 1.15] } : {},
         },
         series: [{ label: "step", value: (u, value) => count(value) }, ...series()],
         legend: { show: !many }, focus: { alpha: many ? 0.12 : 1 },
