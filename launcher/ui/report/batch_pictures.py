@@ -48,9 +48,8 @@ def scatter(report: BatchReport) -> Html | str:
         class_="picture",
         role="img",
     )
-    return element(
-        "figure", scrolled(words, picture), note("The line joins the points that no other beats in both.")
-    )
+    line_is = note("The line joins those that succeeded and that no other one beats in both.")
+    return element("figure", scrolled(words, picture), line_is)
 
 
 def parallel(report: BatchReport) -> Html | str:

@@ -23,7 +23,29 @@
 
   const drawn = [];
 
-  function axes() {
+  // Of a logarithmic axis: each digit of each power of ten, and what of that is written.
+  const digits = (u, axis, low, high) => {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+      for (let digit = 1; digit < 10; digit++) {
+        const value = Number(`${digit}e${power}`);
+        if (value >= low && value <= high) found.push(value);
+      }
+    }
+    return found;
+  };
+  const written = (u, values) => {
+    const powers = Math.log10(values.at(-1) / values[0]);
+    const every = Math.ceil(powers / 6);
+    const shows = (value) => {
+      const [digit, power] = value.toExponential().split("e").map(Number);
+      return powers > 2.5 ? digit === 1 && power % every === 0 : [1, 2, 5].includes(digit);
+    };
+    const all = values.filter(shows).length < 2;
+    return values.map((value) => (all || shows(value) ? number(value) : ""));
+  };
+
+  function axes(logarithmic) {
     const common = {
       stroke: color("--faint"), font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
       grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1, size: 4 },
@@ -31,7 +53,9 @@
     const few = (u, values) => values.map((value) => (value == null ? "" : number(value)));
     return [
       { ...common, values: (u, values) => values.map(count), space: 70, size: 34 },
-      { ...common, values: few, size: 62, space: 38 },
+      logarithmic
+        ? { ...common, values: written, splits: digits, filter: (u, values) => values, size: 62 }
+        : { ...common, values: few, size: 62, space: 38 },
     ];
   }
 
@@ -67,7 +91,7 @@
       if (!width) return;
       if (chart) chart.destroy();
       chart = new uPlot({
-        width, height: many ? 360 : 210, axes: axes(),
+        width, height: many ? 360 : 210, axes: axes(logarithmic),
         scales: {
           x: { time: false },
           y: logarithmic ? { distr: 3, range: (u, low, high) => [low / 1.15, high * 1.15] } : {},
