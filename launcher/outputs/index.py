@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from launcher.core import Run
 from launcher.gate import caps
@@ -16,7 +16,9 @@ from launcher.gate.metrics import Curve, curves_of
 from launcher.outputs.folder import Outputs
 from trainer.contract import layout
 
-_VALIDATION = b'"validation'
+_CHUNK = 1 << 20
+_LAST_BYTES = 1 << 14
+_LINE_BYTES = caps.LINE_CHARACTERS
 _MOST_WANDB = 20
 _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 """Folders that W&B makes. Any other name is not told: it would go into a command."""
@@ -100,18 +102,27 @@ def _curves(path: Path) -> tuple[Curve, ...]:
 
 
 def metric_lines(path: Path, most: int = caps.METRICS_LINES) -> Iterator[bytes]:
-    """Yield `most` lines of the metrics or a few more, spread over all of them. Raises OSError.
+    """Yield the lines of the metrics; of more than `most`, so many that are spread over all of them.
 
-    Those that tell of a validation are spread for themselves: where one line in six does, every sixth line
-    would be all of them or none.
+    Reads each byte twice at most, however long or short its lines are. Raises OSError.
     """
     with path.open("rb") as file:
-        totals = Counter(_VALIDATION in line for line in file)
+        lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK), b""))
+        size = file.tell()
         file.seek(0)
-        strides = {kind: math.ceil(total / most) for kind, total in totals.items()}
-        counts = Counter[bool]()
-        for line in file:
-            kind = _VALIDATION in line
-            if counts[kind] % strides.get(kind, 1) == 0:  # a file that grows may have become of two kinds
-                yield line
-            counts[kind] += 1
+        yield from file if lines <= most else _spread(file, size, most)
+
+
+def _spread(file: BinaryIO, size: int, most: int) -> Iterator[bytes]:
+    """Yield lines at even distances in bytes, and the last ones.
+
+    Not every N-th line: where one in N tells of a validation, that would be all of these or none.
+    """
+    end = max(0, size - _LAST_BYTES)
+    for start in range(0, end, math.ceil(size / most)):
+        if start >= file.tell():
+            file.seek(start)
+            file.readline(_LINE_BYTES)  # the rest of the line that it fell into
+        yield file.readline(_LINE_BYTES)
+    file.seek(end)
+    yield from file.read(_LAST_BYTES).split(b"\n")[1:]
