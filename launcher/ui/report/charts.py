@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from launcher.gate.series import Series
 from launcher.ui.render.axes import count_text, wants_logarithm
 from launcher.ui.report.markup import Html, data_block, element, joined
-from launcher.ui.report.page import folded
+from launcher.ui.report.page import folded, note
 
 _MOST_OTHERS = 24
 
@@ -52,7 +52,11 @@ def charts(series: Sequence[Series]) -> Html:
     if not known:
         known, others = others, []
     rest = folded(f"{len(others)} more metrics", element("div", *others, class_="charts")) if others else ""
-    return joined(element("div", *known, class_="charts"), rest) if known else joined()
+    if not known:
+        return joined()
+    # Without scripts: the words above each curve say what it shows.
+    unseen = element("noscript", note("The curves need JavaScript; their numbers are in metrics.jsonl."))
+    return joined(unseen, element("div", *known, class_="charts"), rest)
 
 
 def _known(by_name: Mapping[str, Series]) -> int:

@@ -15,9 +15,9 @@ from launcher.ui.report.page import facts, note, scrolled, shortened
 
 BEFORE, AFTER = 12, 40
 _TAIL = 24
-_LINES = 120
+_LINES = 80
 """Of a text, as many as a page shows."""
-_CHARACTERS = 500
+_CHARACTERS = 300
 """Of a line; the log has all of it."""
 
 

@@ -17,7 +17,7 @@ _ASSETS = Path(__file__).parent / "assets"
 UPLOT = "uplot.min.js"
 STYLES = ("uplot.min.css", "report.css")
 SCRIPTS = (UPLOT, "report.js")
-_LINE = 400
+_LINE = 300
 """Characters of a line that are shown of what a box says."""
 
 
@@ -38,6 +38,12 @@ def page(title: str, *sections: Content, made_at: float) -> str:
     body = joined(element("main", *sections), footer, *(element("script", script) for script in scripts))
     document = element("html", element("head", head), element("body", body), lang="en")
     return f"<!doctype html>\n{document}\n"
+
+
+def page_bytes(*sections: Content) -> int:
+    """Return how large a page of these sections is, about: all but its head, which is small."""
+    assets = sum(len(_asset(name)) for name in (*STYLES, *SCRIPTS))
+    return assets + len(joined(*sections).encode(errors="replace"))
 
 
 def section(title: str, *content: Content, name: str) -> Html:

@@ -16,14 +16,26 @@ from launcher.ui.render.summary import cause_line
 from launcher.ui.report.charts import charts
 from launcher.ui.report.failure import failure, machine_lines
 from launcher.ui.report.markup import Content, Html, element, image, joined
-from launcher.ui.report.page import facts, figures, folded, note, page, scrolled, section, shortened
+from launcher.ui.report.page import (
+    facts,
+    figures,
+    folded,
+    note,
+    page,
+    page_bytes,
+    scrolled,
+    section,
+    shortened,
+)
 from launcher.ui.report.timeline import timeline
 from launcher.ui.report.verdicts import badge
 from trainer.contract.scores import lines_of
 
-PICTURES_BYTES = 170_000
-"""Of all pictures together, as files: so that a page of one run stays under 400 kB."""
-_SCORES, _EVENTS, _PROOFS, _ATTEMPTS = 40, 200, 40, 40
+MOST_BYTES = 400_000
+"""Of the page of a run; its pictures have what the rest leaves."""
+_SPARE_BYTES = 8_000
+"""For the scores, and the words beside the pictures."""
+_SCORES, _EVENTS, _PROOFS, _ATTEMPTS = 40, 100, 40, 40
 _MARKS = {
     True: ("yes", "✓", "holds"),
     False: ("no", "✗", "does not hold"),
@@ -40,8 +52,7 @@ def page_of(ledger: Ledger, run: Run, now: float) -> str:
 def run_page(report: RunReport) -> str:
     """Write the page."""
     run = report.run
-    return page(
-        f"{run.job} · {run.id}",
+    before = [
         _header(report),
         section("What happened", failure(report), name="error"),
         section("Proofs", _proofs(run), name="proofs"),
@@ -52,12 +63,15 @@ def run_page(report: RunReport) -> str:
             name="time",
         ),
         section("Curves", charts(report.series), name="curves"),
-        section("Evaluation", _scores(report), _pictures(report), name="evaluation"),
+    ]
+    after = [
         section("Machine", _machine(report), name="machine"),
         section("Job", _job(report), name="job"),
         section("Diary", _diary(report), name="diary"),
-        made_at=report.made_at,
-    )
+    ]
+    room = MOST_BYTES - page_bytes(*before, *after) - _SPARE_BYTES
+    evaluation = section("Evaluation", _scores(report), _pictures(report, room), name="evaluation")
+    return page(f"{run.job} · {run.id}", *before, evaluation, *after, made_at=report.made_at)
 
 
 def _header(report: RunReport) -> Html:
@@ -140,16 +154,18 @@ def _scores(report: RunReport) -> Html | str:
     return folded(f"{len(scores)} scores", element("dl", *cells, class_="scores"))
 
 
-def _pictures(report: RunReport) -> Html | str:
-    """Show the pictures, as many as the page has room for."""
-    shown, left_out, room = [], [], PICTURES_BYTES
+def _pictures(report: RunReport, room: int) -> Html | str:
+    """Show the pictures, as many as there is room for. `room`: characters of the page."""
+    shown: list[Html] = []
+    left_out = []
     for name, picture in report.pictures.items():
-        if len(picture.png) > room:
-            left_out.append(name)
-            continue
-        room -= len(picture.png)
         words = name.rsplit(".", 1)[0].replace("-", " ")
-        shown.append(element("figure", image(picture, words), element("figcaption", words)))
+        figure = element("figure", image(picture, words), element("figcaption", words))
+        if len(figure) > room:
+            left_out.append(name)
+        else:
+            room -= len(figure)
+            shown.append(figure)
     told = (
         f"Too large for this page: {', '.join(left_out)}, in {report.run.out_dir}/report" if left_out else ""
     )

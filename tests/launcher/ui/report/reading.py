@@ -32,7 +32,7 @@ TAGS = {
     ),
     *("h1", "h2", "h3", "p", "div", "span", "b", "strong", "small", "code", "pre", "mark", "a", "button"),
     *("dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"),
-    *("figure", "figcaption", "img", "svg", "g", "rect", "line", "polyline", "circle", "text"),
+    *("figure", "figcaption", "img", "noscript", "svg", "g", "rect", "line", "polyline", "circle", "text"),
 }
 ATTRIBUTES = {
     *(

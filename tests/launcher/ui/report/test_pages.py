@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from launcher.batch.reporting import batch_report_of
-from launcher.core import Verdict
+from launcher.core import Phase, Verdict
 from launcher.gate.series import POINTS
 from launcher.ui.report.batch_page import batch_page
+from launcher.ui.report.run_page import page_of
 from launcher.ui.report.verdicts import TONES
 from tests.fakebox import Training
 from tests.hostile.lies import PNG
@@ -115,12 +117,42 @@ def test_the_page_says_why_a_run_failed(training: Training, words: str, tmp_path
 
 
 def test_pictures_that_the_page_has_no_room_for_are_named(tmp_path: Path) -> None:
-    leaves = {f"{layout.EVALUATION}/{name}.png": padded(90_000) for name in ("a", "b", "c")}
+    leaves = {f"{layout.EVALUATION}/{name}.png": padded(90_000) for name in ("a", "b", "c", "d")}
     terminal = Terminal(tmp_path, Training(leaves=leaves))
     terminal.launch()
     read = page(terminal)
-    assert [attributes["alt"] for attributes in read.of("img")] == ["a"]
-    assert "b.png, c.png" in shown(read)
+    shown_ones = [attributes["alt"] for attributes in read.of("img")]
+    assert shown_ones == ["a", "b"]
+    assert "c.png, d.png, in" in shown(read)
+
+
+def test_a_page_with_much_of_everything_is_not_larger_and_made_within_a_second(tmp_path: Path) -> None:
+    def talkative(outcome: Outcome) -> Outcome:
+        rank = RankEnd(rank=1, exit_code=1, exception="x" * 900, traceback=f"{'y' * 180}\n" * 100)
+        scores = {f"{'score' * 30}{number}": 1 / 7 for number in range(900)}
+        return replace(outcome, reason="error", detail="z" * 900, first_failure=rank, scores=scores)
+
+    numbers = {f"{'name' * 12}{number}": number / 7 for number in range(60)}
+    metrics = "".join(json.dumps({"step": step, "loss": 1.0, **numbers}) + "\n" for step in range(8000))
+    log = "".join(f"{line}.000 rank1 Error: {'w' * 900}\n" for line in range(3000))
+    leaves = {f"{layout.EVALUATION}/{number}.png": padded(20_000) for number in range(30)}
+    texts = {layout.METRICS: metrics.encode(), layout.LOG: log.encode()}
+    terminal = Terminal(tmp_path, Training(outcome=talkative, exit_code=1, leaves=leaves | texts))
+    terminal.launch()
+    run, began = terminal.ledger.runs()[0], time.process_time()
+    text = page_of(terminal.ledger, run, terminal.clock.now())
+    assert time.process_time() - began < 1.0
+    assert len(assert_sound(text).of("img")) >= 3
+
+
+def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 1)
+    begun = replace(
+        ledger.runs()[0], id="new", phase=Phase.PLAN, rented_at=None, ended_at=None, out_dir="/no"
+    )
+    ledger.add(replace(begun, released_at=None, cause=None, step=0, steps=0))
+    told = shown(assert_sound(page_of(ledger, ledger.get("new"), NOW)))
+    assert "Next: still running" in told and "plan (no launcher)" in told
 
 
 def padded(size: int) -> bytes:
