@@ -62,7 +62,7 @@ def live_lines(view: LiveView, width: int) -> list[Line]:
     """Return the lines of the view, none wider than `width` letters."""
     lines = [_phases(view, width), _progress(view, width), _learning(view, width), _gpus(view), _money(view)]
     shown = [line for line in lines if line]
-    return [_cut(line, width) for line in (*shown, *(((f"  {text}", "dim"),) for text in view.log))]
+    return [cut(line, width) for line in (*shown, *(((f"  {text}", "dim"),) for text in view.log))]
 
 
 def _phases(view: LiveView, width: int) -> Line:
@@ -158,8 +158,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BLOCKS[round((mean - low) / step * (len(_BLOCKS) - 1))] for mean in means)
 
 
-def _cut(line: Line, width: int) -> Line:
-    """The line in `width` cells, whatever a stranger's log holds."""
+def cut(line: Line, width: int) -> Line:
+    """Return the line in `width` cells, whatever a stranger's log holds."""
     if width_of(line) <= width:
         return line
     spans: list[Span] = []
