@@ -36,7 +36,7 @@ def scatter(report: BatchReport) -> Html | str:
     front = {point.id for point in report.front}
     line = [f"{x.place(point.usd):.1f},{y.place(point.metric):.1f}" for point in report.front]
     ordered = sorted(known, key=lambda row: row.point.id in front)
-    dots = [_dot(row, x, y, is_front=row.point.id in front, told=told(row, report.batch)) for row in ordered]
+    dots = [_dot(row, x, y, is_front=row.point.id in front) for row in ordered]
     words = f"{report.batch.spec.objective.metric} against dollars of {len(known)} points"
     picture = element(
         "svg",
@@ -161,7 +161,7 @@ def _metric(row: PointResult) -> float:
     return row.metric
 
 
-def _dot(row: PointResult, x: Scale, y: Scale, *, is_front: bool, told: str) -> Html:
+def _dot(row: PointResult, x: Scale, y: Scale, *, is_front: bool) -> Html:
     return element(
         "circle",
         cx=f"{x.place(row.usd):.1f}",
@@ -169,7 +169,6 @@ def _dot(row: PointResult, x: Scale, y: Scale, *, is_front: bool, told: str) -> 
         r=6 if is_front else 4,
         class_="dot front" if is_front else "dot",
         data_point=row.point.number,
-        aria_label=told if is_front else None,
     )
 
 
