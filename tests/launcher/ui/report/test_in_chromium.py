@@ -127,5 +127,5 @@ def test_a_thousand_points_open_within_two_seconds(browser: Page, tmp_path: Path
     file = tmp_path / "report.html"
     file.write_text(batch_page(batch_report_of(made_batch(tmp_path, 1000), NAME, NOW), tmp_path))
     browser.look()
-    assert min(browser.open(file) for _ in range(3)) < 2.0
+    assert browser.open(file) < 2.0
     assert_quiet(browser)

@@ -133,7 +133,7 @@ def test_a_page_with_much_of_everything_is_not_larger_and_made_within_a_second(t
         return replace(outcome, reason="error", detail="z" * 900, first_failure=rank, scores=scores)
 
     numbers = {f"{'name' * 12}{number}": number / 7 for number in range(60)}
-    metrics = "".join(json.dumps({"step": step, "loss": 1.0, **numbers}) + "\n" for step in range(8000))
+    metrics = "".join(json.dumps({"step": step, "loss": 1.0, **numbers}) + "\n" for step in range(2500))
     log = "".join(f"{line}.000 rank1 Error: {'w' * 900}\n" for line in range(3000))
     leaves = {f"{layout.EVALUATION}/{number}.png": padded(20_000) for number in range(30)}
     texts = {layout.METRICS: metrics.encode(), layout.LOG: log.encode()}
