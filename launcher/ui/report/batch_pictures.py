@@ -118,7 +118,7 @@ def on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float 
     size = max(1, math.ceil(len(steps) / POINTS))
     groups = [steps[start : start + size] for start in range(0, len(steps), size)]
     place = {step: number for number, group in enumerate(groups) for step in group}
-    return [rounded_step(group[-1]) for group in groups], [
+    return [_rounded_step(group[-1]) for group in groups], [
         _at_places(one, place, len(groups)) for one in series
     ]
 
@@ -130,7 +130,7 @@ def _at_places(series: Series, place: Mapping[float, int], many: int) -> list[fl
     return [rounded(fmean(values)) if values else None for values in at]
 
 
-def rounded_step(step: float) -> float:
+def _rounded_step(step: float) -> float:
     return int(step) if step == int(step) else round(step, 1)
 
 

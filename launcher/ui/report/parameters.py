@@ -33,7 +33,7 @@ def number_scale(values: Sequence[float], start: float, end: float) -> Scale:
 
 def parameter_scale(values: Sequence[Any], start: float, end: float) -> Scale:
     """Return a scale of a parameter's values, whatever they are."""
-    if all(map(is_number, values)):
+    if all(map(_is_number, values)):
         numbers = [float(value) for value in values]
         different = sorted(set(numbers))
         if len(different) > 1:
@@ -54,5 +54,5 @@ def varied_keys(points: Sequence[dict[str, Any]]) -> list[str]:
     return [key for key in everywhere if len({value_text(values[key]) for values in points}) > 1][:MOST_KEYS]
 
 
-def is_number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST

@@ -11,8 +11,8 @@ from launcher.decisions.advice import advice_for
 from launcher.decisions.comparing import Difference, chosen_values, job_values
 from launcher.ports import Ledger
 from launcher.ui.render.amounts import duration, moment, usd
-from launcher.ui.render.runs import progress_of, state_of
-from launcher.ui.render.summary import cause_line
+from launcher.ui.render.runs import progress_of
+from launcher.ui.render.summary import cause_line, state_of
 from launcher.ui.report.charts import charts
 from launcher.ui.report.failure import failure, machine_lines
 from launcher.ui.report.markup import Content, Html, element, image, joined
