@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fast_vastrun ...`: the command `vastrun`, for which time passes FAST_CLOCK times as fast.
+"""`python -m benchmarks.fast_vastrun ...`: the command `vastrun`, for which time passes faster.
 
 Its clocks alone are others: all that it does is what the installed command does. In: the command line, and
 FAST_CLOCK, as `variables` writes it.
@@ -87,13 +87,15 @@ def _faster(wiring: Wiring, clock: Clock) -> Wiring:
         assert name == VastProvider.name
         return VastProvider.of(context)
 
-    def interrupts(
-        first: UserRequest, request: UserRequest, until: float | None, views: bool
-    ) -> Interrupts:
+    def interrupts(first: UserRequest, request: UserRequest, until: float | None, views: bool) -> Interrupts:
         fast = _FastInterrupts(
-            say=lambda _: None, first=UserRequest.STOP if first is UserRequest.NONE else first, request=request,
-            until=until, views=views, now=clock.now,
-        )  # fmt: skip
+            say=lambda _: None,
+            first=UserRequest.STOP if first is UserRequest.NONE else first,
+            request=request,
+            until=until,
+            views=views,
+            now=clock.now,
+        )
         fast.factor = clock.factor
         return fast
 

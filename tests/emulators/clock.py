@@ -8,7 +8,9 @@ import time
 class Clock:
     """Epoch seconds that pass `factor` times as fast as real ones; with 0 only `advance` moves them."""
 
-    def __init__(self, factor: float = 1.0, *, began: float | None = None, started: float | None = None) -> None:
+    def __init__(
+        self, factor: float = 1.0, *, began: float | None = None, started: float | None = None
+    ) -> None:
         """`began`: the epoch seconds at the moment `started` of the computer's monotonic clock; None: now.
 
         Clocks of several processes that were given the same three numbers tell the same time.

@@ -1,7 +1,8 @@
 """A box that is played: an SSH server within this process, and behind it a script of the clock.
 
-For hundreds of machines at once, whose processes no computer would have room for. The launcher's side is real:
-keys, host keys by the log, every byte of every command and file. What the commands do is `tests/fakebox.py`'s.
+For hundreds of machines at once, whose processes no computer would have room for. The launcher's side is
+real: keys, host keys by the log, every byte of every command and file. What comes of them `tests/fakebox.py`
+makes up.
 """
 
 from __future__ import annotations
