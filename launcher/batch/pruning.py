@@ -56,7 +56,7 @@ class Pruner:
 
 
 def look_s(rule: EarlyStop, runs: Iterable[Run], now: float) -> float:
-    """Return the seconds between two looks: few while a run trains that does its first steps fast."""
+    """Return the seconds between two looks: a quarter of the fastest way to the first rung, bounded."""
     training = [run for run in runs if _trains(run) and run.step and now > run.phase_at]
     rung_s = min((rule.min_steps * (now - run.phase_at) / run.step for run in training), default=math.inf)
     return min(LOOK_S, max(LEAST_LOOK_S, rung_s / _LOOKS_A_RUNG))
