@@ -49,7 +49,7 @@ def run(points: int = POINTS, parallel: int = PARALLEL, speed: float = SPEED) ->
     told = (
         f"{points} points, {parallel} at once in {seen.wall_s:.0f} s at {speed:g} times the speed, "
         f"{seen.rentals} machines, {watched.most_threads} threads; {dict(seen.verdicts)}; "
-        f"{sum(seen.faults.values())} faults   n=1"
+        f"{sum(seen.faults.values())} faults; {seen.drift}   n=1"
     )
     print(f"submitted in             {watched.submit_s:.1f} s by this computer's clock")
     print(f"struck                   {dict(seen.faults)}")
@@ -73,7 +73,7 @@ def run_killed(points: int = 100, parallel: int = PARALLEL, speed: float = SPEED
     counts = Counter(run.point for run in seen.runs if run.parent is None and run.cause is not Cause.NO_OFFER)
     tell(
         "batch, killed",
-        f"{points} points, {seen.watched.kills} kills; {dict(seen.verdicts)}; {len(seen.runs)} runs",
+        f"{points} points in {len(seen.runs)} runs; {dict(seen.verdicts)}; {seen.drift}",
     )
     claims = [
         Claim(kills - seen.watched.kills, "kills that came too late", NONE),

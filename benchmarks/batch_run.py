@@ -102,6 +102,13 @@ class Seen:
         return max(len(self.runs) * mean_s / self.parallel, self.rentals * LIMITS["create"].seconds)
 
     @property
+    def drift(self) -> str:
+        """By how much the ledger is above the bill. A launcher that waits for the computer adds to it."""
+        over_usd = self.ledger_usd - self.bill_usd
+        seconds = over_usd / max(run.usd_per_hour for run in self.runs) * 3600 / self.rentals
+        return f"ledger {over_usd / self.bill_usd:+.2%} ({seconds:+.1f} s a machine)"
+
+    @property
     def over_budget_s(self) -> float:
         """What was billed beyond the budget, in seconds of the price of all that ran at once."""
         price = max(run.usd_per_hour for run in self.runs) * self.parallel / 3600
