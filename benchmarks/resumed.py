@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, at_most, tell
@@ -26,7 +27,8 @@ from trainer.contract.config import ModelConfig, TrainConfig, WandbConfig
 from trainer.heartbeat import read_beat
 
 RUNS = 5
-STRATEGIES = ("ddp", "fsdp2")
+Strategy = Literal["ddp", "fsdp2"]
+STRATEGIES: tuple[Strategy, ...] = ("ddp", "fsdp2")
 STEPS, SAVE_EVERY = 60, 10
 LONG_STEPS, LONG_SAVE_EVERY, LONG_LOOK_EVERY, LONG_KILLS = 1_000, 50, 100, 3
 TOLERANCE = at_most(1e-6)
@@ -42,7 +44,7 @@ def run(seed: int = 0) -> bool:
     return all(results)
 
 
-def _holds(root: Path, strategy: str, dice: random.Random) -> bool:
+def _holds(root: Path, strategy: Strategy, dice: random.Random) -> bool:
     aim, good = _undisturbed(root / f"{strategy}-undisturbed", _config(strategy)), True
     for number in range(RUNS):
         last = dice.choice([1, 4])
@@ -79,7 +81,7 @@ def _disturbed(
     return max(abs(loss - due) for loss, due in zip(_losses(box, config.steps), aim, strict=True))
 
 
-def _config(strategy: str) -> TrainConfig:
+def _config(strategy: Strategy) -> TrainConfig:
     small = replace(config(STEPS), strategy=strategy, batch=16, wandb=WandbConfig(mode="off"))
     return replace(small, log_every=1, checkpoint_every=SAVE_EVERY)
 

@@ -8,6 +8,7 @@ takes less time. For the onboard trainer it imports what ranks need, too, and th
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -111,6 +112,7 @@ def _begin(order: LaunchOrder, copy: int) -> None:
     """Make this process the agent of a new start; `copy` is that of the one after it."""
     os.environ.clear()
     os.environ.update(order.env)
+    importlib.invalidate_caches()  # folders may have come since, as that of the user's code
     os.setpgid(0, 0)
     nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):

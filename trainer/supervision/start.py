@@ -13,7 +13,7 @@ from pathlib import Path
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import Hang
-from trainer.distributed.nodes import network_environment
+from trainer.distributed.nodes import Place, network_environment
 from trainer.supervision.diagnosis import Watched, ends_here
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch
@@ -54,8 +54,7 @@ def run_ranks(
     """Start the ranks and return when none of them, nor anything that they started, is left."""
     # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
     started_at, memory_kills_before, place = time.time(), memory_kills(box), peers.place
-    inherited = {**os.environ, **network_environment(place)}
-    launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
+    launch = begin(box, start.world_size, environment_of(box, job, start, place))
     begin_pushing(box, job)
     log.follow(_tails(box, place.ranks(start.world_size)))
     watch = Watch(
@@ -81,6 +80,11 @@ def run_ranks(
         disk_full=shutil.disk_usage(box).free < RESERVE,
     )
     return joint(box, watched, peers)
+
+
+def environment_of(box: Path, job: Job, start: Start, place: Place) -> dict[str, str]:
+    """Return the environment of the ranks, from that of this process."""
+    return rank_environment(job, start, box, {**os.environ, **network_environment(place)})
 
 
 def put_aside(box: Path, number: int) -> None:
