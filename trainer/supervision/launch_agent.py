@@ -150,7 +150,7 @@ def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> Launch
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
-    from trainer.distributed.rendezvous import IN_ORDER
+    from trainer.distributed.rendezvous import ALONE, IN_ORDER
 
     return LaunchConfig(
         min_nodes=place.nodes,
@@ -158,8 +158,8 @@ def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> Launch
         nproc_per_node=count,
         run_id=job.run_id,
         role="rank",
-        rdzv_backend="c10d" if place.nodes == 1 else IN_ORDER,
-        rdzv_endpoint=place.endpoint,  # of one node port 0: the kernel picks one while binding it, so no race
+        rdzv_backend=ALONE if place.nodes == 1 else IN_ORDER,
+        rdzv_endpoint=place.endpoint,
         rdzv_configs={"join_timeout": _RENDEZVOUS_S, "is_host": place.is_host, "node": place.node},
         local_addr=place.address,
         max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
