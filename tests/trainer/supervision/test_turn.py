@@ -88,7 +88,9 @@ def test_an_agent_that_loaded_under_another_environment_is_replaced(early: Early
 
 def test_an_agent_that_died_before_the_turn_is_replaced(early: Early) -> None:
     run = early(SAYS_WHO_STARTED_IT)
-    os.kill(run.loading(), signal.SIGKILL)
+    agent = run.loading()
+    os.kill(agent, signal.SIGKILL)
+    eventually(lambda: agent not in run.processes())
     run.take_turn()
     assert run.outcome().reason == "finished"
 
