@@ -230,8 +230,8 @@ def detach_key(world: World, call: Call) -> Reply:
 
 def _log(world: World, instance: Instance) -> str:
     """What the container printed, as this Vast shows it."""
-    running_s = world.clock.now() - (instance.running_since or world.clock.now())
-    if running_s < world.behaviour.number("log.seconds"):
+    silent_s = world.behaviour.number("log.seconds")
+    if silent_s and world.clock.now() - (instance.running_since or world.clock.now()) < silent_s:
         return ""
     text, said = instance.box.log(), world.behaviour.word("log.host_keys")
     if said == "none in the log":
