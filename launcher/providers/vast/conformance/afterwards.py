@@ -43,7 +43,7 @@ class Afterwards:
 
     def _watch_absence(self) -> None:
         path = by_id(self.tape.instance_id)
-        ended = self.tape.first("DELETE", path, lambda one: one.status == 200)
+        ended = self.tape.first("DELETE", path, lambda one: 200 <= one.status < 300)
         while ended is not None and not self.stopping():
             self.vast.instances()
             self.vast.machine(self.tape.instance_id)

@@ -80,6 +80,8 @@ def hardware_values(box: BoxHardware, row: Instance, offer: Offer | None) -> dic
         ("box.disk", box.disk_gb, row.disk_gb),
     )
     seen: dict[str, Value] = {name: shown / listed for name, shown, listed in pairs if shown and listed}
+    if row.gpus and not box.gpus:
+        seen["box.gpus"] = 0.0
     if box.cuda and row.cuda:
         seen["box.cuda"] = round(box.cuda - row.cuda, 3)
     return seen

@@ -158,7 +158,7 @@ BOX: Mapping[str, Assumption] = {
     ),
     "download.seconds": Assumption(
         text="seconds until the row counts it",
-        assumed=Within(0, 60, "s"),
+        assumed=Within(0, 30, "s"),
         usual=0.0,
         look=measured("download.seconds"),
         how="its row, asked for again and again",

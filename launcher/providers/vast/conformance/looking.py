@@ -318,7 +318,7 @@ def _first_seen(tape: Tape, looks: Sequence[tuple[float, bool]]) -> float | None
 
 
 def _ended_at(tape: Tape) -> float | None:
-    ended = tape.first("DELETE", by_id(tape.instance_id), lambda one: one.status == 200)
+    ended = tape.first("DELETE", by_id(tape.instance_id), lambda one: 200 <= one.status < 300)
     return None if ended is None else ended.answered_at
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from launcher.core import Instance, Offer, RentalOrder
-from launcher.core.errors import VastrunError
+from launcher.core.errors import HostKeyError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions import offer_check, policy
 from launcher.gate.box_status import lease_of
@@ -116,23 +116,26 @@ class ObservedVast:
             return remote
         with self._looking():
             self._await_log(instance)
-            if lease_of(small_file(remote, layout.LEASE_STATE)) == "armed":
+            if self._has_lease(remote):
                 self._probed = instance.id
                 self._probe(instance, remote)
         return remote
+
+    def _has_lease(self, remote: Remote) -> bool:
+        """Whether onstart has got so far. One that cannot be armed is worth a look most of all."""
+        try:
+            return lease_of(small_file(remote, layout.LEASE_STATE)) in ("armed", "proving")
+        except HostKeyError:
+            self._tape.measured["log.host_keys"] = "others"
+            raise
 
     def destroy(self, instance_id: str) -> None:
         """As the provider's."""
         self._vast.destroy(instance_id)
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
-        for look in (
-            self._look_into,
-            self._measure_hardware,
-            self._rename,
-            self._try_addresses,
-            self._download,
-        ):
+        looks = (self._look_into, self._measure_hardware, self._rename, self._try_addresses, self._download)
+        for look in (*looks, self._wait_for_log):
             with self._looking():
                 look(instance, remote)
 
@@ -169,6 +172,13 @@ class ObservedVast:
         if isinstance(loaded_s, float) and self._tape.rented_at is not None:
             running_s = self._clock.now() - self._tape.rented_at - loaded_s
             self._tape.measured["log.seconds"] = max(0.0, running_s)
+
+    def _wait_for_log(self, instance: Instance, _remote: Remote) -> None:
+        """A box whose log said nothing was believed on first use: how late is its log?"""
+        until = self._clock.now() + self._thorough.watch_s
+        while "log.seconds" not in self._tape.measured and self._clock.now() < until and not self._stopping():
+            self._await_log(instance)
+            self._clock.sleep(2.0)
 
     def _look_into(self, instance: Instance, remote: Remote) -> None:
         if self._order is None:
@@ -232,14 +242,15 @@ class ObservedVast:
             f"{limit_s:g}",
         )
         size = downloaded_bytes(ask_box(remote, *arguments, timeout_s=limit_s + 30))
-        began = self._clock.now()
-        counted = 0.0
-        while size and self._clock.now() - began < self._thorough.watch_s and not self._stopping():
+        began, waited_s, measured = self._clock.now(), 0.0, self._tape.measured
+        while size and not self._stopping():
             now = self._vast.machine(instance.id)
-            counted = (now.down_gb - before.down_gb) if now is not None else 0.0
-            self._tape.measured["download.billed"] = counted * 1e9 / size
-            if counted * 1e9 >= 0.9 * size:
-                self._tape.measured["download.seconds"] = self._clock.now() - began
+            counted_gb = (now.down_gb - before.down_gb) if now is not None else 0.0
+            measured["download.seconds"] = waited_s = self._clock.now() - began
+            # What else came meanwhile is little beside a download: half of it is enough to be seen.
+            if counted_gb * 1e9 >= 0.5 * size:
+                measured["download.billed"] = counted_gb * 1e9 / size
+            if counted_gb * 1e9 >= 0.9 * size or waited_s >= self._thorough.watch_s:
                 return
 
     def _most_gb(self, machine: Instance) -> float:
