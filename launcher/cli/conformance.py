@@ -13,7 +13,7 @@ from launcher.cli.output import say, show
 from launcher.commands.conformance import Examination, conformance_job, report_of, settled
 from launcher.commands.queries import plan_of
 from launcher.core import Run, UserRequest
-from launcher.core.errors import VastrunError
+from launcher.core.errors import NoOfferError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions.download_check import PYPI_FILE
 from launcher.decisions.estimates import offer_text
@@ -51,13 +51,19 @@ def rent(wiring: Wiring, wish: Wish) -> int:
         lambda: interrupts.current() is not UserRequest.NONE,
     )
     wiring = replace(wiring, provider=lambda _: examination.provider)
-    _agree(wiring, spec, began, yes=wish.yes)
+    run: Run | None = None
+    error: VastrunError | None = None
+    try:
+        _agree(wiring, spec, began, yes=wish.yes)
+    except NoOfferError as nothing:  # the reason may be in what was searched
+        error = nothing
     with interrupts.listening():
-        run, error = _drive(wiring, interrupts, spec, began)
+        if error is None:
+            run, error = _drive(wiring, interrupts, spec, began)
         examination.look_afterwards()
-    run = wiring.ledger().get(run.id)
-    path = wish.file or Path(f"conformance-{run.id}.json")
-    report = examination.report(run, wiring.now())
+    run = None if run is None else wiring.ledger().get(run.id)
+    path = wish.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
+    report = examination.report(run, began, wiring.now())
     write_record(path, report.record)
     show(conformance_document(report, str(path)), conformance_text(report, str(path)), as_json=wish.as_json)
     if error is not None:

@@ -90,21 +90,25 @@ class Examination:
             vast=self._vast, tape=self._tape, watch_s=self._thorough.watch_s, stopping=self._stopping
         ).look()
 
-    def report(self, run: Run, now: float) -> Report:
-        """Compare what was seen of the run with what is assumed, its bill too as far as it is settled."""
-        record = Record(
-            run=run.id,
-            instance=self._tape.instance_id,
-            machine="" if run.offer is None else run.offer.description[:200],
-            began_at=run.created_at,
-            ended_at=run.ended_at or now,
-            verdict="" if run.verdict is None else run.verdict.value,
-            exit_code=run.exit_code(),
-            counted=_counted(run, now),
-            run_usd=cost_usd(run, now),
-            seen=_seen(self._tape),
+    def report(self, run: Run | None, began: float, now: float) -> Report:
+        """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
+        seen, usual = _seen(self._tape), Record(began_at=began, ended_at=now)
+        if run is None:
+            return report_of(replace(usual, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
+        return report_of(
+            Record(
+                run=run.id,
+                instance=self._tape.instance_id,
+                machine="" if run.offer is None else run.offer.description[:200],
+                began_at=began,
+                ended_at=run.ended_at or now,
+                verdict="" if run.verdict is None else run.verdict.value,
+                exit_code=run.exit_code(),
+                counted=_counted(run, now),
+                run_usd=cost_usd(run, now),
+                seen=seen,
+            )
         )
-        return report_of(record)
 
 
 def settled(record: Record, provider: Provider, now: float) -> Record:

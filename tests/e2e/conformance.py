@@ -150,5 +150,5 @@ class Examined(FastLauncher):
 
 
 def honest_machines(count: int) -> list[Machine]:
-    """With as much memory as their boxes have."""
-    return [replace(machine, cpu_ram_mb=here_mb()) for machine in machines(count)]
+    """Of two GPUs, and twice the memory that a box has: each of them comes with half."""
+    return [replace(machine, gpus=2, cpu_ram_mb=2 * here_mb()) for machine in machines(count)]

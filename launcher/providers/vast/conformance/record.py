@@ -32,20 +32,21 @@ class Counted:
 class Record:
     """All of a file. Dollars, epoch seconds."""
 
-    run: str
-    instance: str
-    """Empty: none was rented."""
-    machine: str
-    """As the offer calls it."""
     began_at: float
     ended_at: float
-    verdict: str
+    run: str = ""
+    """Its id; empty: no offer fitted."""
+    instance: str = ""
+    """Empty: none was rented."""
+    machine: str = ""
+    """As the offer calls it."""
+    verdict: str = ""
     """Of the run; empty while it is open."""
-    exit_code: int
+    exit_code: int = 0
     """Of the run, as of `vastrun launch`."""
-    counted: Counted
+    counted: Counted = Counted()
     """Of that machine."""
-    run_usd: float
+    run_usd: float = 0.0
     """Of all machines of the run."""
     billed_usd: float | None = None
     """For that machine. None: nothing was settled yet."""
