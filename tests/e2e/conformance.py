@@ -139,7 +139,7 @@ class Examined(FastLauncher):
         except VastrunError:
             run = self.ledger.get(run.id)
         self._examination.look_afterwards()
-        report = self._examination.report(run, self._clock.now())
+        report = self._examination.report(run, now, self._clock.now())
         if not report.record.instance:
             return report
         self._clock.sleep(SETTLES_S)

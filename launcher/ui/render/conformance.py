@@ -37,13 +37,11 @@ def conformance_document(report: Report, path: str) -> Document:
 
 def _summary(report: Report, path: str) -> str:
     record = report.record
+    verdict = record.verdict or ("open" if record.run else "NO_OFFER")
     count = {state: sum(one.state is state for one in report.comparisons) for state in State}
     return facts(
         [
-            (
-                "run",
-                f"{record.run} {record.verdict or 'open'}, {duration(record.ended_at - record.began_at)}",
-            ),
+            ("run", f"{record.run or 'none'} {verdict}, {duration(record.ended_at - record.began_at)}"),
             ("machine", record.machine if record.instance else "none was rented"),
             ("ledger", usd(record.run_usd)),
             ("bill", _bill(report, path)),
