@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from launcher.core import Instance, Offer, RentalOrder
-from launcher.core.errors import HostKeyError, VastrunError
+from launcher.core.errors import VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions import offer_check, policy
-from launcher.gate.box_status import lease_of
-from launcher.gate.reading import small_file
 from launcher.ports import Abilities, Remote
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast import VastProvider
@@ -28,8 +26,8 @@ from launcher.providers.vast.conformance.box_facts import (
     hardware_values,
 )
 from launcher.providers.vast.conformance.looking import by_id, word_of
+from launcher.providers.vast.conformance.observed_remote import ObservedRemote
 from launcher.providers.vast.conformance.tape import Tape
-from trainer.contract import layout
 
 _GPU_S = 60.0
 
@@ -107,37 +105,30 @@ class ObservedVast:
         return self._vast.machine(instance_id)
 
     def connect(self, instance: Instance) -> Remote:
-        """Connect; the first time that the box has its lease, look at the box."""
-        remote = self._vast.connect(instance)
+        """Connect; once the box has its lease, look at the box."""
         if instance.id != self._tape.instance_id:  # an order without an answer made it
             self._tape.begin(instance.id, self._clock.now())
             self._tape.rented_at = None
-        if self._probed == instance.id or not self._in_time():
-            return remote
+        remote = self._vast.connect(instance)
         with self._looking():
             self._await_log(instance)
-            if self._has_lease(remote):
-                self._probed = instance.id
-                self._probe(instance, remote)
-        return remote
-
-    def _has_lease(self, remote: Remote) -> bool:
-        """Whether onstart has got so far. One that cannot be armed is worth a look most of all."""
-        try:
-            return lease_of(small_file(remote, layout.LEASE_STATE)) in ("armed", "proving")
-        except HostKeyError:
-            self._tape.measured["log.host_keys"] = "others"
-            raise
+        return ObservedRemote(remote, lambda inner: self._probe(instance, inner), self._note_stranger)
 
     def destroy(self, instance_id: str) -> None:
         """As the provider's."""
         self._vast.destroy(instance_id)
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
+        if self._probed == instance.id or not self._in_time():
+            return
+        self._probed = instance.id
         looks = (self._look_into, self._measure_hardware, self._rename, self._try_addresses, self._download)
         for look in (*looks, self._wait_for_log):
             with self._looking():
                 look(instance, remote)
+
+    def _note_stranger(self) -> None:
+        self._tape.measured["log.host_keys"] = "others"
 
     def _await_shown(self, instance_id: str) -> None:
         """Look until both its row and the list show it."""
