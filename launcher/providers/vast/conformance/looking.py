@@ -181,7 +181,9 @@ def loading_seconds(tape: Tape) -> Value | None:
     running = next((one.asked_at for one, row in _own_rows(tape) if _runs(row)), None)
     listed = next((one.asked_at for one, row in _listed_rows(tape) if _runs(row)), None)
     moments = [at for at in (running, listed) if at is not None]
-    return max(0.0, min(moments) - tape.rented_at) if moments and tape.rented_at is not None else None
+    if not moments or tape.rented_at is None or is_cut(tape, tape.rented_at, min(moments)):
+        return None
+    return max(0.0, min(moments) - tape.rented_at)
 
 
 def destroy_answer(tape: Tape) -> Value | None:
@@ -226,6 +228,11 @@ def clock_ahead(tape: Tape) -> Value | None:
         if abs(ahead_s) < _MOST_AHEAD_S:
             aheads.append(ahead_s)
     return median(aheads) if aheads else None
+
+
+def is_cut(tape: Tape, since: float, until: float) -> bool:
+    """Tell whether a question between had no answer: then the time that passed says nothing of the service."""
+    return any(one.status == 0 and since <= one.asked_at <= until for one in tape.exchanges)
 
 
 def charges_of(tape: Tape, instance_id: str) -> Sequence[Mapping[str, Any]]:
@@ -314,7 +321,9 @@ def _first_seen(tape: Tape, looks: Sequence[tuple[float, bool]]) -> float | None
         ended_at = _ended_at(tape)
         missed = [at for at, _ in looks if at > tape.rented_at and (ended_at is None or at < ended_at)]
         seen = missed[-1] if missed else None
-    return None if seen is None else max(0.0, seen - tape.rented_at)
+    if seen is None or is_cut(tape, tape.rented_at, seen):
+        return None
+    return max(0.0, seen - tape.rented_at)
 
 
 def _ended_at(tape: Tape) -> float | None:
@@ -328,7 +337,8 @@ def _last_seen(tape: Tape, looks: Sequence[tuple[float, bool]]) -> float | None:
     after = [(at, there) for at, there in looks if ended_at is not None and at >= ended_at]
     if ended_at is None or not after:
         return None
-    return max((at - ended_at for at, there in after if there), default=0.0)
+    last = max((at for at, there in after if there), default=ended_at)
+    return None if is_cut(tape, ended_at, last) else last - ended_at
 
 
 def _runs(row: Mapping[str, Any]) -> bool:

@@ -160,7 +160,8 @@ class ObservedVast:
         if "log.seconds" in self._tape.measured or not self._vast.host_keys(instance.id):
             return
         loaded_s = looking.loading_seconds(self._tape)
-        if isinstance(loaded_s, float) and self._tape.rented_at is not None:
+        cut = self._tape.rented_at and looking.is_cut(self._tape, self._tape.rented_at, self._clock.now())
+        if isinstance(loaded_s, float) and self._tape.rented_at is not None and not cut:
             running_s = self._clock.now() - self._tape.rented_at - loaded_s
             self._tape.measured["log.seconds"] = max(0.0, running_s)
 
