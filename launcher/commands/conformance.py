@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -15,10 +14,11 @@ from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
 from launcher.ports import Provider
 from launcher.providers.vast import VastProvider
+from launcher.providers.vast.conformance import looking
 from launcher.providers.vast.conformance.afterwards import Afterwards
+from launcher.providers.vast.conformance.answers import number_of
 from launcher.providers.vast.conformance.assumption import Comparison, State, When, compare_all
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.looking import charges_of
 from launcher.providers.vast.conformance.observed import ObservedVast, Thoroughness
 from launcher.providers.vast.conformance.record import Counted, Record
 from launcher.providers.vast.conformance.tape import Tape, Value
@@ -162,11 +162,10 @@ def _counted(run: Run, now: float) -> Counted:
 def _charged(tape: Tape, counted: Counted) -> dict[str, Value]:
     """What was charged for GPUs and disk, to what is counted."""
     usd = {"gpu": 0.0, "disk": 0.0}
-    for row in charges_of(tape, tape.instance_id):
+    for row in looking.charges_of(tape, tape.instance_id):
         items = row.get("items")
         for item in items if isinstance(items, list) else ():
-            if isinstance(item, dict) and item.get("type") in usd:
-                with suppress(TypeError, ValueError):
-                    usd[item["type"]] += float(item["amount"])
+            if isinstance(item, dict) and str(item.get("type")) in usd:
+                usd[item["type"]] += number_of(item.get("amount")) or 0.0
     pairs = (("charge.gpu", usd["gpu"], counted.gpu_usd), ("charge.disk", usd["disk"], counted.storage_usd))
     return {name: charged / expected for name, charged, expected in pairs if expected > 0}

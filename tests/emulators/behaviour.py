@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from launcher.providers.vast.conformance.answers import type_of
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.looking import type_of, word_of
+from launcher.providers.vast.conformance.looking import word_of
 from launcher.providers.vast.conformance.tape import Exchange, Value
 from launcher.providers.vast.conformance.units import UNITS
 from tests.emulators.answers import Reply, reply, text_reply

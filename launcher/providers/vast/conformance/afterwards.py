@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from launcher.core.errors import VastrunError
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.looking import LIST, SEARCH, by_id, word_of
+from launcher.providers.vast.conformance.answers import LIST, SEARCH, by_id
+from launcher.providers.vast.conformance.looking import word_of
 from launcher.providers.vast.conformance.observed import note
 from launcher.providers.vast.conformance.tape import Tape
 from launcher.providers.vast.limits import LIMITS

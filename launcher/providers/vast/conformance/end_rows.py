@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launcher.providers.vast.conformance import fields, looking
+from launcher.providers.vast.conformance import fields, looking, timing
 from launcher.providers.vast.conformance.assumption import Assumption, When
 from launcher.providers.vast.conformance.kinds import Fields, Within, Words
 from launcher.providers.vast.conformance.looking import measured
@@ -32,7 +32,7 @@ ENDS: Mapping[str, Assumption] = {
         text="seconds that a machine that was ended is shown by its id",
         assumed=Within(0, 30, "s"),
         usual=0.0,
-        look=looking.shown_by_id_for,
+        look=timing.shown_by_id_for,
         how="its row, for a minute after its end was agreed to",
         rests="flow/steps.py: its absence is seen twice",
     ),
@@ -40,7 +40,7 @@ ENDS: Mapping[str, Assumption] = {
         text="seconds that it stands in the list",
         assumed=Within(0, 60, "s"),
         usual=0.0,
-        look=looking.listed_for,
+        look=timing.listed_for,
         how="the list, for a minute after its end was agreed to",
         rests="flow/steps.py, policy.DESTROY_TRIES",
     ),
@@ -48,7 +48,7 @@ ENDS: Mapping[str, Assumption] = {
         text="it is shown again after it was absent",
         assumed=Words(("no",)),
         usual="no",
-        look=looking.came_back,
+        look=timing.came_back,
         how="both, for that minute",
         rests="flow/context.py: two looks are enough",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launcher.providers.vast.conformance import fields, looking
+from launcher.providers.vast.conformance import fields, looking, timing
 from launcher.providers.vast.conformance.assumption import Assumption
 from launcher.providers.vast.conformance.kinds import Fields, Within, Words
 from launcher.providers.vast.conformance.looking import measured
@@ -32,7 +32,7 @@ ORDERS: Mapping[str, Assumption] = {
         text="how long that answer takes",
         assumed=Within(0, 30, "s"),
         usual=0.0,
-        look=looking.create_seconds,
+        look=timing.create_seconds,
         how="the order of the run",
         rests="api._TIMEOUT_S: after it nobody knows whether there is a machine",
     ),
@@ -80,7 +80,7 @@ ORDERS: Mapping[str, Assumption] = {
         text="seconds until a new machine is shown by its id",
         assumed=Within(0, 5, "s"),
         usual=0.0,
-        look=looking.seen_by_id_after,
+        look=timing.seen_by_id_after,
         how="its row, asked for every 2 s from the order on",
         rests="policy.ABSENT_S: a machine is not taken for gone",
     ),
@@ -88,7 +88,7 @@ ORDERS: Mapping[str, Assumption] = {
         text="seconds until a new machine stands in the list",
         assumed=Within(0, 60, "s"),
         usual=0.0,
-        look=looking.listed_after,
+        look=timing.listed_after,
         how="the list, asked for every second from the order on",
         rests="VastProvider.list_lag_s: how long one is looked for whose id is not known",
     ),
@@ -139,7 +139,7 @@ ROWS: Mapping[str, Assumption] = {
         text="start_date after the order",
         assumed=Within(-60, 60, "s"),
         usual=0.0,
-        look=looking.start_date_off,
+        look=timing.start_date_off,
         how="the machine's row, by our clock",
         rests="bills: since when a machine costs",
     ),
@@ -147,7 +147,7 @@ ROWS: Mapping[str, Assumption] = {
         text="seconds until it runs",
         assumed=Within(0, 300, "s"),
         usual=0.0,
-        look=looking.loading_seconds,
+        look=timing.loading_seconds,
         how="the first row that calls it running",
         rests="that ten minutes are enough here; policy.BOOT_S waits for 40",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launcher.providers.vast.conformance import fields, looking
+from launcher.providers.vast.conformance import fields, looking, timing
 from launcher.providers.vast.conformance.assumption import Assumption
 from launcher.providers.vast.conformance.kinds import Fields, Within, Words
 from launcher.providers.vast.conformance.looking import measured
@@ -54,7 +54,7 @@ MARKET: Mapping[str, Assumption] = {
         text="this computer's clock is ahead by",
         assumed=Within(-60, 60, "s"),
         usual=0.0,
-        look=looking.clock_ahead,
+        look=timing.clock_ahead,
         how="the middle of all Date headers",
         rests="deadlines, and the bill beside the ledger",
     ),

@@ -18,14 +18,15 @@ from launcher.decisions import offer_check, policy
 from launcher.ports import Abilities, Remote
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance import looking
+from launcher.providers.vast.conformance import timing
+from launcher.providers.vast.conformance.answers import by_id
 from launcher.providers.vast.conformance.box_facts import (
     ask_box,
     box_values,
     downloaded_bytes,
     hardware_values,
 )
-from launcher.providers.vast.conformance.looking import by_id, word_of
+from launcher.providers.vast.conformance.looking import word_of
 from launcher.providers.vast.conformance.observed_remote import ObservedRemote
 from launcher.providers.vast.conformance.tape import Tape
 
@@ -159,8 +160,8 @@ class ObservedVast:
         """Ask once whether the log names host keys by now."""
         if "log.seconds" in self._tape.measured or not self._vast.host_keys(instance.id):
             return
-        loaded_s = looking.loading_seconds(self._tape)
-        cut = self._tape.rented_at and looking.is_cut(self._tape, self._tape.rented_at, self._clock.now())
+        loaded_s = timing.loading_seconds(self._tape)
+        cut = self._tape.rented_at and timing.is_cut(self._tape, self._tape.rented_at, self._clock.now())
         if isinstance(loaded_s, float) and self._tape.rented_at is not None and not cut:
             running_s = self._clock.now() - self._tape.rented_at - loaded_s
             self._tape.measured["log.seconds"] = max(0.0, running_s)
