@@ -97,7 +97,7 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "destroy.again": Deviation(value="400 invalid_args"),
     "gone.by_id": Deviation(value=45.0),
     "gone.in_list": Deviation(value=70.0),
-    "gone.again": Deviation(value="yes", watch_s=6),
+    "gone.again": Deviation(value="yes", watch_s=15),
     "gone.answer": Deviation(value="400 invalid_args", factor=20.0),
     "unknown.answer": Deviation(value="400 invalid_args"),
     "charge.fields": _of(fields.CHARGE, metadata="missing"),

@@ -206,7 +206,7 @@ class Fleet:
         for where in (BY_ID, IN_LIST):
             self._haunt(instance, 0.0, self._behaviour.number(f"gone.{where}"), where)
         if self._behaviour.word("gone.again") == "yes":
-            self._haunt(instance, 1.0, _GHOST_S)
+            self._haunt(instance, 2 * _GHOST_S, 4 * _GHOST_S)
         self._remove(instance)
 
     def _haunt(self, instance: Instance, after_s: float, seconds: float, where: str = "") -> None:

@@ -62,9 +62,10 @@ def looks_at(tape: Tape) -> Iterator[Exchange]:
 
 
 def own_rows(tape: Tape) -> Iterator[tuple[Exchange, Mapping[str, Any]]]:
-    """Yield the machine's rows, asked for by its id."""
+    """Yield the machine's rows until its end, asked for by its id."""
+    ended_at = ended_at_of(tape) or math.inf
     for one in looks_at(tape):
-        if isinstance(row := one.fields.get("instances"), dict):
+        if one.asked_at < ended_at and isinstance(row := one.fields.get("instances"), dict):
             yield one, row
 
 

@@ -38,7 +38,7 @@ ENDS: Mapping[str, Assumption] = {
     ),
     "gone.in_list": Assumption(
         text="seconds that it stands in the list",
-        assumed=Within(0, 60, "s"),
+        assumed=Within(0, 30, "s"),
         usual=0.0,
         look=timing.listed_for,
         how="the list, for a minute after its end was agreed to",
@@ -82,7 +82,7 @@ BILLS: Mapping[str, Assumption] = {
     ),
     "charge.gpu": Assumption(
         text="what was charged for GPUs, to the time that it ran",
-        assumed=Within(0.9, 1.1, "times"),
+        assumed=Within(0.8, 1.1, "times"),
         usual=1.0,
         look=measured("charge.gpu"),
         how="charges beside the ledger's seconds and price: loading is free",
@@ -100,7 +100,7 @@ BILLS: Mapping[str, Assumption] = {
     ),
     "charge.total": Assumption(
         text="all that was charged, to the ledger",
-        assumed=Within(0.9, 1.05, "times"),
+        assumed=Within(0.8, 1.05, "times"),
         usual=1.0,
         look=measured("charge.total"),
         how="charges beside the ledger",
