@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +159,9 @@ def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
     tape.record(exchange("GET", path, None, status=0, asked_at=11.0))
     tape.record(exchange("GET", path, {"instances": {"id": 52607650}}, asked_at=30.0, answered_at=30.0))
     assert ASSUMPTIONS["new.by_id"].look(tape) is None
+
+
+def test_the_page_lists_every_row_with_what_is_assumed() -> None:
+    page = (Path(__file__).parents[5] / "docs" / "doctor.md").read_text()
+    rows = re.findall(r"^\| `([a-z_0-9]+\.[a-z_0-9]+)` \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [(name, row.text, str(row.assumed)) for name, row in ASSUMPTIONS.items()]
