@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, partial
 from math import isfinite
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, UserRequest
+from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
     from launcher.ui.notify import UrlNotifier
+    from launcher.ui.render.live import Training
 
 DEFAULT_PROVIDER = "local"
 _STDERR = 2
@@ -86,6 +87,8 @@ class Wiring:
     output_store: Callable[[], OutputStore]
     screen: Callable[[float], StreamScreen]
     """Counts elapsed time from that moment."""
+    plain_screen: Callable[[float], StreamScreen] | None = None
+    """As `screen`, of plain lines at a terminal, too; None: `screen` is so."""
     notifier: Callable[[Callable[[str], None]], UrlNotifier]
     """Says what it cannot deliver."""
     interrupts: Callable[[UserRequest, UserRequest, float | None, bool], Interrupts]
@@ -102,6 +105,10 @@ class Wiring:
     """What those wait by."""
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
+
+    def plainly(self) -> Wiring:
+        """Return the same wiring without the live view."""
+        return self if self.plain_screen is None else replace(self, screen=self.plain_screen)
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -120,17 +127,17 @@ class Wiring:
         return datetime.fromtimestamp(self.now(), tz=LocalZone())
 
     def clock(self) -> Clock:
-        """Time, for a command that drives nothing."""
+        """Return a clock, for a command that drives nothing."""
         return self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
 
     def services_for(self, provider: str, began: float) -> Services:
-        """What reaches machines, for a command that drives nothing."""
+        """Make what reaches machines, for a command that drives nothing."""
         interrupts = self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
         return self.services(provider, interrupts, self.screen(began))
 
     @contextmanager
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
-        """Drives runs for a user who may interrupt."""
+        """Yield what drives runs for a user who may interrupt."""
         screen = self.screen(began)
         notifier = self.notifier(screen.note)
 
@@ -201,7 +208,7 @@ class Wiring:
         origin: Origin = NOTHING,
         notifier: Notifier | None = None,
     ) -> Services:
-        """What drives one run."""
+        """Make what drives one run."""
         return Services(
             provider=self.provider(provider),
             ledger=self.ledger(),
@@ -217,7 +224,7 @@ class Wiring:
 
 
 def wire(environ: Mapping[str, str]) -> Wiring:
-    """The real adapters, as the environment asks for them."""
+    """Choose the real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
     presence = Presence(state / "launchers")
     output = HeldStream(lambda: sys.stderr)
@@ -244,6 +251,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         packer=partial(_packer, environ, ledger),
         output_store=_output_store,
         screen=partial(_screen, output, environ),
+        plain_screen=partial(_plain_screen, output, environ),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
         now=_now(),
@@ -314,7 +322,30 @@ def _output_store() -> OutputStore:
 
 
 def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
+    from launcher.ui import live
+
+    if live.is_wanted(sys.stderr, environ):
+        return live.LiveScreen(output, began=began, now=_now(), training_of=_training_of())
+    return _plain_screen(output, environ, began)
+
+
+def _plain_screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
     return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=_now())
+
+
+def _training_of() -> Callable[[Run], Training]:
+    """What has come home of a run's metrics: each call reads only what is new."""
+    from launcher.outputs.folder import Outputs
+    from launcher.ui.render.live import Training
+
+    folders: dict[str, Outputs] = {}
+
+    def training_of(run: Run) -> Training:
+        outputs = folders.setdefault(run.id, Outputs(run))
+        losses = [value for _, value in outputs.curve("loss")]
+        return Training(losses=losses, figures=outputs.newest_metrics())
+
+    return training_of
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:
@@ -381,11 +412,11 @@ def _now() -> Callable[[], float]:
 
 
 def elapsed() -> float:
-    """Seconds since this computer was started: the same for all its processes."""
+    """Return the seconds since this computer was started: the same for all its processes."""
     return time.clock_gettime(_ELAPSED)
 
 
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Epoch seconds for one process: counts on from what `wall` says now, which is asked this once."""
+    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
     offset = wall() - elapsed()
     return lambda: offset + elapsed()

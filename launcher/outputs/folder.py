@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from launcher.core import Run, StepEnd
 from launcher.gate import caps
 from launcher.gate.evidence import outcome_of, step_ends_of
+from launcher.gate.metrics import records_of
 from launcher.outputs.curves import CurveReader
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
@@ -90,11 +91,19 @@ class Outputs:
             return ()
 
     def curve(self, metric: str) -> Sequence[tuple[int, float]]:
-        """The steps and values of a name in the metrics, as far as they have come home; NaN where it was no
-        number. Keep this object: a later call reads only what is new."""
+        """Return the steps and values of a name in the metrics, as far as they have come home.
+
+        NaN where it was no number. Keep this object: a later call reads only what is new.
+        """
         if metric not in self._curves:
             self._curves[metric] = CurveReader(self.path(layout.METRICS), metric)
         return self._curves[metric].points()
+
+    def newest_metrics(self) -> Mapping[str, float]:
+        """Return the newest line of the metrics that has come home, each finite number by its name."""
+        line = GrowingFile(self.path(layout.METRICS), last_lines=1).more()
+        records = records_of([line.encode()])
+        return records[-1] if records else {}
 
     def _content(self, box_path: str) -> bytes:
         """Of a small file, as much as a box may write."""

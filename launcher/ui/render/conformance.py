@@ -23,6 +23,7 @@ def conformance_text(report: Report, path: str) -> str:
 
 
 def conformance_document(report: Report, path: str) -> Document:
+    """Return the report for programs: the bill, and every row."""
     record = report.record
     return {
         "exit_code": report.exit_code,

@@ -84,12 +84,12 @@ def instance_fields(names: Mapping[str, str]) -> Look:
 
 
 def running_fields(names: Mapping[str, str]) -> Look:
-    """The same, once it runs."""
+    """Look at the same, once it runs."""
     return lambda tape: _types([row for _, row in own_rows(tape) if is_running(row)], names)
 
 
 def listed_fields(names: Mapping[str, str]) -> Look:
-    """The same, in the list."""
+    """Look at the same, in the list."""
     return lambda tape: _types([row for _, row in listed_rows(tape)], names)
 
 

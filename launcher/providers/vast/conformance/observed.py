@@ -98,11 +98,9 @@ class ObservedVast:
         return machine
 
     def instances(self) -> Sequence[Instance]:
-        """As the provider's."""
         return self._vast.instances()
 
     def machine(self, instance_id: str) -> Instance | None:
-        """As the provider's."""
         return self._vast.machine(instance_id)
 
     def connect(self, instance: Instance) -> Remote:
@@ -116,7 +114,6 @@ class ObservedVast:
         return ObservedRemote(remote, lambda inner: self._probe(instance, inner), self._note_stranger)
 
     def destroy(self, instance_id: str) -> None:
-        """As the provider's."""
         self._vast.destroy(instance_id)
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
