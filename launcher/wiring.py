@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, Run, UserRequest
+from launcher.core import NOTHING, Origin, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
@@ -31,6 +31,7 @@ from launcher.shipped import configs_dir
 from launcher.ui.interrupts import Interrupts, say_on
 from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screens import plain_screen_on, screen_on
 
 if TYPE_CHECKING:
     from launcher.batch.driver import BatchScreen, RunThreads
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
     from launcher.ui.notify import UrlNotifier
-    from launcher.ui.render.live import Training
 
 DEFAULT_PROVIDER = "local"
 _STDERR = 2
@@ -122,6 +122,10 @@ class Wiring:
     crowd: Callable[[str], Provider] | None = None
     """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
 
+    def market_of_many(self, name: str) -> Provider:
+        """Return the provider, for the many runs of a batch: they share what it was asked lately."""
+        return (self.crowd or self.provider)(name)
+
     def local_now(self) -> datetime:
         """Return the present moment in this computer's zone."""
         return datetime.fromtimestamp(self.now(), tz=LocalZone())
@@ -186,7 +190,7 @@ class Wiring:
 
         def services_for(provider: str, origin: Origin) -> Services:
             return Services(
-                provider=(self.crowd or self.provider)(provider),
+                provider=self.market_of_many(provider),
                 ledger=self.ledger(),
                 clock=shared,
                 packer=self.packer(origin),
@@ -250,8 +254,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         provider=provider,
         packer=partial(_packer, environ, ledger),
         output_store=_output_store,
-        screen=partial(_screen, output, environ),
-        plain_screen=partial(_plain_screen, output, environ),
+        screen=lambda began: screen_on(output, environ, began=began, now=_now()),
+        plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
         now=_now(),
@@ -319,33 +323,6 @@ def _output_store() -> OutputStore:
     from launcher.ui.render.index import index_of
 
     return FolderStore(index=index_of)
-
-
-def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
-    from launcher.ui import live
-
-    if live.is_wanted(sys.stderr, environ):
-        return live.LiveScreen(output, began=began, now=_now(), training_of=_training_of())
-    return _plain_screen(output, environ, began)
-
-
-def _plain_screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
-    return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=_now())
-
-
-def _training_of() -> Callable[[Run], Training]:
-    """What has come home of a run's metrics: each call reads only what is new."""
-    from launcher.outputs.folder import Outputs
-    from launcher.ui.render.live import Training
-
-    folders: dict[str, Outputs] = {}
-
-    def training_of(run: Run) -> Training:
-        outputs = folders.setdefault(run.id, Outputs(run))
-        losses = [value for _, value in outputs.curve("loss")]
-        return Training(losses=losses, figures=outputs.newest_metrics())
-
-    return training_of
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:

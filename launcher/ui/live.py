@@ -14,7 +14,7 @@ from launcher.core import Event, Progress, Run
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import one_line
 from launcher.ui.painter import HeldOutput, Painter, size
-from launcher.ui.render.live import LiveView, Training, live_lines
+from launcher.ui.render.live import LearningCurve, LiveView, live_lines
 from launcher.ui.render.loglines import parse_line, shown
 from launcher.ui.screen import Look, StreamScreen
 
@@ -42,11 +42,11 @@ class LiveScreen(StreamScreen):
         *,
         began: float,
         now: Callable[[], float] = time.time,
-        training_of: Callable[[Run], Training] = lambda _: Training(),
+        curve_of: Callable[[Run], LearningCurve] = lambda _: LearningCurve(),
     ) -> None:
-        """`began`: from when elapsed time counts. `training_of`: what has come home of a run's metrics."""
+        """`began`: from when elapsed time counts. `curve_of`: what has come home of a run's metrics."""
         super().__init__(stream, Look(live=True, color=True), began=began, now=now)
-        self._output, self._painter, self._training_of = stream, Painter(stream), training_of
+        self._output, self._painter, self._curve_of = stream, Painter(stream), curve_of
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._view: LiveView | None = None
         self._run_id = ""
@@ -88,7 +88,7 @@ class LiveScreen(StreamScreen):
             progress=progress,
             usd=usd,
             usd_per_hour=run.usd_per_hour,
-            training=self._training_of(run),
+            curve=self._curve_of(run),
         )
         self._paint()
 
