@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -108,6 +108,37 @@ class VastProvider:
         return Abilities(
             account=self, bills=self, keys=self, market=self, rents_every_s=LIMITS["create"].seconds
         )
+
+    @property
+    def api(self) -> VastApi:
+        """The calls themselves, for who looks at more than machines."""
+        return self._api
+
+    @property
+    def clock(self) -> Clock:
+        """Its time."""
+        return self._clock
+
+    def request(self, order: RentalOrder) -> dict[str, Any]:
+        """Return what Vast is asked for when that is rented. Holds no secret."""
+        return renting.request(order, self._env)
+
+    def public_key(self, label: str) -> str:
+        """Return the SSH key, as Vast is handed it, of the run that the label names."""
+        return self._keys.pair(run_id_in(label)).public
+
+    def host_keys(self, instance_id: str) -> Collection[str]:
+        """Return the fingerprints in the machine's log. Raises UnreachableError, ProviderError."""
+        return self._logged.of(instance_id)
+
+    def shells(self, instance: Instance) -> Mapping[str, Remote]:
+        """Return a shell for each address alone, by its way: `direct`, `proxy`. Raises as `connect`."""
+        row, _ = self._own_row(instance.id)
+        if row is None:
+            raise GoneError(f"Vast has no instance {instance.id}")
+        addresses = {"direct": row.direct, "proxy": row.proxy}
+        run_id = run_id_in(instance.label)
+        return {way: self._shell(row, run_id, [at]) for way, at in addresses.items() if at is not None}
 
     @classmethod
     def of(cls, context: ProviderContext) -> VastProvider:
