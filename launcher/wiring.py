@@ -33,8 +33,8 @@ from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:
-    from launcher.batch.driver import BatchScreen, RunThreads
-    from launcher.batch.sharing import RunScreen, SharedRequests
+    from launcher.batch.driver import BatchScreen
+    from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
@@ -64,7 +64,8 @@ class LocalZone(tzinfo):
 
 
 def _threads() -> AbstractContextManager[RunThreads]:
-    return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
+    # Each run may have a machine of the batch below it, whose run is driven, too.
+    return ThreadPoolExecutor(max_workers=2 * MOST_PARALLEL, thread_name_prefix="run")
 
 
 @dataclass(frozen=True, kw_only=True)

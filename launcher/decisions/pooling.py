@@ -82,15 +82,26 @@ def holder_of(run: Run) -> str | None:
     found = slot_id_of(run.instance_id or "")
     if found is not None:
         return found.holder
-    return None if run.offer is None else run.offer.id
+    return slot_on(run) if run.offer is None else run.offer.id
+
+
+def slot_on(run: Run) -> str | None:
+    """Return the id of the run on whose machine it is to have a slot; None: on any."""
+    return None if '"slot_on": null' in run.spec_json else read_job(run.spec_json).slot_on
+
+
+def is_for(job: JobSpec, held: Held) -> bool:
+    """Tell whether the machine is held for this job: that of a batch takes the batch's own runs alone."""
+    return not held.run.batch if job.slot_on is None else held.run.id == job.slot_on
 
 
 def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle_s: float) -> JobSpec:
     """Return the job of a run that holds a machine for so many runs of `job` at once.
 
-    What the job asks for is asked for by each slot. `hours` and `usd` are the limits of the machine.
+    What the job asks for is asked for by each slot, and it pays for each what it would for one machine.
+    `hours` and `usd` are the limits of the machine.
     """
-    wanted, gpus = job.resources, job.resources.gpus
+    wanted, gpus, most = job.resources, job.resources.gpus, job.limits.usd_per_hour
     resources = replace(
         wanted,
         gpus=gpus * slots,
@@ -100,10 +111,13 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     return JobSpec(
         name=f"hold-{job.name}"[:63],
         resources=resources,
-        limits=Limits(hours=hours, usd=usd, usd_per_hour=job.limits.usd_per_hour, collect_s=_COLLECT_S),
+        limits=Limits(
+            hours=hours, usd=usd, usd_per_hour=None if most is None else most * slots, collect_s=_COLLECT_S
+        ),
         image=job.image,
         image_unpinned=job.image_unpinned,
         ranks=1,
+        tags=job.tags,
         hold=Hold(slots=max(1, gpus) * slots, idle_s=idle_s),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,34 @@ def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointSt
     for run in sorted(runs, key=lambda run: run.created_at):
         by_point.setdefault(run.point, []).append(run)
     return [PointState(point=point, runs=tuple(by_point.get(point.id, ()))) for point in points]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """What of a batch is still to be started. Nothing, where nothing more is started."""
+
+    queue: Sequence[PointState] = ()
+    more: int = 0
+    """So many points its search has yet to ask for."""
+    running: Sequence[PointState] = ()
+    parallel: int = 1
+
+    @property
+    def rounds(self) -> int:
+        """Return how many points follow each other where all that may run at once does."""
+        to_come = len(self.queue) + self.more
+        return math.ceil(to_come / max(1, min(self.parallel, to_come + len(self.running))))
+
+    @property
+    def may_be_more(self) -> bool:
+        """Tell whether points may come that do not wait yet: asked for by a search, or as another attempt."""
+        return self.more > 0 or any('"retry": {}' not in state.point.spec_json for state in self.running)
+
+
+def took_s(states: Iterable[PointState]) -> list[float]:
+    """Return the seconds for which points that succeeded had their last machine, or their slot."""
+    ended = [state.last for state in states if state.verdict is Verdict.SUCCEEDED]
+    return [run.released_at - run.rented_at for run in ended if run and run.rented_at and run.released_at]
 
 
 def progress_of_batch(states: Sequence[PointState], held_usd: float, now: float) -> BatchProgress:

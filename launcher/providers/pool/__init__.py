@@ -17,7 +17,16 @@ from launcher.core.errors import (
 )
 from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
-from launcher.decisions.pooling import POOL, Held, held_machines, holder_of, slot_offer, unfit, units_of
+from launcher.decisions.pooling import (
+    POOL,
+    Held,
+    held_machines,
+    holder_of,
+    is_for,
+    slot_offer,
+    unfit,
+    units_of,
+)
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.ports import Abilities, Clock, Provider, Remote
 from launcher.providers import ProviderContext
@@ -64,10 +73,11 @@ class PoolProvider:
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """A slot on each machine that has room for the job, the cheapest first.
 
-        Raises NoOfferError, which says what each machine lacks.
+        A job that names a machine gets a slot there or nowhere. Raises NoOfferError, which says what each
+        machine lacks.
         """
         offers, lacking = [], []
-        for machine in self._held():
+        for machine in [machine for machine in self._held() if is_for(spec, machine.held)]:
             why = self._lack(spec, machine)
             if why:
                 lacking.append(f"{machine.held.run.id}: {why}")
@@ -76,7 +86,10 @@ class PoolProvider:
         if not offers:
             gpus = spec.resources.gpus
             wanted = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
-            what = "; ".join(lacking) or "no machine is held"
+            none = (
+                "no machine is held" if spec.slot_on is None else f"{spec.slot_on} holds no machine any more"
+            )
+            what = "; ".join(lacking) or none
             raise NoOfferError(f"no slot for {wanted}: {what}", hint=_HINT)
         return sorted(offers, key=lambda offer: (offer.expected_usd, offer.usd_per_hour, offer.id))
 

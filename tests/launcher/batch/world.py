@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.batch.driver import BatchDriver, BatchServices, RunThreads
-from launcher.batch.sharing import RunScreen, SharedRequests
+from launcher.batch.driver import BatchDriver, BatchServices
+from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job
 from launcher.core import Instance, Offer, Origin, RentalOrder, UserRequest
