@@ -208,6 +208,8 @@ class BatchDriver:
             self._end(reason)
             return
         count = self._shortage.slots(limits.parallel, now) - len(self._threads)
+        if count <= 0 or not queue:
+            return
         try:
             for state, placed in self._fleet.places(self._batch, self._waiting(), count, took_s(states)):
                 run = self._begin(state, placed)

@@ -1,7 +1,7 @@
-"""The fleet of a batch: where its next point goes, which machines are held for it, and when one is given back.
+"""The fleet of a batch: where its next point goes, which machines are held, and when one is given back.
 
 A machine is a run of the batch without a point, whose job is to hold it (docs/pool.md). It is driven in a
-thread of its own, as the runs on its slots are; its reservation is part of the batch's budget, and theirs is 0.
+thread of its own, as the runs on its slots are. Its reservation is part of the batch's budget; theirs is 0.
 """
 
 from __future__ import annotations

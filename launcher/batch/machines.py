@@ -1,4 +1,4 @@
-"""The machines that a batch holds, as the ledger has them: who is on them, what is free, which are leaving."""
+"""The machines that a batch holds, as the ledger has them: what is free, and which are leaving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a market has for the points of a batch, asked seldom: machines for one of them, and for several at once."""
+"""What a market has for the points of a batch, asked seldom: machines for one, and for several at once."""
 
 from __future__ import annotations
 

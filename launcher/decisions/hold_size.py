@@ -1,4 +1,4 @@
-"""Hold size: how long a machine is held, what for, and whether that pays. Pure functions of prices and seconds."""
+"""Hold size: how long a machine is held for the points of a batch, and whether that pays. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from statistics import median
 from launcher.core import ExtraRates, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions.holding import another_usd
-from launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
 from launcher.decisions.policy import START_S, lease_of, worst_case_usd
+from launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
 
 HANDOVER_S = 10.0
 """Between two runs on one slot: the first is removed, the machine proven clean, the next one shipped."""

@@ -45,7 +45,7 @@ class HostRecord:
 def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
     """Return the provider's hosts that nothing should be rented on now.
 
-    What a host did to a run on a slot of its machine counts too. Of a machine that is lost, its own run tells.
+    What a host did to a run on a slot counts too. That a machine is lost, its own run tells.
     """
     records = host_records(
         (run for run in runs if run.provider == provider or _tells_of_host(run)),
