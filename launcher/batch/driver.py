@@ -318,7 +318,7 @@ class BatchDriver:
     def _progress(self) -> BatchProgress:
         self._table.refresh_open()
         held_usd = self._batches.held_usd(self._name)
-        return progress_of_batch(self._table.states, held_usd, self._services.now())
+        return progress_of_batch(self._table.states, held_usd, self._services.now(), self._table.machines)
 
     def _prune(self, now: float) -> None:
         """Ask for the end of runs that fell behind the others."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.core import Completed, Instance, Offer, RentalOrder
-from launcher.core.errors import GoneError, NoOfferError
+from launcher.core.errors import GoneError
 from launcher.core.job import Hold, JobSpec
 from launcher.ports import Remote
 from tests.fakebox import Training
-from tests.fakes import FakeProvider, FakeRemote
+from tests.fakes import FakeProvider
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.providers.pool.slotted import SlottedMarket, SlottedRemote
 from trainer.contract import layout
