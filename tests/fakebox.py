@@ -63,6 +63,7 @@ class FakeBox:
         loading: Loading = Loading(),
     ) -> None:
         self.instance = instance
+        self.gpus = order.offer.gpus
         self.loading = loading
         self.up_at = instance.rented_at + loading.seconds
         self.training = training

@@ -224,8 +224,6 @@ class BatchDriver:
 
     def _tend(self, now: float) -> None:
         """Look after the machines that the batch holds."""
-        self._fleet.reap()
-        self._error = self._error or self._fleet.error
         if not self._fleet.is_open or now - self._tended_at < _SHOWN_EACH_S or self._is_left:
             return
         self._tended_at = now
@@ -283,6 +281,8 @@ class BatchDriver:
 
     def _reap(self) -> None:
         """Take in the runs that have ended, or were left."""
+        self._fleet.reap()
+        self._error = self._error or self._fleet.error
         for id_ in [id_ for id_, thread in self._threads.items() if thread.done()]:
             thread = self._threads.pop(id_)
             try:

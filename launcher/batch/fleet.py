@@ -106,7 +106,8 @@ class Fleet:
                 elif placed is None:
                     slots = self._hold(job, waiting, left, measured_s)
                     coming += max(0, slots - 1)
-                    placed = None if slots or self._waits else self._own(job)
+                    waits = bool(slots) or (self.is_open and self._has_no_offer)
+                    placed = None if waits else self._own(job)
             left -= 1
             if placed is not None:
                 yield state, placed
@@ -167,9 +168,9 @@ class Fleet:
         return spec.holds_machines and self._batch.provider != POOL and self._failures < _MOST_FAILURES
 
     @property
-    def _waits(self) -> bool:
-        """Whether the market had no machine lately, while others of the batch go on."""
-        return self.is_open and self._services.now() - self._no_offer_at < _MORE_AFTER_S
+    def _has_no_offer(self) -> bool:
+        """Whether the market had no machine to hold, lately."""
+        return self._services.now() - self._no_offer_at < _MORE_AFTER_S
 
     def _provider(self, name: str) -> Provider:
         return self._services.attempts().services_for(name, NOTHING).provider
@@ -212,7 +213,7 @@ class Fleet:
 
     def _hold(self, job: JobSpec, waiting: Waiting, left: int, measured_s: Sequence[float]) -> int:
         """Begin to hold a machine; return how many such points it takes at once. 0: it would not pay."""
-        if not self._may_hold or self._waits or job.nodes != 1:
+        if not self._may_hold or self._has_no_offer or job.nodes != 1:
             return 0
         spec = self._batch.spec
         shapes = self._market.shapes(self._batch.provider, job, left, measured_s, packs=spec.pack == "auto")

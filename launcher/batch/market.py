@@ -14,8 +14,8 @@ from launcher.decisions.policy import affordable
 from launcher.decisions.pooling import hold_spec
 from launcher.ports import Ledger, Provider
 
-_AGE_S = 300.0
-"""Prices of so long ago are still believed: a machine is rented at those of its own moment."""
+_AGE_S = 60.0
+"""Prices of so long ago are still believed. A machine is rented at those of its own moment."""
 _SIZES = (1, 2, 4, 8)
 """So many points at once on one machine. GPUs come in powers of two."""
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from launcher.core import Completed, Instance, Offer, RentalOrder
 from launcher.core.errors import GoneError
 from launcher.core.job import Hold, JobSpec
-from launcher.ports import Remote
-from tests.fakebox import Training
+from launcher.ports import Clock, Remote
+from tests.fakebox import FakeBox, Training
 from tests.fakes import FakeProvider
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.providers.pool.slotted import SlottedMarket, SlottedRemote
 from trainer.contract import layout
 
+_STOP_S = 90.0
 HOLDING = Training(kind="hold", seconds=math.inf, steps=0)
 
 
@@ -27,6 +28,9 @@ class HeldMarket(FakeProvider):
         self._held = held
         self.sizes: dict[int, float] = {}
         """Dollars an hour by the number of GPUs, besides those of the usual price, which has any number."""
+        self.is_large = False
+        """Nobody is offered the same host twice."""
+        self._searches = 0
         self.slotted: dict[str, MachineSlots] = {}
         """By the ids of machines that are held, also of those that are gone."""
 
@@ -39,17 +43,24 @@ class HeldMarket(FakeProvider):
         if self.sizes and gpus not in self.sizes:
             return []
         price = self.sizes.get(gpus, self.usd_per_hour)
-        offers = [
-            replace(offer, id=f"{offer.id}x{gpus}", usd_per_hour=price) for offer in super().search(spec)
+        self._searches += 1
+        return [
+            replace(
+                offer,
+                id=f"{offer.id}x{gpus}",
+                host=f"{offer.host}-{self._searches}" if self.is_large else offer.host,
+                usd_per_hour=price,
+            )
+            for offer in super().search(spec)
         ]
-        return offers
 
     def rent(self, order: RentalOrder) -> Instance:
         hold = self._held(order.label)
         self.training = HOLDING if hold is not None else self.next_training(order.label)
         instance = super().rent(order)
         if hold is not None:
-            self.slotted[instance.id] = MachineSlots(self, instance.id, hold.slots)
+            slots = self.slotted[instance.id] = MachineSlots(self, instance.id, hold.slots)
+            self._boxes[instance.id] = HoldBox(slots, instance, order, HOLDING, self.clock)
         return instance
 
     def connect(self, instance: Instance) -> Remote:
@@ -85,11 +96,34 @@ class MachineSlots(SlottedMarket):
             raise GoneError(f"no such machine: {self._machine_id}")
         super().expect_machine()
 
+    def boxes(self) -> list[FakeBox]:
+        """Those of its slots."""
+        self.settle()
+        return [self.slots.box(id_) for id_ in self.names.values()]
+
     def _make(self, name: str) -> str:
         self.slots.training = self._market.next_training(name)
         refused = super()._make(name)
         self.runs += not refused
         return refused
+
+
+class HoldBox(FakeBox):
+    """The box of a machine that is held: when it is to end, its slots may save and be collected."""
+
+    def __init__(
+        self, slots: MachineSlots, instance: Instance, order: RentalOrder, training: Training, clock: Clock
+    ) -> None:
+        super().__init__(instance, order, training, clock)
+        self._slots = slots
+
+    def _stop(self, at: float) -> None:
+        self._slots.drained = "the machine is to end"
+        left = self._slots.boxes()
+        if not left or at > (self.stop_at or at) + _STOP_S:
+            super()._stop(at)
+        for box in left:
+            box.files.setdefault(layout.STOP, self.files[layout.STOP])
 
 
 class MachineRemote(SlottedRemote):

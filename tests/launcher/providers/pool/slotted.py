@@ -145,7 +145,7 @@ class SlottedMarket:
         if sum(self.parts[slot] for slot in self.names) + order["units"] > self.units:
             return "no part is free"
         self.parts[name] = order["units"]
-        offer = replace(self.held_offer(), usd_per_hour=PRICE)
+        offer = replace(self.held_offer(), usd_per_hour=PRICE, gpus=order["gpus"])
         instance = self.slots.rent(
             RentalOrder(
                 offer=offer,
