@@ -303,7 +303,8 @@ class BatchDriver:
         if state.last is not None and state.last.provider == POOL != self._batch.provider:
             self._fleet.refuse(state.last)
             return
-        if told := self._shortage.note(state, len(self._threads), self._services.now()):
+        running = max(len(self._threads), self._fleet.size)
+        if told := self._shortage.note(state, running, self._services.now()):
             self._services.screen.note(told)
 
     def _show(self, now: float) -> None:

@@ -75,6 +75,11 @@ class Fleet:
         """Whether a machine is driven here."""
         return bool(self._threads)
 
+    @property
+    def size(self) -> int:
+        """How many machines are driven here."""
+        return len(self._threads)
+
     def resume(self) -> None:
         """Take up the machines that a launcher before left."""
         self._machines.count_uses()
@@ -95,6 +100,8 @@ class Fleet:
             yield from ((state, self._own(job)) for state, job in jobs)
             return
         machines = self._machines.look()
+        if any(one.run.cause is Cause.NO_OFFER for one in machines):
+            self._no_offer_at = self._services.now()
         job_here = jobs[0][1] if jobs else None
         coming = sum(one.points_at_once(job_here) for one in machines if one.is_coming) if job_here else 0
         left = len(jobs)
@@ -125,9 +132,9 @@ class Fleet:
         return self._own(spec)
 
     def refuse(self, run: Run) -> None:
-        """Take in that a run found no slot on its machine, which gets no further ones."""
+        """Take in that a run found no slot on its machine."""
         if (machine := read_job(run.spec_json).slot_on) is not None:
-            self._machines.refused.add(machine)
+            self._machines.refuse(machine)
 
     def give_back(self, batch: Batch, waiting: Waiting) -> None:
         """Give back the machines that nothing waits for, or that cost more than they save."""
@@ -159,7 +166,7 @@ class Fleet:
         )
         more = waiting.may_be_more and not machine.is_leaving
         if is_given_back(idle, wanted=wanted, more_may_come=more):
-            self._machines.refused.add(run.id)
+            self._machines.dropped.add(run.id)
             give_back(self._services.ledger, run.id)
 
     @property

@@ -13,8 +13,12 @@ from launcher.core.job import JobSpec
 from launcher.core.slots import POOL
 from launcher.decisions.hold_size import needed_s
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from launcher.decisions.pooling import Held, held_machines, unfit, units_of
+from launcher.decisions.pooling import TAKES_SLOTS, Held, held_machines, unfit, units_of
 from launcher.ports import Ledger
+
+_MOST_REFUSALS = 2
+_REST_S = 15.0
+"""After a run found no slot: a line that was cut is often back by then."""
 
 
 @dataclass
@@ -80,8 +84,11 @@ class BatchMachines:
     now: Callable[[], float]
     reuses: Callable[[], bool]
     """A slot is used more than once."""
-    refused: set[str] = field(default_factory=set)
-    """Machines on which a run found no slot, or that should end: they get no further ones."""
+    dropped: set[str] = field(default_factory=set)
+    """Machines that are to end: they get no further runs."""
+    _refusals: dict[str, list[float]] = field(default_factory=dict)
+    """When runs found no slot on a machine."""
+    _ready: set[str] = field(default_factory=set)
     _specs: dict[str, JobSpec] = field(default_factory=dict)
     _used: Counter[str] = field(default_factory=Counter)
     _busy_at: dict[str, float] = field(default_factory=dict)
@@ -111,6 +118,13 @@ class BatchMachines:
             if run.provider == POOL and spec.slot_on is not None:
                 self._used[spec.slot_on] += max(1, spec.resources.gpus)
 
+    def refuse(self, run_id: str) -> None:
+        """A run found no slot on the machine: it rests for a while, and ends after the second time."""
+        moments = self._refusals.setdefault(run_id, [])
+        moments.append(self.now())
+        if len(moments) >= _MOST_REFUSALS:
+            self.dropped.add(run_id)
+
     def take(self, machine: BatchMachine, job: JobSpec) -> None:
         """A run of the job is begun on the machine."""
         machine.take(job)
@@ -120,16 +134,29 @@ class BatchMachines:
         spec = self._specs[run.id]
         held = next(iter(held_machines([run])), None)
         takes = held is not None and held.takes_slots
+        has_room = takes and self._is_ready(run.id) and not self._rests(run.id)
         asked = self.ledger.user_request(run.id).cause is not None
         is_over = run.cause is not None or (held is not None and not takes)
         slots = 0 if spec.hold is None else spec.hold.slots
         return BatchMachine(
             run=run,
             spec=spec,
-            held=held if takes else None,
-            is_leaving=asked or is_over or run.id in self.refused or (takes and run.host in avoid),
+            held=held if has_room else None,
+            is_leaving=asked or is_over or run.id in self.dropped or (takes and run.host in avoid),
             left_uses=math.inf if self.reuses() else slots - self._used[run.id],
         )
+
+    def _is_ready(self, run_id: str) -> bool:
+        """Whether slots can be made there: it takes a moment from when its run is to hold it."""
+        if run_id not in self._ready:
+            if not any(event.text.startswith(TAKES_SLOTS) for event in self.ledger.events(run_id)):
+                return False
+            self._ready.add(run_id)
+        return True
+
+    def _rests(self, run_id: str) -> bool:
+        moments = self._refusals.get(run_id, ())
+        return any(self.now() - moment < _REST_S for moment in moments)
 
     def _note_use(self, machine: BatchMachine) -> None:
         run_id = machine.run.id

@@ -21,6 +21,8 @@ LEAST_LEFT_S = 300.0
 """A machine that its own lease ends sooner takes no more slots."""
 GIVE_BACK_S = 60.0
 """An idle machine is kept no longer, once the queue has nothing for it."""
+TAKES_SLOTS = "the machine takes slots"
+"""Begins the line in the diary of a run that holds a machine, once slots can be made there."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
 """A machine may have slots from when its run holds it until it is gone."""
 _COLLECT_S = 120.0
