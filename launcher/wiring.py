@@ -33,7 +33,7 @@ from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
 
 if TYPE_CHECKING:
-    from launcher.batch.driver import BatchScreen
+    from launcher.batch.services import BatchScreen
     from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
@@ -148,7 +148,8 @@ class Wiring:
         self, name: str, interrupts: Interrupts, screen: BatchScreen, *, prunes: bool = True
     ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
-        from launcher.batch.driver import BatchDriver, BatchServices
+        from launcher.batch.driver import BatchDriver
+        from launcher.batch.services import BatchServices
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
             return self._attempts_of_many(shared, run_screen, driver.runs_at_once)

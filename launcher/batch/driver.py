@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from launcher.batch.fleet import Fleet, FleetServices
 from launcher.batch.notices import BatchNotices
 from launcher.batch.points import PointTable
 from launcher.batch.pruning import Pruner
 from launcher.batch.searching import asked
-from launcher.batch.sharing import Bell, RunScreen, RunThreads, SharedRequests
+from launcher.batch.services import BatchServices
+from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.batch.shortage import Shortage
 from launcher.commands.attempts import Attempts, Placed, is_owed
 from launcher.core import Driver, Phase, Run, UserRequest
-from launcher.core.batch import Batch, BatchPoint
+from launcher.core.batch import BatchPoint
 from launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from launcher.core.slots import POOL
 from launcher.decisions.policy import HOLD_S
@@ -30,51 +30,11 @@ from launcher.decisions.schedule import (
     reason_to_end,
     took_s,
 )
-from launcher.ports import Ledger, Notifier
 
 TICK_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
 _SHOWN_EACH_S = 2.0
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
-
-
-class BatchScreen(Protocol):
-    """Where a batch is shown."""
-
-    def ended(self, state: PointState, batch: Batch) -> None:
-        """Show how a point ended."""
-        ...
-
-    def progress(self, progress: BatchProgress, batch: Batch) -> None:
-        """Show how the batch stands."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show a line."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchServices:
-    """What a batch is driven with."""
-
-    ledger: Ledger
-    attempts: Callable[[SharedRequests, RunScreen], Attempts]
-    """Drives one run, with adapters of its own."""
-    requests: Callable[[], UserRequest]
-    """What the user at this terminal asks for."""
-    workers: RunThreads
-    bell: Bell
-    """What the runs wait by."""
-    sleep: Callable[[float], None]
-    now: Callable[[], float]
-    new_id: Callable[[], str]
-    who: str
-    screen: BatchScreen
-    prunes: bool = True
-    """The batch's early stop is followed."""
-    notifier: Notifier | None = None
-    """None: nobody is told but the screen."""
 
 
 class BatchDriver:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,13 +45,13 @@ def providers(world: BatchWorld) -> list[str]:
     return [run.provider for state in world.states() for run in state.runs]
 
 
-def check_the_bill(world: BatchWorld) -> None:
-    """Nothing is rented, and the ledger has each dollar once."""
+def check_the_bill(world: BatchWorld, *, above_usd: float = 0.01) -> None:
+    """Nothing is rented, and the ledger has each dollar once: none less than the bill, few more."""
     assert (world.market.rented, world.market.all_slots()) == (0, 0), story(world)
     runs = world.ledger.runs(batch=NAME)
     assert all(run.phase is Phase.ENDED for run in runs), story(world)
     total = total_usd(runs, world.time.now())
-    assert total == pytest.approx(world.market.bill_usd, rel=0.01, abs=0.01)
+    assert -0.001 <= total - world.market.bill_usd <= above_usd, story(world)
     assert world.ledger.batches.held_usd(NAME) == pytest.approx(total)
 
 
@@ -336,12 +335,4 @@ def test_whatever_happens_a_batch_with_machines_holds_no_cent_more_than_its_budg
     world.time.happens.clear()
     assert most_held <= budget + 1e-9 and world.market.bill_usd <= budget + 1e-9
     assert max(world.market.labels.values()) == 1
-    check_the_bill(world)
-
-
-def test_a_search_of_the_batchs_points_counts_those_to_come_as_rounds(world: BatchWorld) -> None:
-    job = replace(train_job(), limits=replace(train_job().limits, hours=0.05))
-    world.submit(9, usd=20.0, parallel=3, reuse="auto", job=job)
-    world.drive()
-    assert world.market.rentals == 3
     check_the_bill(world)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.batch.driver import BatchDriver, BatchServices
+from launcher.batch.driver import BatchDriver
+from launcher.batch.services import BatchServices
 from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job, read_job
@@ -29,6 +30,7 @@ from tests.fakebox import Training
 from tests.fakes import FakeScreen, train_job
 from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
+from tests.launcher.faults import FaultyProvider, Plan
 
 NAME = "widths"
 SHARE_USD = 0.1
@@ -102,6 +104,8 @@ class BatchWorld:
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
         self.notifier: Notifier | None = None
+        self.plan: Plan | None = None
+        """Troubles with the market and its machines that are to come."""
         self.ledger = SqliteLedger(
             Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
         )
@@ -169,6 +173,8 @@ class BatchWorld:
 
     def _services(self, who: str, workers: RunThreads) -> BatchServices:
         ledger, market = Mortal(self.ledger, self.time), Mortal(self.market, self.time)
+        if self.plan is not None:
+            market = FaultyProvider(market, "provider", self.plan)
         pool = PoolProvider(
             lambda: ledger.runs(open_only=True), lambda _: market, lambda *_: SpeedHistory(), clock=self.time
         )
