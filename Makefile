@@ -1,4 +1,4 @@
-# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, schemas, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -15,7 +15,7 @@ PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist 
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test slow lint check pythons wheel image messages format bench proof chaos fuzz clean
+.PHONY: help quickstart test slow lint check pythons wheel image messages schemas format bench proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ image: $(STAMPS)/dev ## Build the image for CPUs, push, lock and verify it; firs
 
 messages: ## Print every string that a user may see, to be read
 	@$(PYTHON) tests/messages.py
+
+schemas: $(STAMPS)/dev ## Write the schemas of job and batch files, for editors
+	$(BIN)/python -m tests.schemas
 
 format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .

@@ -22,6 +22,11 @@ def configs_dir() -> Path:
     return _found("configs")
 
 
+def schema_text(kind: str) -> str:
+    """Return the JSON Schema of a "job" file or a "batch" file."""
+    return (configs_dir() / "schemas" / f"{kind}.json").read_text(encoding="utf-8")
+
+
 def trainer_dir() -> Path:
     """The trainer package, as source."""
     return _existing(_PACKAGE.parent / "trainer")

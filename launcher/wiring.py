@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, partial
 from math import isfinite
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, UserRequest
+from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
     from launcher.ui.notify import UrlNotifier
+    from launcher.ui.render.live import Training
 
 DEFAULT_PROVIDER = "local"
 _STDERR = 2
@@ -87,6 +88,8 @@ class Wiring:
     output_store: Callable[[], OutputStore]
     screen: Callable[[float], StreamScreen]
     """Counts elapsed time from that moment."""
+    plain_screen: Callable[[float], StreamScreen] | None = None
+    """As `screen`, of plain lines at a terminal, too; None: `screen` is so."""
     notifier: Callable[[Callable[[str], None]], UrlNotifier]
     """Says what it cannot deliver."""
     interrupts: Callable[[UserRequest, UserRequest, float | None, bool], Interrupts]
@@ -103,6 +106,10 @@ class Wiring:
     """What those wait by."""
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
+
+    def plainly(self) -> Wiring:
+        """Return the same wiring without the live view."""
+        return self if self.plain_screen is None else replace(self, screen=self.plain_screen)
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -246,6 +253,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         packer=partial(_packer, environ, ledger),
         output_store=_output_store,
         screen=partial(_screen, output, environ),
+        plain_screen=partial(_plain_screen, output, environ),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
         now=_now(),
@@ -316,7 +324,30 @@ def _output_store() -> OutputStore:
 
 
 def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
+    from launcher.ui import live
+
+    if live.is_wanted(sys.stderr, environ):
+        return live.LiveScreen(output, began=began, now=_now(), training_of=_training_of())
+    return _plain_screen(output, environ, began)
+
+
+def _plain_screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
     return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=_now())
+
+
+def _training_of() -> Callable[[Run], Training]:
+    """What has come home of a run's metrics: each call reads only what is new."""
+    from launcher.outputs.folder import Outputs
+    from launcher.ui.render.live import Training
+
+    folders: dict[str, Outputs] = {}
+
+    def training_of(run: Run) -> Training:
+        outputs = folders.setdefault(run.id, Outputs(run))
+        losses = [value for _, value in outputs.curve("loss")]
+        return Training(losses=losses, figures=outputs.newest_metrics())
+
+    return training_of
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:

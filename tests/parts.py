@@ -68,6 +68,11 @@ PARTS: Mapping[str, Part] = {
         is_here=lambda: ssh_servers.sshd() is not None,
         debian="sudo apt-get install openssh-server",
     ),
+    "ssh": Part(
+        what="OpenSSH's client",
+        is_here=_has("ssh"),
+        debian="sudo apt-get install openssh-client",
+    ),
     "docker": Part(
         what="a Docker daemon with the base image",
         is_here=_docker_is_ready,

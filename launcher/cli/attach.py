@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from launcher.cli.driving import drive_to_end
-from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.options import json_option, plain_option, run_argument, the_run
 from launcher.wiring import Wiring
 
 
 @click.command("attach")
 @run_argument
+@plain_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, as_json: bool) -> None:

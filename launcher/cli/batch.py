@@ -121,7 +121,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     wiring: Wiring = ctx.obj
     interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
-    screen = wiring.screen(wiring.now())
+    screen = wiring.plainly().screen(wiring.now())
     lines, ended = BatchLines(screen), {s.point.id for s in states_in(wiring, name) if s.verdict}
     try:
         with interrupts.listening():

@@ -73,7 +73,7 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> i
     """Drive the batch to its end and print its results; return the exit code."""
     interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
     interrupts.subject = f"the runs of {name}"
-    screen = wiring.screen(wiring.now())
+    screen = wiring.plainly().screen(wiring.now())
     try:
         with interrupts.listening():
             states = wiring.drive_batch(name, interrupts, BatchLines(screen), prunes=prunes)

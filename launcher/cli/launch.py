@@ -17,6 +17,7 @@ from launcher.cli.options import (
     json_option,
     must_ship,
     name_option,
+    plain_option,
     provider_option,
     read_job_file,
     set_option,
@@ -49,6 +50,7 @@ from launcher.wiring import Wiring
 @click.option("-d", "--detach", is_flag=True, help="Return once it trains; its lease limits how long.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and what it may cost. Costs nothing.")
 @yes_option
+@plain_option
 @json_option
 @click.pass_context
 def command(

@@ -47,6 +47,21 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
+def _plainly(ctx: click.Context, _: click.Parameter, plain: bool) -> None:
+    if plain and not ctx.resilient_parsing:
+        root = ctx.find_root()
+        root.obj = root.obj.plainly()
+        ctx.obj = root.obj
+
+
+plain_option = click.option(
+    "--plain",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_plainly,
+    help="Plain lines instead of a live view, as with NO_COLOR or CI set, or without a terminal.",
+)
 set_option = click.option(
     "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job."
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from launcher.cli.driving import drive_to_end
-from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.options import json_option, plain_option, run_argument, the_run
 from launcher.commands.attempts import Attempts
 from launcher.core import Run
 from launcher.wiring import Wiring
@@ -18,6 +18,7 @@ from launcher.wiring import Wiring
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Download its outputs into another folder."
 )
+@plain_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, out: Path | None, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 # The module of a command is launcher.cli.<name>; what it holds by the name `command` is the command.
 COMMANDS: Mapping[str, str] = {
+    "init": "Write a job file for a program of your own, or for the onboard trainer.",
     "launch": "Train: rent a machine, upload the job, follow it, download the outputs, destroy the machine.",
     "rehearse": "Run a job's steps one by one on this computer first. Costs nothing.",
     "plan": "Show the offers for a job and what it may cost. Costs nothing.",
@@ -21,12 +22,15 @@ COMMANDS: Mapping[str, str] = {
     "why": "Explain why a run ended, with all proofs, and what to try next.",
     "cost": "Show what runs cost, together or each, and compare that with the bill.",
     "hosts": "List the machines that were rented, and those avoided because they failed.",
+    "ssh": "Open a shell on a run's machine, or run a command there.",
+    "forward": "Make a port of a run's machine one of this computer: TensorBoard, notebooks.",
     "pull": "Download a run's outputs from its machine.",
     "export": "Write the weights of a run's checkpoint to one file.",
     "reap": "End machines of ours that no open run claims.",
     "config": "Show or change your settings: budgets of a month and of all runs, the provider.",
     "image": "Build, push, lock, verify and list the container images.",
     "doctor": "Check this computer, the account and its key; suggest fixes.",
+    "schema": "Print the JSON Schema of job or batch files, for editors.",
     "completion": "Print the completion script of a shell.",
 }
 

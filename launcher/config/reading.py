@@ -18,9 +18,9 @@ from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, 
 from launcher.core.job import JobSpec, NotifyUrl, Secret
 from trainer.contract.records import whole_unicode
 
-_AS_WRITTEN = ("env", "command")
+AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are taken as the text that they are."""
-_SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url"}
+SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url"}
 """Sections that may be written as one string, and the key that it stands for."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
@@ -89,10 +89,10 @@ class YamlReader:
         return self._scalar(node, path)
 
     def _section(self, kind: Any, node: Node, path: KeyPath) -> Any:
-        if kind in _SHORT and isinstance(node, ScalarNode) and node.tag == STR:
-            at = (*path, _SHORT[kind])
+        if kind in SHORT and isinstance(node, ScalarNode) and node.tag == STR:
+            at = (*path, SHORT[kind])
             self._places[at] = node
-            return {_SHORT[kind]: self._read(str, node, at)}
+            return {SHORT[kind]: self._read(str, node, at)}
         hints = typing.get_type_hints(kind, include_extras=True)
         known = {field.name: hints[field.name] for field in given(kind)}
         return self._entries(node, path, lambda key: known.get(key), list(known))
@@ -153,11 +153,11 @@ class YamlReader:
             return _SKIP if _SKIP in values else values  # indices stay what they are in the file
         if _is_null(node):
             return _SKIP
-        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, *_SHORT):
+        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, *SHORT):
             if path == ("command",):
                 return self._split(node, path)
             return [self._item(items[0], node, (*path, 0))]
-        if isinstance(node, MappingNode) and is_dataclass(items[0]) and items[0] not in _SHORT:
+        if isinstance(node, MappingNode) and is_dataclass(items[0]) and items[0] not in SHORT:
             self._alone.add(path)
             return [self._item(items[0], node, (*path, 0))]
         return self._misfit(path)
@@ -176,7 +176,7 @@ class YamlReader:
     def _scalar(self, node: Node, path: KeyPath) -> Any:
         if not isinstance(node, ScalarNode):
             return self._misfit(path)
-        if path[0] in _AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
+        if path[0] in AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
             return node.value
         if path == ("resources", "cuda") and re.fullmatch(r"\d+\.\d\d+", node.value):
             version = float(node.value)

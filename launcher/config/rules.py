@@ -14,7 +14,7 @@ from launcher.core.image_ref import Reference
 from launcher.core.job import JobSpec
 from trainer.contract.config_checks import faults_of
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = re.compile(
     r"(VASTRUN|LEASE|TORCHELASTIC)_.*|(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE"
@@ -54,7 +54,7 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
 
 
 def _name(spec: JobSpec) -> Iterator[Clash]:
-    if not _NAME.fullmatch(spec.name):
+    if not NAME.fullmatch(spec.name):
         expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
         yield Clash(("name",), f"{expected}, got {spec.name!r}")
 

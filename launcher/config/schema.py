@@ -38,7 +38,7 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in given(kind):
         hint, key = hints[field.name], prefix + field.name
-        yield Option(key=key, expected=expected(hint), default=_default(field))
+        yield Option(key=key, expected=expected(hint), default=default(field))
         inner = bare(hint)
         items = typing.get_args(inner)
         if is_dataclass(inner):
@@ -52,7 +52,8 @@ def given(kind: Any) -> Iterator[Field[Any]]:
     return (field for field in fields(kind) if field.metadata != OURS)
 
 
-def _default(field: Field[Any]) -> Any:
+def default(field: Field[Any]) -> Any:
+    """Return what holds where the file does not give the key; MISSING when it is needed."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -82,8 +83,8 @@ def expected(kind: Any) -> str:
     if is_mapping(inner):
         return "a section of `name: value` lines"
     if origin is tuple:
-        return _list_of(args, _limits(kind))
-    limits = _limits(kind)
+        return _list_of(args, limits_of(kind))
+    limits = limits_of(kind)
     noun = _NOUNS[inner][0] + _bounds(limits)
     return noun.replace("a ", "a non-empty ", 1) if MinLen(1) in limits else noun
 
@@ -97,19 +98,19 @@ def is_mapping(kind: Any) -> bool:
 def _list_of(args: tuple[Any, ...], limits: list[Any]) -> str:
     if is_dataclass(args[0]):
         return _SECTIONS.get(args[0], "a section, or a list of sections")
-    things = _NOUNS[bare(args[0])][1] + _bounds(_limits(args[0]))
+    things = _NOUNS[bare(args[0])][1] + _bounds(limits_of(args[0]))
     if args[-1] is not ...:
         return f"a list of {len(args)} {things}"
     return f"a non-empty list of {things}" if MinLen(1) in limits else f"a list of {things}"
 
 
-def _limits(kind: Any) -> list[Any]:
-    """The limits of a type, also those inside `X | None`."""
+def limits_of(kind: Any) -> list[Any]:
+    """Return the limits of a type, also those inside `X | None`."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return [*_limits(args[0]), *args[1:]]
+        return [*limits_of(args[0]), *args[1:]]
     if origin in (typing.Union, UnionType):
-        return _limits(args[0])
+        return limits_of(args[0])
     return []
 
 
@@ -120,7 +121,8 @@ def _bounds(limits: list[Any]) -> str:
     below = next((x.lt for x in limits if isinstance(x, Lt)), None)
     length = next((x.max_length for x in limits if isinstance(x, MaxLen)), None)
     if above is not None:
-        return f" above {above}" + (f" and below {below}" if below is not None else "")
+        highest = f" and at most {high}" if high is not None else ""
+        return f" above {above}" + (f" and below {below}" if below is not None else highest)
     if high is not None:
         return f" from {low} to {high}"
     if low is not None:

@@ -7,6 +7,7 @@ from launcher.core.boxes import (
     Collected,
     Completed,
     Evidence,
+    LocalProgram,
     RankStatus,
     StepEnd,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "Instance",
     "Judgement",
     "Lease",
+    "LocalProgram",
     "Meter",
     "Offer",
     "Origin",

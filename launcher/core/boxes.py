@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer.contract.outcome import Outcome
@@ -15,6 +15,16 @@ class Completed:
     exit_code: int
     stdout: str
     stderr: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalProgram:
+    """A program to start on this computer, for the user's own hands."""
+
+    argv: Sequence[str]
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+    """All of its environment; None: this process's."""
 
 
 @dataclass(frozen=True, kw_only=True)

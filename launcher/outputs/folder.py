@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from launcher.core import Run, StepEnd
 from launcher.gate import caps
 from launcher.gate.evidence import outcome_of, step_ends_of
+from launcher.gate.metrics import records_of
 from launcher.outputs.curves import CurveReader
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
@@ -95,6 +96,12 @@ class Outputs:
         if metric not in self._curves:
             self._curves[metric] = CurveReader(self.path(layout.METRICS), metric)
         return self._curves[metric].points()
+
+    def newest_metrics(self) -> Mapping[str, float]:
+        """Return the newest line of the metrics that has come home, each finite number by its name."""
+        line = GrowingFile(self.path(layout.METRICS), last_lines=1).more()
+        records = records_of([line.encode()])
+        return records[-1] if records else {}
 
     def _content(self, box_path: str) -> bytes:
         """Of a small file, as much as a box may write."""

@@ -16,6 +16,7 @@ from launcher.core import (
     Event,
     Identity,
     Instance,
+    LocalProgram,
     Offer,
     Progress,
     RentalOrder,
@@ -91,6 +92,20 @@ class Interruptible(Protocol):
 
     def heed(self, check: Callable[[], None]) -> None:
         """`check` is called every second while a verb waits for the machine; what it raises ends the verb."""
+        ...
+
+
+@runtime_checkable
+class OpensTerminal(Protocol):
+    """A remote that the user can work on from this computer."""
+
+    def terminal(self, command: str | None = None) -> LocalProgram:
+        """What opens a shell in the box's folder, or runs `command` there. Reaches the box first, so that it
+        is known to be ours; raises as its other verbs do."""
+        ...
+
+    def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
+        """What makes the box's `port` one of this computer's until interrupted; None: it is one already."""
         ...
 
 

@@ -36,6 +36,11 @@ class KnownHosts:
         self.identity = ""
         """How the machine that was reached last is known, in words."""
 
+    @property
+    def path(self) -> Path:
+        """Return the file, for OpenSSH's own client."""
+        return self._path
+
     def knows(self, address: Address) -> bool:
         """Tell whether this address has answered before."""
         return _name(address) in self._keys()

@@ -9,18 +9,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from launcher.core import Completed
+from launcher.core import Completed, LocalProgram
 from launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
 from launcher.ssh.connection import Connection, Login, script
 from launcher.ssh.download import Download
+from launcher.ssh.hosts import Address
 from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.session import BrokenError, SshSession
+from launcher.ssh.terminal import login_argv, tunnel_argv
 from launcher.ssh.upload import Upload
 
 _T = TypeVar("_T")
 
 _TRIES = 3
 _KILL_S = 5.0
+_TRUE_S = 30.0
 
 
 class SshRemote:
@@ -38,6 +41,7 @@ class SshRemote:
         """`root`: the box's folder, absolute. `env`: what commands see besides the box's own environment; no
         secrets. `is_gone`: asks the provider, when nobody answers. `noise`: counts what is not shown.
         """
+        self._login = login
         self._connection = Connection(login)
         self._root = root
         self._env = [f"{name}={value}" for name, value in env.items()]
@@ -81,6 +85,20 @@ class SshRemote:
                 session.close()
             stderr = self._noise.strip(session.errors())
             return Completed(exit_code=exit_code, stdout=session.output(), stderr=stderr)
+
+    def terminal(self, command: str | None = None) -> LocalProgram:
+        """Return OpenSSH's client, which goes where this shell has just been."""
+        return LocalProgram(argv=login_argv(self._login, self._reached(), self._root, command))
+
+    def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
+        """Return OpenSSH's client as a tunnel from this computer to the box."""
+        return LocalProgram(argv=tunnel_argv(self._login, self._reached(), port, local_port))
+
+    def _reached(self) -> Address:
+        """The address that answers now, its host key checked and noted."""
+        self.run("true", timeout_s=_TRUE_S)
+        assert self._connection.address is not None
+        return self._connection.address
 
     def put(self, local_path: str, path: str) -> None:
         """Copy the file to the box, whole; its checksum is compared there."""

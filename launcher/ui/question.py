@@ -132,11 +132,19 @@ class HeldStream:
         self._stream = stream
         self._waiting: list[str] | None = None
         self._lock = threading.Lock()
+        self.holds = 0
+        """How often it was held so far."""
+
+    @property
+    def is_held(self) -> bool:
+        """Tell whether what is printed now waits."""
+        return self._waiting is not None
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold back what is printed within; afterwards it is shown, in order."""
         with self._lock:
+            self.holds += 1
             self._waiting = []
         try:
             yield

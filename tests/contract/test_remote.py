@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from launcher.core import Instance
 from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
-from launcher.ports import Remote
+from launcher.ports import OpensTerminal, Remote
 from tests.contract.markets import Market
+from tests.waiting import LONGEST_S
 
 
 def test_what_is_written_is_read(remote: Remote) -> None:
@@ -113,3 +115,15 @@ def test_nothing_of_an_unfinished_file_is_left(shell: Remote, tmp_path: Path) ->
     with pytest.raises(ProviderError, match="No such file"):
         shell.put(str(tmp_path / "not here"), "inbox/there")
     assert shell.run("ls -A inbox", timeout_s=10).stdout.strip() == ""
+
+
+@pytest.mark.needs("ssh")
+def test_the_users_own_command_runs_in_the_folder_of_the_box(shell: Remote) -> None:
+    if not isinstance(shell, OpensTerminal):
+        pytest.skip("nobody can log in there")
+    shell.write("note", b"from the box")
+    program = shell.terminal("cat note; exit 3")
+    done = subprocess.run(
+        program.argv, cwd=program.cwd, env=program.env, capture_output=True, text=True, timeout=LONGEST_S
+    )
+    assert (done.returncode, done.stdout) == (3, "from the box"), done.stderr

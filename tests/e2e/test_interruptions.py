@@ -62,6 +62,20 @@ def test_a_detached_run_is_attached_to_and_ends_with_success(terminal: Terminal)
     assert terminal.leftovers() == []
 
 
+def test_its_user_looks_around_on_the_machine_of_a_run_that_trains(terminal: Terminal) -> None:
+    launch = terminal.start(*WAITS)
+    launch.shows("step 3")
+
+    seen = terminal.type("ssh", "last", "test -f run/status.json && echo $VASTRUN_INSTANCE; exit 3")
+    port = terminal.type("forward", "last", "6006")
+
+    assert seen.exit_code == 3, seen.err
+    assert seen.out.startswith(terminal.type("status", "--json").out.split('"id": "')[1].split('"')[0])
+    assert (port.exit_code, port.out) == (0, "")
+    assert "http://127.0.0.1:6006 is on this computer already" in port.err
+    assert launch.process.poll() is None
+
+
 @pytest.mark.parametrize("command", ["attach", "wait"])
 def test_who_only_looks_at_a_run_is_ended_alone(command: str, terminal: Terminal) -> None:
     launch = terminal.start(*WAITS)

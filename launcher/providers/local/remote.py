@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
 
-from launcher.core import Completed
+from launcher.core import Completed, LocalProgram
 from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.gate import caps
 
@@ -43,6 +43,18 @@ class LocalRemote:
             stdout, stderr = _text_of(out), _text_of(err)
         self._check()
         return Completed(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+
+    def terminal(self, command: str | None = None) -> LocalProgram:
+        """Return a shell in the folder, with the box's environment."""
+        self._check()
+        argv = ("bash", "-i") if command is None else ("bash", "-c", command)
+        terminal = {"TERM": os.environ.get("TERM", "dumb")}
+        return LocalProgram(argv=argv, cwd=str(self._box), env={**self._env, **terminal})
+
+    def tunnel(self, port: int, local_port: int) -> LocalProgram | None:  # noqa: ARG002 - a port's signature
+        """Return None: the box's ports are this computer's."""
+        self._check()
+        return None
 
     def put(self, local_path: str, path: str) -> None:
         """Copy the file into the folder, whole."""

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from launcher.core import Completed
-from launcher.core.errors import BoxError, GoneError
-from launcher.ports import Remote
+from launcher.core import Completed, LocalProgram
+from launcher.core.errors import BoxError, GoneError, UsageError
+from launcher.ports import OpensTerminal, Remote
+from launcher.ssh.terminal import LOGIN_SHELL
 from trainer.contract import layout
 
 NO_SLOT = 113
@@ -36,6 +37,16 @@ class SlotRemote:
         if done.exit_code == NO_SLOT:
             raise GoneError(f"there is no slot {self._name}")
         return done
+
+    def terminal(self, command: str | None = None) -> LocalProgram:
+        """Return a shell with the slot's environment and on its cores. Raises UsageError, GoneError."""
+        self.check()
+        if not isinstance(self._machine, OpensTerminal):
+            raise UsageError("nobody can log in to the machine of this slot")
+        words = (
+            f"exec bash {layout.SLOT_SCRIPT} {shlex.quote(self._name)} {shlex.quote(command or LOGIN_SHELL)}"
+        )
+        return self._machine.terminal(words)
 
     def put(self, local_path: str, path: str) -> None:
         """The file is in the slot, whole."""

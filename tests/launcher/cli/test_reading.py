@@ -295,6 +295,20 @@ def test_pull_without_a_machine_says_where_the_outputs_lie(terminal: Terminal) -
     assert only_run(terminal).out_dir in end.stderr
 
 
+@pytest.mark.parametrize("command", [("ssh", "last"), ("forward", "last", "6006")])
+def test_nobody_logs_in_where_there_is_no_machine(terminal: Terminal, command: tuple[str, ...]) -> None:
+    terminal.launch()
+    end = terminal.type(*command)
+    assert end.exit_code == 2
+    assert "no longer has a machine" in end.stderr
+    assert only_run(terminal).out_dir in end.stderr
+
+
+def test_a_port_that_is_none_is_refused(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    assert terminal.type("forward", "last", "70000").exit_code == 2
+
+
 def test_reap_leaves_machines_of_open_runs_alone(terminal: Terminal) -> None:
     terminal.launch("--detach")
     assert terminal.type("reap", "-y").exit_code == 0

@@ -1,0 +1,49 @@
+"""`vastrun init`: a first job file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.cli.output import say
+from launcher.commands.starting import Started, start_job
+
+
+@click.command("init")
+@click.argument("script", metavar="[SCRIPT.py]", required=False)
+@click.option(
+    "--output",
+    metavar="FILE",
+    default="job.yaml",
+    show_default=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The job file to write.",
+)
+@click.option("--name", help="The job's name; else the folder's or the script's.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+def command(script: str | None, output: Path, name: str | None, force: bool) -> None:
+    """Write a commented job file for a program of your own, in the folder of its code.
+
+    Programs for torchrun, Lightning, accelerate, Hugging Face's Trainer and DeepSpeed are recognised by what
+    they import; nothing of them is run. Without SCRIPT: for train.py, main.py, run.py or finetune.py if there
+    is one, else for the onboard trainer.
+    """
+    started = start_job(output.parent, script, output, name=name, force=force)
+    say(_told(started), err=True)
+    say(str(output))
+
+
+def _told(started: Started) -> str:
+    program, job = started.program, started.job_file
+    if program is None:
+        what = "the onboard trainer: name a script to run your own program"
+    elif program.framework is None:
+        what = f"{program.path}, as one process"
+    else:
+        what = f"{program.path}, once a rank: it uses {program.framework.name}"
+    return (
+        f"wrote {job}: {what}\n"
+        f"read it, then try it on this computer: vastrun rehearse {job}\n"
+        f"offers and what it may cost:           vastrun plan {job} --provider vast"
+    )

@@ -1,0 +1,30 @@
+"""`vastrun ssh`: a shell on a run's machine."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import run_argument, the_run
+from launcher.commands.terminals import run_here, terminal_of
+from launcher.wiring import Wiring
+
+
+@click.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@run_argument
+@click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
+    """Open a shell on RUN's machine, in the folder of its box, or run COMMAND there.
+
+    By the run's own key, and only to the machine whose host key the launcher has checked; nothing of your SSH
+    settings, agent or screen reaches it. The exit code is that of the shell or the command.
+
+    \b
+      vastrun ssh last
+      vastrun ssh last nvidia-smi
+      vastrun ssh last 'tail -n 20 run/log.txt'
+    """
+    wiring: Wiring = ctx.obj
+    run = the_run(wiring, run_name)
+    program = terminal_of(run, wiring.provider(run.provider), " ".join(words) or None)
+    ctx.exit(run_here(program))

@@ -1,0 +1,104 @@
+"""Write a first job file beside a program, with the schema that editors read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from launcher.config.rules import NAME
+from launcher.config.starter import SCHEMA_FILE, Program, job_name, program_job, read_program, trainer_job
+from launcher.core.errors import UsageError
+from launcher.shipped import schema_text
+
+_USUAL = ("train.py", "main.py", "run.py", "finetune.py")
+_LARGEST = 2_000_000
+"""Characters of a program that is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A job file that was written."""
+
+    job_file: Path
+    program: Program | None
+    """What it runs; None: the onboard trainer."""
+
+
+def start_job(folder: Path, script: str | None, job_file: Path, *, name: str | None, force: bool) -> Started:
+    """Write a job file for `script`, for the usual one of the folder, or for the onboard trainer.
+
+    `folder`: of the code, in which the job file comes to lie. Raises UsageError.
+    """
+    if job_file.exists() and not force:
+        raise UsageError(f"{job_file} exists already", hint="name another file with --output, or use --force")
+    if name is not None and not NAME.fullmatch(name):
+        expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
+        raise UsageError(f"--name: {expected}, got {name!r}")
+    path = script or next((usual for usual in _USUAL if (folder / usual).is_file()), None)
+    program = None if path is None else _read(folder, path)
+    name = name or job_name(folder.resolve().name if program is None else _stem(folder, program))
+    if program is None:
+        text = trainer_job(name)
+    else:
+        text = program_job(program, name=name, setup=_setup(folder, program))
+    schema = job_file.parent / SCHEMA_FILE
+    try:
+        schema.parent.mkdir(exist_ok=True)
+        schema.write_text(schema_text("job"), encoding="utf-8")
+        job_file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{error.filename or job_file}: {error.strerror or error}") from error
+    return Started(job_file=job_file, program=program)
+
+
+def _read(folder: Path, path: str) -> Program:
+    inside = _inside(folder, path)
+    try:
+        text = (folder / inside).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise UsageError(f"{path}: {reason}", hint="name a Python program") from error
+    if len(text) > _LARGEST:
+        raise UsageError(f"{path}: is too large for a program", hint="name a Python program")
+    try:
+        return read_program(inside, text)
+    except SyntaxError as error:
+        text = f"{path}:{error.lineno or 1}: is no Python program: {error.msg}"
+        raise UsageError(
+            text, hint="name a Python program, or write a job file with a command by hand"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: is no Python program: {error}") from error
+
+
+def _inside(folder: Path, path: str) -> str:
+    """Return the path from the folder: only what lies in it is shipped. Raises UsageError."""
+    try:
+        return (folder / path).resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError as error:
+        hint = "run vastrun init in the folder of your code"
+        raise UsageError(f"{path}: is not in {folder.resolve()}", hint=hint) from error
+
+
+def _stem(folder: Path, program: Program) -> str:
+    """Return a word for the program: of `train.py`, which half of all are called, that of its folder."""
+    path = PurePosixPath(program.path)
+    return folder.resolve().name if path.name in _USUAL else path.stem
+
+
+def _setup(folder: Path, program: Program) -> str | None:
+    """Return the command that installs what the program needs; None where the image has it all."""
+    if (folder / "requirements.txt").is_file():
+        return "pip install -r requirements.txt"
+    if any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
+        return "pip install ."
+    packages = program.packages(_modules(folder, program))
+    return f"pip install {' '.join(packages)}" if packages else None
+
+
+def _modules(folder: Path, program: Program) -> Collection[str]:
+    """Return the names by which the program finds modules of its own: beside it, and in the folder."""
+    places = {folder, (folder / program.path).parent}
+    found = [entry for place in places for entry in place.iterdir()]
+    return {entry.stem for entry in found if entry.is_dir() or entry.suffix == ".py"}

@@ -1,0 +1,205 @@
+"""A first job file for a program: what its imports tell becomes commented YAML."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+SCHEMA_FILE = ".vastrun/job.schema.json"
+"""Where the schema lies that the first line names, beside the job file."""
+
+_IN_IMAGE = frozenset(("torch", "numpy", "h5py", "matplotlib", "wandb", "pynvml", "vastrun", "triton"))
+_PACKAGES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "pytorch_lightning": "pytorch-lightning",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "yaml": "pyyaml",
+}
+"""Packages whose name is not that of what is imported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """What starts a program's ranks, and what it must be told here."""
+
+    name: str
+    marks: tuple[str, ...]
+    """Modules that only its programs import."""
+    ranks: str
+    """How its ranks find each other: a comment in the job file."""
+
+
+FRAMEWORKS = (
+    Framework(
+        name="Lightning",
+        marks=("lightning", "pytorch_lightning"),
+        ranks='Lightning finds the ranks that vastrun started: Trainer(devices="auto", strategy="ddp").',
+    ),
+    Framework(
+        name="accelerate",
+        marks=("accelerate",),
+        ranks="Accelerator() finds the ranks that vastrun started: no `accelerate launch`.",
+    ),
+    Framework(
+        name="Hugging Face's Trainer",
+        marks=("transformers", "trl"),
+        ranks="The Trainer finds the ranks that vastrun started: no `torchrun`.",
+    ),
+    Framework(
+        name="DeepSpeed",
+        marks=("deepspeed",),
+        ranks="deepspeed.initialize() finds the ranks that vastrun started: no `deepspeed` command.",
+    ),
+    Framework(
+        name="torch.distributed",
+        marks=("torch.distributed",),
+        ranks="init_process_group() finds the ranks that vastrun started: no `torchrun`.",
+    ),
+)
+"""The first whose mark is imported is the program's."""
+_ALONE = "The program does not look as if it trained in several processes: one is started."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What can be read of a program without running it."""
+
+    path: str
+    """From the folder of the job file, with `/`."""
+    imports: Collection[str]
+    """Every module that it imports, dotted."""
+
+    @property
+    def framework(self) -> Framework | None:
+        """Return what starts its ranks; None: it is a single process."""
+        return next((each for each in FRAMEWORKS if any(map(self._uses, each.marks))), None)
+
+    def packages(self, own: Collection[str]) -> list[str]:
+        """Return the packages that the image lacks. `own`: names of its own modules."""
+        tops = {name.partition(".")[0] for name in self.imports}
+        missing = tops - _IN_IMAGE - sys.stdlib_module_names - set(own)
+        return sorted(_PACKAGES.get(name, name) for name in missing)
+
+    def uses_wandb(self) -> bool:
+        """Tell whether it reports to W&B, which needs a key."""
+        return self._uses("wandb")
+
+    def beats(self) -> bool:
+        """Tell whether it reports its steps by `vastrun.beat`."""
+        return self._uses("vastrun")
+
+    def _uses(self, module: str) -> bool:
+        return any(name == module or name.startswith(f"{module}.") for name in self.imports)
+
+
+def read_program(path: str, text: str) -> Program:
+    """Return what a Python program imports, at any depth of its code. Raises SyntaxError, ValueError."""
+    return Program(path=path, imports=frozenset(_imports(ast.parse(text))))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            # `from torch import distributed` imports torch.distributed.
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def program_job(program: Program, *, name: str, setup: str | None) -> str:
+    """Return a job file for a program of the user's own. `setup`: what installs its packages."""
+    framework = program.framework
+    ranks = ["ranks: 1"] if framework is None else ["# ranks: 2     # as many as GPUs when not given"]
+    lines = [
+        *_head(name),
+        "code:",
+        "  path: .        # shipped: in a git checkout, what git tracks or would track",
+        "",
+        *([f"setup: {_quoted(setup)}   # before the training; torch is there already", ""] if setup else []),
+        f"# {framework.ranks if framework else _ALONE}",
+        *ranks,
+        f"command: {_quoted(_command(program.path))}",
+        "",
+        "# What proves that it worked. Exit code 0 alone proves little: say more as soon as you can.",
+        "success:",
+        "  exit_code: 0",
+        *_steps(program),
+        "  # log: 'final loss 0\\.\\d+'       # a regular expression that rank 0's log must contain",
+        "  # files: results/model.pt        # must be there, and not empty",
+        "",
+        "# All that the program writes to the folder $VASTRUN_OUTPUTS is downloaded, and what is named here.",
+        "# outputs: results/*",
+    ]
+    if program.uses_wandb():
+        lines += ["", "secrets: WANDB_API_KEY   # taken from your environment; never stored"]
+    return "\n".join(lines) + "\n"
+
+
+def trainer_job(name: str) -> str:
+    """Return a job file for the onboard trainer."""
+    lines = [
+        *_head(name),
+        "# The onboard trainer: a neural operator of a PDE, on data that its own solver makes.",
+        "train:",
+        "  steps: 1500",
+        "  batch: 48          # windows a turn over all ranks; a multiple of the ranks",
+        "  data:",
+        "    task: advection  # or burgers, darcy, diffusion_reaction, shallow_water",
+        "  # model: {dim: 64, depth: 4}",
+        "  # optim: {lr: 3e-3}",
+        "  # wandb: {mode: online}    # needs secrets: WANDB_API_KEY",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def job_name(text: str) -> str:
+    """Return a name that a job may have, made of a folder's or a file's."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
+
+
+def _head(name: str) -> list[str]:
+    return [
+        f"# yaml-language-server: $schema={SCHEMA_FILE}",
+        f"name: {_quoted(name)}",
+        "",
+        "resources:",
+        "  gpus: 1          # 0 trains on the CPU",
+        "  # gpu_names: [RTX 4090, A100 SXM4]   # as Vast prints them; any when not given",
+        "  # gpu_memory_gb: 20                  # of each GPU, at least",
+        "  disk_gb: 40",
+        "",
+        "limits:",
+        "  usd: 5           # for the whole run, retries included; the machine holds it by itself",
+        "  hours: 4",
+        "  stall_s: 600     # a rank that shows no progress for so long is hung",
+        "",
+    ]
+
+
+def _steps(program: Program) -> list[str]:
+    if program.beats():
+        return ["  # steps: 1000                   # the step that every rank must report by vastrun.beat"]
+    return [
+        "  # steps: 1000                   # needs `from vastrun import beat` and beat(step) in the loop:",
+        "  #                               # then a rank that hangs is named, and progress is shown",
+    ]
+
+
+def _command(path: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z0-9_./-]+", path)
+    return f"python {path}" if plain else f"python '{path}'"
+
+
+def _quoted(text: str) -> str:
+    """Return the text as YAML reads it back as this string."""
+    # What could be read as a number, a word of YAML's own or a mapping is quoted.
+    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9 _./'>=<-]*[A-Za-z0-9_./'-]", text)
+    words = ("true", "false", "null")
+    return text if plain and text.lower() not in words else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,45 @@
+"""OpenSSH's own client, for the user's hands: into a box, or a tunnel to one of its ports."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from launcher.ssh.connection import Login
+from launcher.ssh.hosts import Address
+
+LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
+_HERE = "127.0.0.1"
+_OPTIONS = (
+    *("BatchMode=yes", "IdentitiesOnly=yes", "LogLevel=ERROR", "ServerAliveInterval=15"),
+    # The launcher has checked the host key and noted it: the client believes that file alone.
+    *("StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null", "UpdateHostKeys=no"),
+    # The machine is a stranger's: it gets neither the user's agent nor their screen.
+    *("IdentityAgent=none", "ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no"),
+)
+
+
+def login_argv(login: Login, address: Address, root: str, command: str | None) -> Sequence[str]:
+    """Return the client that opens a shell in the folder `root`, or runs `command` there."""
+    words = f"cd {shlex.quote(root)} && {LOGIN_SHELL if command is None else command}"
+    return (*_client(login, address), "-t" if command is None else "-T", *_at(login, address), words)
+
+
+def tunnel_argv(login: Login, address: Address, port: int, local_port: int) -> Sequence[str]:
+    """Return the client that makes the box's `port` our `local_port`, for this computer alone."""
+    ends = f"{_HERE}:{local_port}:{_HERE}:{port}"
+    options = ("-N", "-o", "ExitOnForwardFailure=yes", "-L", ends)
+    return (*_client(login, address), *options, *_at(login, address))
+
+
+def _client(login: Login, address: Address) -> Sequence[str]:
+    # Without the user's own settings, which may send an agent or a proxy along.
+    # Port 22 stands in the file as any other does, which the client would not look for.
+    host, port = address
+    ours = (f'UserKnownHostsFile="{login.hosts.path}"', f"HostKeyAlias=[{host}]:{port}")
+    options = [word for option in (*_OPTIONS, *ours) for word in ("-o", option)]
+    return ("ssh", "-F", "none", "-i", str(login.key.private_path), "-p", str(address[1]), *options)
+
+
+def _at(login: Login, address: Address) -> Sequence[str]:
+    return ("-l", login.user, "--", address[0])

@@ -1,0 +1,159 @@
+"""The Screen port as a live view at a terminal: events above, how the run stands and its newest log below."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol, TextIO
+
+from launcher.config import read_job
+from launcher.core import Event, Progress, Run
+from launcher.gate.caps import LINE_CHARACTERS
+from launcher.gate.text import one_line
+from launcher.ui.render.live import Line, LiveView, Training, live_lines, width_of
+from launcher.ui.render.loglines import parse_line, shown
+from launcher.ui.screen import Look, Output, StreamScreen
+
+_PAINT_S = 0.25
+"""Between two paintings, but for an event."""
+_LOG_LINES = 8
+_KEPT_ROWS = 9
+"""Rows that the log leaves to the run's state and the newest events."""
+_LEAST_ROWS = 12
+_UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
+_CODES: Mapping[str, str] = {"bold": "\x1b[1m", "dim": "\x1b[2m", "done": "\x1b[32m", "now": "\x1b[1;36m"}
+
+
+class HeldOutput(Output, Protocol):
+    """A stream that keeps what is written while the user is asked something."""
+
+    holds: int
+    """How often it was held so far."""
+
+    @property
+    def is_held(self) -> bool: ...
+
+
+def is_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Tell whether a live view is of use: a terminal with colours and room, that somebody looks at."""
+    if not Look.of(stream, environ).color or environ.get("CI"):
+        return False
+    return _size(stream)[1] >= _LEAST_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
+class LiveScreen(StreamScreen):
+    """Shows one run after the other. What it paints, it paints over; events and notes stay above it."""
+
+    def __init__(
+        self,
+        stream: HeldOutput,
+        *,
+        began: float,
+        now: Callable[[], float] = time.time,
+        training_of: Callable[[Run], Training] = lambda _: Training(),
+    ) -> None:
+        """`began`: from when elapsed time counts. `training_of`: what has come home of a run's metrics."""
+        super().__init__(stream, Look(live=True, color=True), began=began, now=now)
+        self._output, self._training_of = stream, training_of
+        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._view: LiveView | None = None
+        self._run_id = ""
+        self._painted: Sequence[Line] = ()
+        self._painted_at = -math.inf
+        self._holds = 0
+
+    def event(self, event: Event) -> None:
+        """Show an event above the view, which then has its phase."""
+        if self._view is not None:
+            began = {event.phase: event.at, **self._view.began}
+            self._view = replace(self._view, phase=event.phase, began=began, usd=event.usd)
+        super().event(event)
+
+    def log(self, text: str) -> None:
+        """Take in new lines of the training's log; the last may come in parts."""
+        *lines, rest = (self._rest + text).split("\n")
+        self._rest = rest[:LINE_CHARACTERS]
+        for raw in lines[-_LOG_LINES:]:
+            line = parse_line(raw)
+            text = shown(raw) if line is None else f"{shown(line.source)} {shown(line.text)}"
+            self._log.append(one_line(text).expandtabs(4))
+        if lines and self._is_due():
+            self._paint()
+
+    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+        """Show where the run stands."""
+        if not self._is_due():
+            return
+        view = self._view if run.id == self._run_id else None
+        if view is None:
+            if self._run_id:  # a retry: what the first machine said is no news of the second
+                self._log.clear()
+            self._run_id = run.id
+            view = LiveView(usd_limit=read_job(run.spec_json).limits.usd)
+        self._view = replace(
+            view,
+            phase=run.phase,
+            began={run.phase: run.phase_at, **view.began},
+            now=self._now(),
+            progress=progress,
+            usd=usd,
+            usd_per_hour=run.usd_per_hour,
+            training=self._training_of(run),
+        )
+        self._paint()
+
+    def close(self) -> None:
+        """Take the view away, and leave the newest lines of the log."""
+        self._write(self._erased())
+        self._painted, self._view = (), None
+        for line in self._log:
+            self._line(line)
+        self._log.clear()
+
+    def _line(self, text: str) -> None:
+        """A line above the view."""
+        self._write(f"{self._erased()}{text}\n")
+        self._painted = ()
+        self._paint()
+
+    def _is_due(self) -> bool:
+        return self._now() - self._painted_at >= _PAINT_S
+
+    def _paint(self) -> None:
+        if self._view is None or self._output.is_held:
+            return
+        self._painted_at = self._now()
+        width, rows = _size(self._output)
+        log = list(self._log)[-max(0, rows - _KEPT_ROWS) :] if rows > _KEPT_ROWS else []
+        lines = live_lines(replace(self._view, log=log), width - 1)[: max(1, rows - 1)]
+        text = "\n".join("".join(_styled(*span) for span in line) for line in lines)
+        self._write(self._erased() + text)
+        self._painted = lines
+
+    def _erased(self) -> str:
+        """What takes away the painted lines; nothing where a question has been put below them since."""
+        if self._output.holds != self._holds:
+            self._holds, self._painted = self._output.holds, ()
+        if not self._painted:
+            return ""
+        # A terminal that became narrower since shows a line on several rows.
+        width = max(1, _size(self._output)[0])
+        rows = sum(max(1, math.ceil(width_of(line) / width)) for line in self._painted)
+        return "\r" + (_UP.format(rows - 1) if rows > 1 else "") + _ERASE_BELOW
+
+
+def _styled(text: str, style: str) -> str:
+    return f"{_CODES[style]}{text}{_PLAIN}" if style else text
+
+
+def _size(stream: Output) -> tuple[int, int]:
+    """Columns and rows of the stream's terminal now."""
+    with suppress(OSError, ValueError):
+        size = os.get_terminal_size(stream.fileno())
+        return size.columns or 80, size.lines or 24
+    return 80, 24

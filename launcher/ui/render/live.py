@@ -1,0 +1,185 @@
+"""The live view of a run as lines of styled text: phases, progress, figures, dollars, the newest log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from unicodedata import east_asian_width
+
+from launcher.core import Phase, Progress
+from launcher.ui.render.amounts import duration, rough, usd
+
+Span = tuple[str, str]
+"""Text, and its style: bold, dim, done, now, or none."""
+Line = tuple[Span, ...]
+
+_PHASES = tuple(phase for phase in Phase if phase is not Phase.ENDED)
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_LEAST_BAR, _MOST_BAR = 10, 48
+_CURVE = 32
+"""Letters of the curve of the loss at most."""
+_GPU: Sequence[tuple[str, str]] = (
+    ("gpu_load", "load {:.0%}"),
+    ("gpu_memory_mib", "memory {:,.0f} MiB"),
+    ("gpu_power_w", "{:.0f} W"),
+    ("gpu_temperature_c", "{:.0f} °C"),
+)
+"""Of a training's metrics: the mean, or the largest, over its GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What has come home of a run's metrics."""
+
+    losses: Sequence[float] = ()
+    """In the order of the steps."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """The newest line, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveView:
+    """All that is shown of a run at one moment."""
+
+    phase: Phase = Phase.PLAN
+    began: Mapping[Phase, float] = field(default_factory=dict)
+    """When each phase began that was seen, epoch seconds."""
+    now: float = 0.0
+    progress: Progress = field(default_factory=Progress)
+    training: Training = field(default_factory=Training)
+    usd: float = 0.0
+    """Spent so far."""
+    usd_per_hour: float = 0.0
+    usd_limit: float | None = None
+    """What the run may cost."""
+    log: Sequence[str] = ()
+    """Its newest lines, printable."""
+
+
+def live_lines(view: LiveView, width: int) -> list[Line]:
+    """Return the lines of the view, none wider than `width` letters."""
+    lines = [_phases(view, width), _progress(view, width), _learning(view, width), _gpus(view), _money(view)]
+    shown = [line for line in lines if line]
+    return [_cut(line, width) for line in (*shown, *(((f"  {text}", "dim"),) for text in view.log))]
+
+
+def _phases(view: LiveView, width: int) -> Line:
+    """Every phase: those that are over with what they took, where there is room for that."""
+    long = _phase_spans(view, elapsed=True)
+    return long if width_of(long) <= width else _phase_spans(view, elapsed=False)
+
+
+def _phase_spans(view: LiveView, *, elapsed: bool) -> Line:
+    spans: list[Span] = []
+    for phase in _PHASES:
+        style = "now" if phase is view.phase else "done" if phase in view.began else "dim"
+        took = _took(view, phase) if elapsed or phase is view.phase else None
+        spans += [(" · ", "dim")] if spans else []
+        spans.append((phase.value if took is None else f"{phase.value} {duration(took)}", style))
+    return tuple(spans)
+
+
+def _took(view: LiveView, phase: Phase) -> float | None:
+    """How long a phase lasted, or has lasted; None where it was not seen."""
+    if phase not in view.began:
+        return None
+    later = [at for other, at in view.began.items() if _PHASES.index(other) > _PHASES.index(phase)]
+    return max(0.0, min(later, default=view.now) - view.began[phase])
+
+
+def _progress(view: LiveView, width: int) -> Line:
+    progress = view.progress
+    if not progress.step:
+        return ((progress.activity, ""),) if progress.activity else ()
+    of = f"/{progress.steps}" if progress.steps else ""
+    share = min(1.0, progress.step / progress.steps) if progress.steps else None
+    words = [
+        f"step {progress.step}{of}",
+        "" if share is None else f"{share:.0%}",
+        progress.activity,
+        "" if progress.left_s is None else f"ETA {rough(progress.left_s)}",
+    ]
+    text = "  ".join(filter(None, words))
+    room = min(_MOST_BAR, width - len(text) - 2)
+    if share is None or room < _LEAST_BAR:
+        return ((text, "bold"),)
+    done = round(share * room)
+    return (("━" * done, "done"), ("╌" * (room - done), "dim"), (f"  {text}", "bold"))
+
+
+def _learning(view: LiveView, width: int) -> Line:
+    loss, rate = view.progress.loss, view.training.figures.get("samples_per_s")
+    if loss is None and not view.training.losses:
+        return ()
+    value = f"loss {view.training.losses[-1] if loss is None else loss:.4g}"
+    speed = "" if rate is None else f"  {rate:,.4g} samples/s"
+    room = min(_CURVE, width - len(value) - len(speed) - 2)
+    return ((value, ""), (f"  {sparkline(view.training.losses, room)}", "now"), (speed, ""))
+
+
+def _gpus(view: LiveView) -> Line:
+    known = [text.format(view.training.figures[name]) for name, text in _GPU if name in view.training.figures]
+    return ((f"GPUs  {'  '.join(known)}", ""),) if known else ()
+
+
+def _money(view: LiveView) -> Line:
+    left_s = view.progress.left_s
+    at_end = None if left_s is None else view.usd + view.usd_per_hour * left_s / 3600
+    if not view.usd_per_hour and not view.usd:
+        return (("costs nothing", "dim"),)
+    rest = [
+        f"at {usd(view.usd_per_hour)}/h",
+        "" if at_end is None else f"about {usd(at_end)} at the end",
+        _left(view),
+    ]
+    return ((usd(view.usd), "bold"), ("  " + "  ".join(filter(None, rest)), ""))
+
+
+def _left(view: LiveView) -> str:
+    if view.usd_limit is None:
+        return ""
+    return f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Draw values as blocks, at most `width` of them: by powers where all are above 0, as losses fall."""
+    finite = [value for value in values if math.isfinite(value)]
+    if width <= 0 or len(finite) < 2:
+        return ""
+    drawn = [math.log(value) for value in finite] if min(finite) > 0 else finite
+    count = min(width, len(drawn))
+    # Each block is the mean of its share of the values: one that is out of line does not hide the others.
+    edges = [round(n * len(drawn) / count) for n in range(count + 1)]
+    means = [sum(drawn[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    step = (high - low) or 1.0
+    return "".join(_BLOCKS[round((mean - low) / step * (len(_BLOCKS) - 1))] for mean in means)
+
+
+def _cut(line: Line, width: int) -> Line:
+    """The line in `width` cells, whatever a stranger's log holds."""
+    if width_of(line) <= width:
+        return line
+    spans: list[Span] = []
+    left = width - 1
+    for text, style in line:
+        kept = ""
+        for letter in text:
+            left -= cells(letter)
+            if left < 0:
+                return (*spans, (kept + "…", style))
+            kept += letter
+        spans.append((kept, style))
+    return tuple(spans)
+
+
+def width_of(line: Line) -> int:
+    """Return how many cells of a terminal the line takes, at most."""
+    return sum(cells(text) for text, _ in line)
+
+
+def cells(text: str) -> int:
+    """Return how many cells of a terminal the text takes, at most: letters of East Asia take two."""
+    return len(text) if text.isascii() else sum(2 if east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,0 +1,157 @@
+"""`vastrun init` and `vastrun schema`: a first job file, and what editors read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from launcher.cli import cli
+from launcher.config import load_job
+from launcher.config.starter import FRAMEWORKS, Framework
+from launcher.core.job import JobSpec
+
+PLAIN = "import os\nprint(os.getpid())\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user's code, in which the command is typed."""
+    code = tmp_path / "my code"
+    code.mkdir()
+    monkeypatch.chdir(code)
+    return code
+
+
+def init(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["init", *arguments])
+
+
+def written(folder: Path, name: str = "job.yaml") -> JobSpec:
+    text = (folder / name).read_text(encoding="utf-8")
+    assert text.startswith("# yaml-language-server: $schema=.vastrun/job.schema.json\n")
+    return load_job(text, name, (), str(folder))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, framework: Framework) -> None:
+    for mark in framework.marks:
+        (folder / "train.py").write_text(f"def main():\n    from {mark} import anything\n")
+        end = init("--force")
+        assert end.exit_code == 0
+        assert framework.name in end.stderr
+        spec = written(folder)
+        assert spec.command == ("python", "train.py")
+        assert spec.ranks is None
+
+
+def test_a_submodule_that_is_imported_by_name_is_recognised(folder: Path) -> None:
+    (folder / "main.py").write_text("from torch import distributed as dist\n")
+    assert "torch.distributed" in init().stderr
+
+
+def test_a_program_of_one_process_is_started_once(folder: Path) -> None:
+    (folder / "train.py").write_text(PLAIN)
+    assert "as one process" in init().stderr
+    spec = written(folder)
+    assert (spec.name, spec.ranks, spec.setup, spec.secrets) == ("my-code", 1, (), ())
+    assert spec.limits.usd == 5
+
+
+def test_packages_that_the_image_lacks_are_installed(folder: Path) -> None:
+    (folder / "mine.py").write_text("")
+    (folder / "train.py").write_text("import torch, einops, json, mine, sklearn.svm\nfrom . import other\n")
+    init()
+    assert written(folder).setup == ("pip install einops scikit-learn",)
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [("requirements.txt", "pip install -r requirements.txt"), ("pyproject.toml", "pip install .")],
+)
+def test_the_packages_that_the_folder_itself_names_are_installed(
+    folder: Path, file: str, command: str
+) -> None:
+    (folder / file).write_text("")
+    (folder / "train.py").write_text("import einops\n")
+    init()
+    assert written(folder).setup == (command,)
+
+
+def test_a_program_that_reports_to_wandb_gets_its_key(folder: Path) -> None:
+    (folder / "train.py").write_text("import wandb\n")
+    init()
+    assert [secret.name for secret in written(folder).secrets] == ["WANDB_API_KEY"]
+
+
+def test_a_script_in_a_folder_below_is_found_from_where_the_job_file_is(folder: Path) -> None:
+    (folder / "src" / "my runs").mkdir(parents=True)
+    (folder / "src" / "my runs" / "fit.py").write_text(PLAIN)
+    assert init("src/my runs/fit.py", "--output", "fit.yaml").exit_code == 0
+    spec = written(folder, "fit.yaml")
+    assert spec.name == "fit"
+    assert spec.command == ("python", "src/my runs/fit.py")
+
+
+def test_without_a_program_the_job_is_the_onboard_trainers(folder: Path) -> None:
+    end = init("--name", "first")
+    assert "onboard trainer" in end.stderr
+    spec = written(folder)
+    assert (spec.name, spec.train is not None, spec.command) == ("first", True, None)
+
+
+def test_a_job_file_that_exists_is_kept(folder: Path) -> None:
+    (folder / "job.yaml").write_text("mine")
+    end = init()
+    assert (end.exit_code, (folder / "job.yaml").read_text()) == (2, "mine")
+    assert "job.yaml exists already" in end.stderr
+    assert not (folder / ".vastrun").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(:\n", "train.py:1: is no Python program"),
+        ("a\0b", "train.py"),
+        ("(" * 5000, "train.py"),
+        (None, "train.py: No such file"),
+    ],
+)
+def test_what_is_no_program_is_one_clear_error(folder: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (folder / "train.py").write_text(text)
+    end = init("train.py")
+    assert end.exit_code == 2
+    assert said in end.stderr
+    assert not (folder / "job.yaml").exists()
+
+
+def test_a_program_elsewhere_is_refused_since_it_would_not_be_shipped(folder: Path) -> None:
+    (folder.parent / "other.py").write_text(PLAIN)
+    end = init("../other.py")
+    assert end.exit_code == 2
+    assert "is not in" in end.stderr
+
+
+@pytest.mark.parametrize("name", ["2026", "true", "3.5", "1e-3", "x-"])
+def test_a_name_that_yaml_would_read_otherwise_is_quoted(folder: Path, name: str) -> None:
+    (folder / "train.py").write_text(PLAIN)
+    assert init("--name", name).exit_code == 0
+    assert written(folder).name == name
+
+
+@pytest.mark.parametrize("name", ["a: b", "x #y", "", "-x"])
+def test_a_name_that_no_job_may_have_is_refused(folder: Path, name: str) -> None:
+    end = init(f"--name={name}")
+    assert end.exit_code == 2
+    assert "--name: expected up to 63 letters" in end.stderr
+    assert not (folder / "job.yaml").exists()
+
+
+@pytest.mark.parametrize("kind", ["job", "batch"])
+def test_the_schema_is_printed_as_it_is_shipped(kind: str) -> None:
+    end = CliRunner().invoke(cli, ["schema", kind])
+    assert end.exit_code == 0
+    assert json.loads(end.stdout)["title"] == f"vastrun {kind} file"
