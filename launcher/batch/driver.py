@@ -94,7 +94,7 @@ class BatchDriver:
 
     def runs_at_once(self) -> int:
         """Return how many runs are driven here now."""
-        return len(self._threads)
+        return len(self._threads) + self._fleet.size
 
     def _go_on(self) -> bool:
         """Take one look at everything; return False when nothing is left to wait for."""

@@ -82,8 +82,10 @@ class Fleet:
 
     def resume(self) -> None:
         """Take up the machines that a launcher before left."""
-        self._machines.count_uses()
-        for machine in self._machines.look():
+        machines = self._machines.look()
+        if machines:
+            self._machines.count_uses()
+        for machine in machines:
             self._drive(machine.run)
 
     def places(

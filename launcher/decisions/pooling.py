@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from launcher.config import read_job
 from launcher.core import Offer, Phase, Run
@@ -29,6 +30,8 @@ _COLLECT_S = 120.0
 """A machine that was held has its log to collect, and nothing that is worth a dollar."""
 _ROUNDING = 1e-6
 """A third of three times a size may be less than that size."""
+_MOST_JOBS = 512
+"""Jobs that are remembered: each verb of the provider `pool` asks for those of all machines that are held."""
 _LEAST_DISK_GB = 8.0
 """No job asks for less disk."""
 
@@ -67,14 +70,19 @@ def held_machines(runs: Iterable[Run]) -> list[Held]:
 def is_holder(run: Run) -> bool:
     """Tell whether the run holds a machine for others, and has no job of its own."""
     # Few runs hold machines, and to read a job takes a while.
-    return '"hold": null' not in run.spec_json and read_job(run.spec_json).hold is not None
+    return '"hold": null' not in run.spec_json and _job_of(run.spec_json).hold is not None
 
 
 def _held(run: Run) -> Held | None:
     if run.offer is None or not is_holder(run):
         return None
-    spec = read_job(run.spec_json)
+    spec = _job_of(run.spec_json)
     return None if spec.hold is None else Held(run=run, spec=spec, hold=spec.hold, offer=run.offer)
+
+
+@lru_cache(maxsize=_MOST_JOBS)
+def _job_of(spec_json: str) -> JobSpec:
+    return read_job(spec_json)
 
 
 def holder_of(run: Run) -> str | None:
