@@ -13,12 +13,12 @@ _PACKAGE = Path(launcher.__file__).resolve().parent
 
 
 def onstart_dir() -> Path:
-    """The scripts that run on a box."""
+    """Find the scripts that run on a box. Raises VastrunError."""
     return _found("onstart")
 
 
 def configs_dir() -> Path:
-    """The example job files."""
+    """Find the example job files. Raises VastrunError."""
     return _found("configs")
 
 
@@ -28,12 +28,12 @@ def schema_text(kind: str) -> str:
 
 
 def trainer_dir() -> Path:
-    """The trainer package, as source."""
+    """Find the trainer package, as source. Raises VastrunError."""
     return _existing(_PACKAGE.parent / "trainer")
 
 
 def library_dir() -> Path:
-    """The package that a program of the user's own imports, as source."""
+    """Find the package that a program of the user's own imports, as source. Raises VastrunError."""
     return _existing(_PACKAGE.parent / "vastrun")
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, Run, UserRequest
+from launcher.core import NOTHING, Origin, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
@@ -31,6 +31,7 @@ from launcher.shipped import configs_dir
 from launcher.ui.interrupts import Interrupts, say_on
 from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screens import plain_screen_on, screen_on
 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
     from launcher.ui.notify import UrlNotifier
-    from launcher.ui.render.live import Training
 
 DEFAULT_PROVIDER = "local"
 _STDERR = 2
@@ -128,17 +128,17 @@ class Wiring:
         return datetime.fromtimestamp(self.now(), tz=LocalZone())
 
     def clock(self) -> Clock:
-        """Time, for a command that drives nothing."""
+        """Return a clock, for a command that drives nothing."""
         return self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
 
     def services_for(self, provider: str, began: float) -> Services:
-        """What reaches machines, for a command that drives nothing."""
+        """Make what reaches machines, for a command that drives nothing."""
         interrupts = self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
         return self.services(provider, interrupts, self.screen(began))
 
     @contextmanager
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
-        """Drives runs for a user who may interrupt."""
+        """Yield what drives runs for a user who may interrupt."""
         screen = self.screen(began)
         notifier = self.notifier(screen.note)
 
@@ -210,7 +210,7 @@ class Wiring:
         origin: Origin = NOTHING,
         notifier: Notifier | None = None,
     ) -> Services:
-        """What drives one run."""
+        """Make what drives one run."""
         return Services(
             provider=self.provider(provider),
             ledger=self.ledger(),
@@ -226,7 +226,7 @@ class Wiring:
 
 
 def wire(environ: Mapping[str, str]) -> Wiring:
-    """The real adapters, as the environment asks for them."""
+    """Choose the real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
     presence = Presence(state / "launchers")
     output = HeldStream(lambda: sys.stderr)
@@ -252,8 +252,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         provider=provider,
         packer=partial(_packer, environ, ledger),
         output_store=_output_store,
-        screen=partial(_screen, output, environ),
-        plain_screen=partial(_plain_screen, output, environ),
+        screen=lambda began: screen_on(output, environ, began=began, now=_now()),
+        plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
         now=_now(),
@@ -323,33 +323,6 @@ def _output_store() -> OutputStore:
     return FolderStore(index=index_of)
 
 
-def _screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
-    from launcher.ui import live
-
-    if live.is_wanted(sys.stderr, environ):
-        return live.LiveScreen(output, began=began, now=_now(), training_of=_training_of())
-    return _plain_screen(output, environ, began)
-
-
-def _plain_screen(output: HeldStream, environ: Mapping[str, str], began: float) -> StreamScreen:
-    return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=_now())
-
-
-def _training_of() -> Callable[[Run], Training]:
-    """What has come home of a run's metrics: each call reads only what is new."""
-    from launcher.outputs.folder import Outputs
-    from launcher.ui.render.live import Training
-
-    folders: dict[str, Outputs] = {}
-
-    def training_of(run: Run) -> Training:
-        outputs = folders.setdefault(run.id, Outputs(run))
-        losses = [value for _, value in outputs.curve("loss")]
-        return Training(losses=losses, figures=outputs.newest_metrics())
-
-    return training_of
-
-
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:
     from launcher.ui.notify import UrlNotifier  # slow to import: HTTP
 
@@ -414,11 +387,11 @@ def _now() -> Callable[[], float]:
 
 
 def elapsed() -> float:
-    """Seconds since this computer was started: the same for all its processes."""
+    """Return the seconds since this computer was started: the same for all its processes."""
     return time.clock_gettime(_ELAPSED)
 
 
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Epoch seconds for one process: counts on from what `wall` says now, which is asked this once."""
+    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
     offset = wall() - elapsed()
     return lambda: offset + elapsed()

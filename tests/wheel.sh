@@ -24,5 +24,7 @@ venv/bin/vastrun launch quickstart.yaml --set train.steps=20 --out outputs >summ
 }
 grep -q SUCCEEDED summary
 venv/bin/python -c 'import vastrun; print(vastrun.run("last").result().verdict)' | grep -q SUCCEEDED
-ls venv/lib/python3*/site-packages/vastrun/py.typed venv/lib/python3*/site-packages/launcher/py.typed >/dev/null
+for file in vastrun/py.typed launcher/py.typed launcher/commands/python_probe.py trainer/boot/pip.sh; do
+	ls venv/lib/python3*/site-packages/"$file" >/dev/null
+done
 echo "the wheel works outside the checkout; the launcher alone needs no torch"

@@ -10,7 +10,7 @@ from functools import partial
 from trainer.checks import check_start, check_step
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
-from trainer.contract.reasons import Reason
+from trainer.contract.outcome import Reason
 from trainer.contract.records import write_json
 from trainer.distributed.exit import exit_code_of
 from trainer.distributed.group import StopVote, join

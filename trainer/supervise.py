@@ -6,32 +6,42 @@ library only.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
-from trainer.contract.outcome import Outcome, StartRecord
-from trainer.contract.reasons import REASONS
+from trainer.contract.outcome import REASONS, Outcome, StartRecord
 from trainer.contract.records import write_atomically
-from trainer.distributed.nodes import place_of, torchrun_line
+from trainer.distributed.nodes import this_node_of, torchrun_line
 from trainer.supervision.agents import Agents
-from trainer.supervision.conclude import conclude, nothing_started, start_record_of, stopped_between
-from trainer.supervision.diagnosis import diagnose
-from trainer.supervision.evidence import stamps
-from trainer.supervision.launch import healthy_gpus
-from trainer.supervision.peers import Peers
+from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
+from trainer.supervision.evidence import (
+    NOTHING,
+    Stamp,
+    read_checkpoint,
+    read_final,
+    read_wandb,
+    run_checks,
+    stamps,
+)
+from trainer.supervision.launch import healthy_gpus, put_aside
+from trainer.supervision.peers import Peers, PeersError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
+from trainer.supervision.progress import last_loss
 from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.restarts import NoRestart, Restart, Start, next_start
-from trainer.supervision.start import DRAIN_S, RESERVE, Begin, put_aside, run_ranks
-from trainer.supervision.stop import StopRequest
+from trainer.supervision.stop import StopRequest, stopped_by
 from trainer.supervision.wandb_end import end_wandb
+from trainer.supervision.watch import DRAIN_S, RESERVE, Begin, run_ranks
 
 _KILL_S = 5.0
 _LOOK_EVERY_S = 0.1
@@ -46,7 +56,7 @@ def main(begin: Begin | None = None) -> int:
     reserve = _reserve(box)
     try:
         job = Job.read(box)
-        with Peers(place=place_of(job.nodes, os.environ), run_id=job.run_id) as peers:
+        with Peers(this_node=this_node_of(job.nodes, os.environ), run_id=job.run_id) as peers:
             outcome = _supervise(box, job, stop, begin or Agents().begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
@@ -80,7 +90,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     """Start the ranks, again and again, until a start is the last."""
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
-    log.say(f"as {_shown(torchrun_line(job, peers.place))}")
+    log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
     # What lies there already proves nothing of this training.
     before = stamps(job.success, box)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
@@ -130,6 +140,93 @@ def _outcome(last: Outcome, following: Restart | NoRestart, stop: StopRequest, l
     if last.reason not in ("finished", "stopped"):
         log.say(f"not started again: {following.why}")
     return last
+
+
+def start_record_of(box: Path, watched: Watched, diagnosis: Diagnosis) -> StartRecord:
+    """Return what is remembered of a start of the ranks when another has followed."""
+    return StartRecord(
+        reason=diagnosis.reason,
+        detail=diagnosis.detail,
+        world_size=watched.world_size,
+        micro_batch=_number(box / layout.PLAN, "micro_batch"),
+        steps_done=_steps_done(box, diagnosis),
+        checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
+        first_failure=diagnosis.first_failure,
+        started_at=watched.started_at,
+        ended_at=time.time(),
+    )
+
+
+def conclude(
+    box: Path,
+    job: Job,
+    watched: Watched,
+    diagnosis: Diagnosis,
+    starts: Sequence[StartRecord] = (),
+    before: Mapping[Path, Stamp] = NOTHING,
+) -> Outcome:
+    """Gather the evidence of a training that is over.
+
+    The last of `starts` is the one that was watched; `before` are files that were there at the start.
+    """
+    final = read_final(box)
+    loss = final.loss if final else last_loss(box)
+    return Outcome(
+        kind="train" if job.train else "command",
+        reason=diagnosis.reason,
+        detail=diagnosis.detail,
+        started_at=starts[0].started_at if starts else watched.started_at,
+        ended_at=time.time(),
+        world_size=watched.world_size,
+        ranks=diagnosis.ranks,
+        first_failure=diagnosis.first_failure,
+        hang=watched.hang,
+        stop_cause=watched.stop_cause,
+        final_record=final is not None,
+        steps_done=_steps_done(box, diagnosis),
+        steps_planned=job.train.steps if job.train else None,
+        last_loss=loss.value,
+        loss_finite=loss.finite,
+        checkpoint=read_checkpoint(box),
+        scores=final.scores if final else None,
+        wandb=read_wandb(box),
+        # What a program proves lies on the first node.
+        checks=run_checks(job.success if watched.this_node.is_host else None, box, diagnosis.ranks, before),
+        starts=tuple(starts),
+    )
+
+
+def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
+    """Return the outcome when somebody asked to stop before the ranks were started again."""
+    detail = f"{stopped_by(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
+    return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
+
+
+def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
+    """Return the evidence when the supervisor itself could not do its work."""
+    alone = isinstance(error, PeersError)
+    return Outcome(
+        kind="train" if job and job.train else "command",
+        reason="communication" if alone else "error",
+        detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
+        started_at=started_at,
+        ended_at=time.time(),
+        world_size=job.ranks if job else 0,
+        ranks=(),
+    )
+
+
+def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
+    final = read_final(box)
+    return min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+
+
+def _number(path: Path, key: str) -> int | None:
+    """Read a whole number from a JSON file, if it is there."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        value = json.loads(path.read_text(encoding="utf-8"))[key]
+        return value if isinstance(value, int) else None
+    return None
 
 
 if __name__ == "__main__":

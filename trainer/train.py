@@ -22,7 +22,7 @@ def main() -> None:
     rank = Rank.of_environment()
     heart = Heartbeat.of_this_rank()
     heart.beat(0, "start")
-    with RankExit(rank, heart) as rank_exit:
+    with RankExit(rank.box, rank.rank, heart) as rank_exit:
         dump_stacks_on_request(rank.box / layout.STACKS / f"rank-{rank.rank}.txt")
         # Torch and numpy start threads when they are imported; these must find SIGTERM blocked.
         stop = StopSignal.watch(rank_exit.give_up)

@@ -32,7 +32,7 @@ class Shortage:
         return int(min(parallel, self._slots + max(0.0, now - self._since) // MORE_AFTER_S))
 
     def is_hopeless(self, state: PointState) -> bool:
-        """Whether the point found no machine although no other run had one."""
+        """Return whether the point found no machine although no other run had one."""
         return state.point.id in self._without
 
     def reason_to_end(self, waiting: int, same_cause: int) -> str:

@@ -104,6 +104,7 @@ class Bundler:
             archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
             _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py", 0o644)
+            _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.sh", 0o644)
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "requirements.txt", 0o644)
             _add_folder(archive, f"{layout.LIBRARY}/vastrun", library_dir(), "*.py", 0o644)
             if tree is not None:

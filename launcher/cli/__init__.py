@@ -98,6 +98,7 @@ class Commands(click.Group):
 @click.option("--no-input", is_flag=True, help="Never ask; refuse whatever needs an answer.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG001 - read from the context
+    """Read the options that come before a command, and make what the command reaches the world through."""
     if debug:
         sys.excepthook = sys.__excepthook__
     if ctx.obj is None:
@@ -107,7 +108,7 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
 
 
 def main() -> None:
-    """The program."""
+    """Run the program `vastrun`."""
     sys.excepthook = _crashed
     cli(prog_name="vastrun")
 

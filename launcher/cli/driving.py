@@ -27,7 +27,7 @@ def drive_to_end(
     until: float | None = None,
     views: bool = False,
 ) -> int:
-    """Does `work` while signals are requests and shows how the run ended; the exit code that says so.
+    """Do `work` while signals are requests, show how the run ended, and return the exit code that says so.
 
     `first` is what the first Ctrl-C means (NONE: ask), `request` holds from the start, `until` ends the wait.
     `views`: no signal stops the run.
@@ -41,7 +41,7 @@ def drive_to_end(
 
 
 def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:
-    """The summary block, or where the run stands when it goes on without us."""
+    """Print the summary of a run that has ended, or where it stands when it goes on without us."""
     now, ledger = wiring.now(), wiring.ledger()
     ending = ending_of(ledger, run, chain_of(ledger, run), now)
     show(ending_document(ending), summary(ending, now), as_json=as_json)

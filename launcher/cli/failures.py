@@ -29,18 +29,18 @@ _JOB_FILE = "launcher.job_file"
 
 
 def concerns(run: Run) -> None:
-    """From here on, what fails is about this run."""
+    """Note that what fails from here on is about this run."""
     click.get_current_context().meta[_RUN] = run
 
 
 def reads(job_file: Path) -> None:
-    """From here on, a value that does not work is of this job file."""
+    """Note that a value that does not work from here on is of this job file."""
     click.get_current_context().meta[_JOB_FILE] = job_file
 
 
 @contextmanager
 def explained(ctx: click.Context) -> Iterator[None]:
-    """Whatever vastrun can explain ends the command with its message and exit code."""
+    """End the command with message and exit code for whatever vastrun can explain."""
     try:
         yield
     except VastrunError as error:

@@ -17,7 +17,7 @@ from launcher.image.here import images_here
 from launcher.image.lock import Capability, read_lock, write_lock
 from launcher.image.locking import lock_anew, reference_of, relock
 from launcher.image.pins import CHECKOUT, VARIANTS, pins_of
-from launcher.image.pushing import push
+from launcher.image.pull_push import push
 from launcher.image.registry import Registry
 from launcher.image.verifying import check_registry, checks, contents_of, subject_of
 from launcher.ui.render.images import checks_document, checks_text, images_document, images_text

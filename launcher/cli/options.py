@@ -116,7 +116,7 @@ def example_or(path: Path) -> Path:
 
 
 def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str | None = None) -> JobSpec:
-    """The job in a file, or in the example of that name. `by`: its deadline instead, as typed.
+    """Read the job in a file, or in the example of that name. `by`: its deadline instead, as typed.
 
     Raises JobFileError, and click's own error when the file cannot be read.
     """
@@ -133,7 +133,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str |
 
 
 def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
-    """The job with these tags besides its own. Raises click's own error when they are too many."""
+    """Return the job with these tags besides its own. Raises click's own error when they are too many."""
     together = tuple(dict.fromkeys((*spec.tags, *tags)))
     for _, fault in tag_faults(together):
         raise click.BadParameter(fault, param_hint="--tag")
@@ -151,14 +151,14 @@ def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:
 
 
 def the_run(wiring: Wiring, name: str) -> Run:
-    """The run that the user means."""
+    """Return the run that the user means."""
     run = find_run(wiring.ledger(), name)
     concerns(run)
     return run
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Returns when the user agrees. Without a terminal, or with --no-input, only --yes does."""
+    """Ask, and return when the user agrees. Without a terminal, or with --no-input, only --yes does."""
     if yes:
         return
     ctx = click.get_current_context()

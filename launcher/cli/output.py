@@ -21,7 +21,10 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def width() -> int | None:
-    """How wide tables may be: as the terminal, within bounds. None where stdout is none: nothing is cut."""
+    """Return how wide tables may be: as the terminal, within bounds.
+
+    None where stdout is none: nothing is cut.
+    """
     if not sys.stdout.isatty():
         return None
     from launcher.ui.screen import columns

@@ -10,7 +10,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(value: str) -> float:
-    """A span of time: `90`, `90s`, `10m`, `2h`, `1d`."""
+    """Read a span of time as seconds: `90`, `90s`, `10m`, `2h`, `1d`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
     if match is None:
         raise click.BadParameter(f"expected a time such as 90s, 10m or 2h, got {value!r}")
@@ -18,7 +18,7 @@ def seconds(value: str) -> float:
 
 
 def pattern(value: str) -> re.Pattern[str]:
-    """A regular expression."""
+    """Read a regular expression."""
     try:
         return re.compile(value)
     except re.error as error:

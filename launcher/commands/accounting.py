@@ -131,7 +131,7 @@ def reconciliation(
 
 
 def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:
-    """What the runs that succeeded scored, by their ids; empty where none has scores.
+    """Return what the runs that succeeded scored, by their ids; empty where none has scores.
 
     Raises UsageError, which names the metrics that there are, where runs have scores and none has this one.
     """

@@ -61,8 +61,11 @@ class Attempts:
         batch: str = "",
         point: str = "",
     ) -> Run:
-        """A new run in phase `plan`. Raises UsageError when `parent` or the job asks for a checkpoint, and
-        there is none; BudgetError when a budget has no room for it; ConfigFileError."""
+        """Write down a new run, in phase `plan`.
+
+        Raises UsageError when `parent` or the job asks for a checkpoint, and there is none; BudgetError when
+        a budget has no room for it; ConfigFileError.
+        """
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:
@@ -84,7 +87,9 @@ class Attempts:
         )
 
     def resume(self, run: Run, out_dir: str | None) -> Run:
-        """As `pursue`; of a run that has ended, the attempt that its launcher did not live to begin.
+        """Drive a run on, as `pursue`.
+
+        Of one that has ended, begin the attempt that its launcher did not live to begin.
 
         `out_dir`: where the outputs are to come instead. Raises UsageError when there is nothing left to do.
         """
@@ -108,7 +113,7 @@ class Attempts:
         return moved
 
     def attend(self, run: Run) -> Run:
-        """As `pursue`; while another launcher drives the run, follows what that one does."""
+        """Drive a run as `pursue`; while another launcher drives it, follow what that one does."""
         while True:
             try:
                 return self.pursue(run)
@@ -120,9 +125,10 @@ class Attempts:
                     return run
 
     def pursue(self, run: Run) -> Run:
-        """The last run of the chain, driven as far as it goes. Raises HeldError when another drives it.
+        """Drive the run and its next attempts as far as they go, and return the last.
 
-        A run that had ended before is left as it is: only who saw it end, or `resume`, tries again.
+        Raises HeldError when another drives it. A run that had ended before is left as it is: only who saw it
+        end, or `resume`, tries again.
         """
         services = self.services_for(run.provider, NOTHING)
         run = services.ledger.get(run.id)
@@ -213,7 +219,7 @@ def _no_checkpoint(parent: Run) -> UsageError:
 
 
 def chain_of(ledger: Ledger, run: Run) -> list[Run]:
-    """The run and those before it that it tries again, oldest first."""
+    """List the run and those before it that it tries again, oldest first."""
     chain, retry = [run], read_job(run.spec_json).retry
     while chain[0].parent is not None:
         former = ledger.get(chain[0].parent)
@@ -224,7 +230,10 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
 
 
 def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | None:
-    """The job of another attempt, with what is left of its money; None when it should not be tried again."""
+    """Return the job of another attempt, with what is left of its money.
+
+    None: it should not be tried again.
+    """
     if not _is_due(spec, chain) or short_of_money(spec, chain, now) or short_of_time(spec, chain, now):
         return None
     return with_limit(spec, cost_usd(chain[-1], now))
@@ -240,7 +249,7 @@ def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
 
 
 def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
-    """Why another attempt that is due cannot be paid for; empty when none is due, or it can."""
+    """Say why another attempt that is due cannot be paid for; empty when none is due, or it can."""
     last = chain[-1]
     if spec.limits.usd is None or not _is_due(spec, chain):
         return ""
@@ -255,7 +264,10 @@ def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
 
 
 def short_of_time(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
-    """Why another attempt that is due is too late for the deadline; empty when none is due, or it is not."""
+    """Say why another attempt that is due comes too late for the deadline.
+
+    Empty: none is due, or it does not.
+    """
     deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.LEAST_S
     if deadline is None or deadline - now >= least_s or not _is_due(spec, chain):
         return ""
@@ -274,7 +286,7 @@ def _is_due(spec: JobSpec, chain: Sequence[Run]) -> bool:
 
 
 def never_ready(run: Run) -> bool:
-    """True when the machine failed before the training began: another one costs little and may well do."""
+    """Tell whether the machine failed before the training began: another one costs little and may well do."""
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
 
 
@@ -310,8 +322,11 @@ def _tries(spec: JobSpec, last: Run) -> int:
 
 
 def origin_of(ledger: Ledger, run: Run) -> Origin:
-    """What the runs before this one left to continue from: at home the nearest's, at URLs its own and those
-    of the runs since. What is older is of no use, and may be of another stage, which counts other steps."""
+    """Find what the runs before this one left to continue from.
+
+    At home the nearest's, at URLs its own and those of the runs since. What is older is of no use, and may be
+    of another stage, which counts other steps.
+    """
     folder, urls, continues = None, [], []
     while run.parent is not None:
         run = ledger.get(run.parent)
@@ -324,7 +339,7 @@ def origin_of(ledger: Ledger, run: Run) -> Origin:
 
 
 def pushed_url(run: Run) -> str | None:
-    """Where the run's box pushes its checkpoints; None when the job does not say."""
+    """Return the URL to which the run's box pushes its checkpoints; None when the job does not say."""
     push = read_job(run.spec_json).checkpoints.push
     return None if push is None else f"{push.rstrip('/')}/{run.id}"
 

@@ -11,16 +11,11 @@ from pathlib import Path
 _MODULES = ("torch", "numpy", "h5py", "annotated_types")
 _OLDEST = (3, 11)
 _PROBE_S = 30.0
-# Looked for, not imported: torch alone takes seconds.
-_PROBE = """
-import importlib.util, json, sys
-missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
-print(json.dumps({"version": sys.version_info[:2], "missing": missing}))
-"""
+_PROBE = Path(__file__).with_name("python_probe.py")
 
 
 def write_fault(folder: Path) -> str | None:
-    """Why nothing can be written there; None when it can."""
+    """Say why nothing can be written there; None when it can."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -31,7 +26,7 @@ def write_fault(folder: Path) -> str | None:
 
 
 def free_gb(folder: Path) -> float | None:
-    """Free disk at the folder, which need not exist yet; None when it cannot be told."""
+    """Return the free disk at the folder, in GB, which need not exist yet; None when it cannot be told."""
     try:
         while not folder.exists():
             folder = folder.parent
@@ -41,10 +36,10 @@ def free_gb(folder: Path) -> float | None:
 
 
 def python_fault(python: str) -> str | None:
-    """Why that Python cannot run the trainer; None when it can."""
+    """Say why that Python cannot run the trainer; None when it can."""
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE, *_MODULES],
+            [python, "-c", _PROBE.read_text(encoding="utf-8"), *_MODULES],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -53,7 +53,7 @@ class Patient:
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
-    """The findings, as they are made."""
+    """Yield the findings, as they are made."""
     yield _folder(patient.state)
     ledger, finding = _ledger(patient)
     yield finding
@@ -173,7 +173,7 @@ def _permissions(name: str, account_status: AccountStatus) -> Finding:
 
 
 def permissions_json(categories: Sequence[str]) -> str:
-    """The `permissions` of a key that may do just this."""
+    """Return the `permissions` of a key that may do just this."""
     return json.dumps({"api": {category: {} for category in categories}}, separators=(",", ":"))
 
 

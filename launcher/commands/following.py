@@ -12,7 +12,10 @@ _LAST_LINES = 10
 
 
 def follow(run: Run, services: Services) -> Run:
-    """The run, once it ended, nobody drives it any more, or the user lets go of it."""
+    """Wait until the run ended, nobody drives it any more, or the user lets go of it.
+
+    Return it as it is then.
+    """
     log = GrowingFile(Outputs(run).log, last_lines=_LAST_LINES)
     seen = len(services.ledger.events(run.id))
     while True:

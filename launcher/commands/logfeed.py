@@ -24,7 +24,7 @@ class LogFeed:
         """What stands in the way of more lines."""
 
     def more(self) -> str:
-        """Whole lines that are new since the last call."""
+        """Return whole lines that are new since the last call."""
         run = self._ledger.get(self._run_id)
         text = self._file.more()
         if text:

@@ -12,7 +12,7 @@ from launcher.flow.machines import machines_of
 
 
 def pull(run: Run, services: Services, *, folder: str) -> Collected:
-    """What could be fetched into `folder` now. Raises HeldError when another launcher fills that folder."""
+    """Fetch into `folder` what there is now. Raises HeldError when another launcher fills that folder."""
     machines = machines_of(run, services.provider)
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")

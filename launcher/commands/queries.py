@@ -148,7 +148,7 @@ class LaunchPlan:
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
-    """The run with its cost and its driver."""
+    """Return the run with its cost and its driver."""
     row = RunRow(run=run, cost=cost_of(run, now))
     if run.phase is Phase.ENDED:
         return row
@@ -156,13 +156,16 @@ def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
 
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
-    """Every run: open ones first, then the newest."""
+    """List every run: open ones first, then the newest."""
     rows = [row_of(ledger, run, now) for run in ledger.runs()]
     return sorted(rows, key=lambda row: row.run.phase is Phase.ENDED)
 
 
 def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:
-    """The rows with what their providers charged, where those say it. Raises AuthError, ProviderError."""
+    """Return the rows with what their providers charged, where those say it.
+
+    Raises AuthError, ProviderError.
+    """
     rented: dict[str, list[Run]] = defaultdict(list)
     for row in rows:
         if row.run.rented_at is not None:
@@ -177,7 +180,7 @@ def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], n
 
 
 def detail_of(services: Services, run: Run, now: float) -> RunDetail:
-    """The run with its diary and, while it has a machine that answers, a look at it.
+    """Return the run with its diary and, while it has a machine that answers, a look at it.
 
     A lease that was killed while nobody drove the run is armed again, and the diary says so.
     """
@@ -196,7 +199,7 @@ def detail_of(services: Services, run: Run, now: float) -> RunDetail:
 
 
 def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
-    """The evidence on a run."""
+    """Gather the evidence on a run."""
     outputs = Outputs(run)
     events = [event for event in ledger.events(run.id) if not event.told]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
@@ -211,7 +214,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
 
 
 def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> RunEnding:
-    """How a run ended, and the attempts before it."""
+    """Return how a run ended, and the attempts before it."""
     outputs = Outputs(run)
     outcome = outputs.outcome()
     return RunEnding(
@@ -253,9 +256,10 @@ def plan_of(
 
 
 def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> MarketReport:
-    """The market as the job sees it, without the hosts to avoid; what is in time comes first.
+    """Describe the market as the job sees it, without the hosts to avoid; what is in time comes first.
 
-    Raises UsageError where there is none, or where the job's limits leave no time to train on any offer."""
+    Raises UsageError where there is none, or where the job's limits leave no time to train on any offer.
+    """
     market = provider.abilities.market
     if market is None:
         raise UsageError(

@@ -16,7 +16,9 @@ _LOOK_AGAIN_S = 2.0
 
 
 def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
-    """The ids of those that are gone for certain: absent twice, from the list and by their ids.
+    """Destroy those machines.
+
+    Return the ids of those that are gone for certain: absent twice, from the list and by their ids.
 
     Raises ProviderError, StorageError.
     """

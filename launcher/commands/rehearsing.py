@@ -28,7 +28,7 @@ _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.LIBRARY, layout.CODE, layou
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Those steps, in their order; all of them when none is named. Raises UsageError."""
+    """Return those steps, in their order; all of them when none is named. Raises UsageError."""
     steps = [CONFIG, *_files(), REPORT]
     for name in names:
         if name not in steps:
@@ -58,7 +58,7 @@ class Rehearsal:
         }
 
     def lay_out(self, bundle: Bundle, *, afresh: bool) -> None:
-        """The box holds what a run would be shipped; `afresh`: and nothing that was trained there before.
+        """Put into the box what a run would be shipped; `afresh`: remove what was trained there before.
 
         Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
         cannot be written.
@@ -80,7 +80,10 @@ class Rehearsal:
             raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
 
     def perform(self, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
-        """The step's exit code. `show` gets new lines of the log; Ctrl-C stops the step, and is raised."""
+        """Run the step and return its exit code.
+
+        `show` gets new lines of the log. Ctrl-C stops the step, and is raised.
+        """
         self._hand_over(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
         process = self._bash("only.sh", _files()[step])
@@ -98,14 +101,14 @@ class Rehearsal:
         return process.returncode
 
     def judgement(self, spec: JobSpec) -> Judgement:
-        """What the box's own evidence says of its last training."""
+        """Judge the last training by the box's own evidence."""
         ends = self._ends()
         code = next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None)
         evidence = evidence_of(self._content(layout.OUTCOME), b"", code)
         return judge(replace(evidence, steps=tuple(ends.values())), spec)
 
     def scores(self) -> dict[str, float]:
-        """Of its last training; none when it left none."""
+        """Return the scores of the last training; none when it left none."""
         try:
             outcome = outcome_of(self._content(layout.OUTCOME))
         except ValueError:

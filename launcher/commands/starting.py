@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from launcher.config.rules import NAME
-from launcher.config.starter import SCHEMA_FILE, Program, job_name, program_job, read_program, trainer_job
+from launcher.config.starter import SCHEMA_FILE, UserProgram, job_name, program_job, read_program, trainer_job
 from launcher.core.errors import UsageError
 from launcher.shipped import schema_text
 
@@ -21,7 +21,7 @@ class Started:
     """A job file that was written."""
 
     job_file: Path
-    program: Program | None
+    program: UserProgram | None
     """What it runs; None: the onboard trainer."""
 
 
@@ -52,7 +52,7 @@ def start_job(folder: Path, script: str | None, job_file: Path, *, name: str | N
     return Started(job_file=job_file, program=program)
 
 
-def _read(folder: Path, path: str) -> Program:
+def _read(folder: Path, path: str) -> UserProgram:
     inside = _inside(folder, path)
     try:
         text = (folder / inside).read_text(encoding="utf-8")
@@ -81,13 +81,13 @@ def _inside(folder: Path, path: str) -> str:
         raise UsageError(f"{path}: is not in {folder.resolve()}", hint=hint) from error
 
 
-def _stem(folder: Path, program: Program) -> str:
+def _stem(folder: Path, program: UserProgram) -> str:
     """Return a word for the program: of `train.py`, which half of all are called, that of its folder."""
     path = PurePosixPath(program.path)
     return folder.resolve().name if path.name in _USUAL else path.stem
 
 
-def _setup(folder: Path, program: Program) -> str | None:
+def _setup(folder: Path, program: UserProgram) -> str | None:
     """Return the command that installs what the program needs; None where the image has it all."""
     if (folder / "requirements.txt").is_file():
         return "pip install -r requirements.txt"
@@ -97,7 +97,7 @@ def _setup(folder: Path, program: Program) -> str | None:
     return f"pip install {' '.join(packages)}" if packages else None
 
 
-def _modules(folder: Path, program: Program) -> Collection[str]:
+def _modules(folder: Path, program: UserProgram) -> Collection[str]:
     """Return the names by which the program finds modules of its own: beside it, and in the folder."""
     places = {folder, (folder / program.path).parent}
     found = [entry for place in places for entry in place.iterdir()]

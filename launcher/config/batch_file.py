@@ -50,7 +50,7 @@ class LoadedBatch:
 
 
 def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None) -> LoadedBatch:
-    """As `launcher.config.load_batch`."""
+    """Read a batch file, as `launcher.config.load_batch` promises."""
     faults: list[Fault] = []
     try:
         root = parse(text, name)
@@ -98,7 +98,7 @@ def _searching(
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
-    """As `launcher.config.points_at`."""
+    """Make the points of a batch, as `launcher.config.points_at` promises."""
     faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
@@ -116,7 +116,7 @@ def load_axes(
     samples: int,
     now: datetime | None,
 ) -> LoadedBatch:
-    """As `launcher.config.load_sweep`."""
+    """Read the axes of a sweep, as `launcher.config.load_sweep` promises."""
     faults: list[Fault] = []
     lists: dict[str, list[Node]] = {}
     ranges: list[Axis] = []

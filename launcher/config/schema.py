@@ -48,7 +48,7 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
 
 
 def given(kind: Any) -> Iterator[Field[Any]]:
-    """The fields that a job file may give."""
+    """Return the fields that a job file may give."""
     return (field for field in fields(kind) if field.metadata != OURS)
 
 

@@ -67,7 +67,7 @@ _ALONE = "The program does not look as if it trained in several processes: one i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class UserProgram:
     """What can be read of a program without running it."""
 
     path: str
@@ -98,9 +98,9 @@ class Program:
         return any(name == module or name.startswith(f"{module}.") for name in self.imports)
 
 
-def read_program(path: str, text: str) -> Program:
+def read_program(path: str, text: str) -> UserProgram:
     """Return what a Python program imports, at any depth of its code. Raises SyntaxError, ValueError."""
-    return Program(path=path, imports=frozenset(_imports(ast.parse(text))))
+    return UserProgram(path=path, imports=frozenset(_imports(ast.parse(text))))
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def program_job(program: Program, *, name: str, setup: str | None) -> str:
+def program_job(program: UserProgram, *, name: str, setup: str | None) -> str:
     """Return a job file for a program of the user's own. `setup`: what installs its packages."""
     framework = program.framework
     ranks = ["ranks: 1"] if framework is None else ["# ranks: 2     # as many as GPUs when not given"]
@@ -183,7 +183,7 @@ def _head(name: str) -> list[str]:
     ]
 
 
-def _steps(program: Program) -> list[str]:
+def _steps(program: UserProgram) -> list[str]:
     if program.beats():
         return ["  # steps: 1000                   # the step that every rank must report by vastrun.beat"]
     return [

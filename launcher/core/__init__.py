@@ -6,10 +6,8 @@ from launcher.core.boxes import (
     CheckpointCopy,
     Collected,
     Completed,
-    Evidence,
     LocalProgram,
     RankStatus,
-    StepEnd,
 )
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
 from launcher.core.market import (
@@ -30,16 +28,14 @@ from launcher.core.runs import (
     Cost,
     Driver,
     Event,
-    Judgement,
     Meter,
     Origin,
     Progress,
-    Proof,
     Rental,
     Run,
     UserRequest,
 )
-from launcher.core.verdict import Cause, Verdict
+from launcher.core.verdict import Cause, Evidence, Judgement, Proof, StepEnd, Verdict
 
 __all__ = [
     "LABEL_PREFIX",

@@ -51,6 +51,7 @@ def cost_of(run: Run, now: float) -> Cost:
 def _cost_of_one(run: Run, now: float) -> Cost:
     meter = run.meter
     storage_usd_per_hour = meter.extras.storage_usd_per_hour
+    # The disk is charged while the machine exists, the GPUs only while it runs: hence two counts of seconds.
     gpu_usd_per_hour = max(0.0, run.usd_per_hour - storage_usd_per_hour)
     gpu_s = max(0.0, gpu_seconds(run, now) - meter.former_gpu_s)
     rented_s = max(0.0, rented_seconds(run, now) - meter.former_rented_s)
@@ -83,6 +84,7 @@ def gpu_seconds(run: Run, now: float) -> float:
 def metered(run: Run, machine: Instance, now: float) -> Meter:
     """Return the run's meter after this look at its machine."""
     meter = _metered_idle(run, machine, now) if machine.idle else _metered_running(run, machine, now)
+    # A row that is late, or a counter that began anew, takes nothing off what was seen before.
     down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
     return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None, absent_at=None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainer.contract.outcome import Outcome
+from launcher.core.verdict import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,21 +90,6 @@ class CheckpointCopy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """What is known when a training is over."""
-
-    outcome: Outcome | None
-    """None when the box wrote none, or `nonsense`."""
-    steps: tuple[StepEnd, ...] = ()
-    exit_code: int | None = None
-    """Of the whole run on the box."""
-    damaged: tuple[str, ...] | None = None
-    """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
-    nonsense: str = ""
-    """What of it is invalid; empty: nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Collected:
     """What was brought home from a box."""
 
@@ -113,17 +98,3 @@ class Collected:
     bytes: int
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepEnd:
-    """A step that was done."""
-
-    step: str
-    """`40-data`."""
-    exit_code: int
-    seconds: float
-    stop: str = ""
-    """Whose stop ended it, as the box says; empty: nobody's."""
-    last_line: str = ""
-    """What it wrote last before it failed, as the box says."""

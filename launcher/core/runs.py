@@ -16,26 +16,9 @@ from launcher.core.verdict import (
     EXIT_TEARDOWN_NOT_CONFIRMED,
     VERDICT_OF,
     Cause,
+    Proof,
     Verdict,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proof:
-    """One piece of evidence for a success. `holds` is None when the evidence is missing."""
-
-    name: str
-    holds: bool | None
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What the evidence says: no cause means success."""
-
-    cause: Cause | None
-    detail: str
-    proofs: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,44 @@
-"""The end of a run: its cause, the verdict that follows from it, and the exit code that says the same. Pure.
+"""The end of a run: its evidence, its cause, its verdict, and the exit code that says the same. Pure.
 
-How a box's evidence becomes a cause: `decisions/judge.py`; what a box may say: `trainer/contract/reasons.py`.
+How a box's evidence becomes a cause: `decisions/judge.py`; what a box may say: `trainer/contract/outcome.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+
+from trainer.contract.outcome import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known when a training is over."""
+
+    outcome: Outcome | None
+    """None when the box wrote none, or `nonsense`."""
+    steps: tuple[StepEnd, ...] = ()
+    exit_code: int | None = None
+    """Of the whole run on the box."""
+    damaged: tuple[str, ...] | None = None
+    """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
+    nonsense: str = ""
+    """What of it is invalid; empty: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepEnd:
+    """A step that was done."""
+
+    step: str
+    """`40-data`."""
+    exit_code: int
+    seconds: float
+    stop: str = ""
+    """Whose stop ended it, as the box says; empty: nobody's."""
+    last_line: str = ""
+    """What it wrote last before it failed, as the box says."""
 
 
 class Cause(StrEnum):
@@ -39,6 +71,24 @@ class Cause(StrEnum):
     UNPROVEN = "unproven"
     CONTRADICTION = "contradiction"
     INTERNAL = "internal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """One piece of evidence for a success. `holds` is None when the evidence is missing."""
+
+    name: str
+    holds: bool | None
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What the evidence says: no cause means success."""
+
+    cause: Cause | None
+    detail: str
+    proofs: tuple[Proof, ...] = ()
 
 
 class Verdict(StrEnum):

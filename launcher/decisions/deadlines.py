@@ -52,7 +52,10 @@ def first_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int 
 
 
 def in_time(spec: JobSpec, offers: Sequence[Offer], now: float, done: int = 0) -> list[Offer]:
-    """As `first_in_time`. Raises NoOfferError, which names the soonest, where every offer is late."""
+    """Order offers as `first_in_time`.
+
+    Raises NoOfferError, which names the soonest, where every offer is late.
+    """
     kept = first_in_time(spec, offers, now, done)
     if kept or not offers:
         return kept
@@ -85,7 +88,7 @@ def deadline_text(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> str
 
 
 def moment_text(spec: JobSpec, at: float) -> str:
-    """The moment to the minute, in the zone of the job's deadline: `2030-11-25 18:00`."""
+    """Write the moment to the minute, in the zone of the job's deadline: `2030-11-25 18:00`."""
     zone = datetime.fromisoformat(spec.limits.deadline).tzinfo if spec.limits.deadline else UTC
     return f"{datetime.fromtimestamp(at, tz=zone):%Y-%m-%d %H:%M}"
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
 from launcher.core.job import JobSpec
-from trainer.contract.outcome import Outcome, RankEnd, StartRecord
-from trainer.contract.reasons import REASONS
+from trainer.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
@@ -34,6 +33,7 @@ _SIGNALS = {128 + number: number.name for number in signal.Signals}
 _UNFIT_IMAGE = 78
 """No other machine would do better with it."""
 _DIED = 137
+"""What the lease leaves of a run whose `run.sh` was killed."""
 
 
 def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
@@ -62,6 +62,7 @@ def _without_outcome(evidence: Evidence) -> Judgement:
         return Judgement(
             cause=Cause.HOST, detail=f"the machine sent invalid evidence: {evidence.nonsense}", proofs=missing
         )
+    # The step that failed says more than the exit code of the run, which is the step's own.
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
     if failed is not None:
         return replace(_of_step(failed), proofs=missing)

@@ -150,7 +150,7 @@ def batch_notifications_due(
 
 
 def batch_memo_of(notification: BatchNotification, run: Run) -> Event:
-    """The line of the diary of a run of the batch that says that it was told."""
+    """Return the line of the diary of a run of the batch that says that it was told."""
     memo = _memo(notification.kind, notification.batch)
     usd = notification.progress.spent_usd
     return Event(

@@ -123,6 +123,7 @@ def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
     if spec.limits.usd is None or run.offer is None:
         return False
     lease = lease_of(spec, run.offer)
+    # A stop takes time, too: the grace in which the training saves is paid for like any other minute.
     spent_usd = (lease.life_s - left_s + lease.grace_s) / 3600 * run.usd_per_hour
     return spent_usd + bills.traffic_usd(run.meter) >= spec.limits.usd
 
@@ -149,13 +150,13 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
 
 
 def deadline_of(spec: JobSpec) -> float | None:
-    """When the job must be done, in epoch seconds; None: it does not say."""
+    """Return when the job must be done, in epoch seconds; None: it does not say."""
     text = spec.limits.deadline
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
 def within_deadline(spec: JobSpec, since: float) -> JobSpec:
-    """The job with no more hours than there are from `since` until its deadline."""
+    """Return the job with no more hours than there are from `since` until its deadline."""
     deadline = deadline_of(spec)
     if deadline is None or deadline >= since + spec.limits.hours * 3600:
         return spec
@@ -164,7 +165,7 @@ def within_deadline(spec: JobSpec, since: float) -> JobSpec:
 
 
 def is_due(spec: JobSpec, lease: Lease, now: float) -> bool:
-    """Whether the training has to save and stop now, so that it is over at the job's deadline."""
+    """Return whether the training has to save and stop now, so that it is over at the job's deadline."""
     deadline = deadline_of(spec)
     return deadline is not None and now >= deadline - lease.grace_s
 
@@ -192,10 +193,12 @@ def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     """
     if run.offer is None or run.rented_at is None or run.released_at is not None:
         return None
+    # The lease acts at the limit itself. This is the lock behind it: with the slack it never comes first.
     deadline = deadline_of(spec)
     if deadline is not None and now > deadline + LIMIT_SLACK_S:
         return Cause.TIME_LIMIT
     lease = lease_of(spec, run.offer)
+    # A lease counts from when its machine runs. Where nobody saw that, it may have loaded for all of BOOT_S.
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause
     slack_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour
@@ -226,6 +229,7 @@ def released_at(run: Run, lease_life_s: float, looked_at: float) -> float:
     meter = run.meter
     if meter.given_back_at is not None or run.rented_at is None:
         return meter.given_back_at or looked_at
+    # Nobody was told of its end: it was charged until it was missed, but its lease let it live no longer.
     armed_at = meter.began_at or run.rented_at + BOOT_S
     return min(meter.absent_at or looked_at, armed_at + lease_life_s + LIMIT_SLACK_S)
 

@@ -71,7 +71,7 @@ def slowness_of(kind: Kind, steps_per_s: float, elsewhere: SpeedHistory) -> Slow
 def change_of(
     slowness: Slowness, spec: JobSpec, run: Run, elsewhere: SpeedHistory, *, step: int, saved: int
 ) -> Change | None:
-    """What another machine would change at that step; None: the job does not say what is left of it.
+    """Estimate what another machine would change at that step; None: the job does not say what is left of it.
 
     `saved`: the step of the newest checkpoint that the next run would continue from.
     """
@@ -89,7 +89,7 @@ def change_of(
 
 
 def leaves_enough(change: Change, spec: JobSpec, run: Run, now: float) -> bool:
-    """Whether the job's money and time allow another machine: else it would be stopped for nothing."""
+    """Return whether the job's money and time allow another machine: else it would be stopped for nothing."""
     deadline = policy.deadline_of(spec)
     if deadline is not None and now + change.there_s > deadline:
         return False

@@ -57,6 +57,7 @@ class PhaseEnd:
 
 
 def lost(when: str) -> PhaseEnd:
+    """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
     return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
 
@@ -94,25 +95,25 @@ class RunContext:
         return policy.within_deadline(self._spec, self.run.meter.began_at or self.run.rented_at or self.now())
 
     def arrive(self) -> None:
-        """A launcher that comes to a run past its limits gets some time for what is there."""
+        """Give a launcher that comes to a run past its limits some time for what is there."""
         late = policy.over_limit(self.spec, self.run, self.now()) is not None
         self._limits_count_from = self.now() + (policy.LATE_S if late else 0.0)
 
     def save(self, **changes: Any) -> None:
-        """The row carries the changes. Raises HeldError when another launcher took over."""
+        """Write the changes to the row. Raises HeldError when another launcher took over."""
         self.run = replace(self.run, **changes)
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
         self._notifications.tell(self.run)
 
     def hold(self) -> None:
-        """This launcher drives the run for a while longer."""
+        """Note that this launcher drives the run for a while longer. Raises HeldError."""
         self._held_at = self.now()
         until = self._held_at + policy.HOLD_S
         self.services.ledger.hold(self.run.id, Driver(who=self.services.who, until=until))
 
     def tell(self, text: str) -> None:
-        """A line in the diary and on the screen."""
+        """Write a line to the diary and to the screen."""
         now = self.services.clock.now()
         usd = bills.cost_usd(self.run, now)
         event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
@@ -120,7 +121,7 @@ class RunContext:
         self.services.ledger.tell(event)
 
     def show_log(self) -> None:
-        """What is new of the log is here and on the screen. Without room for it here, it stays on the box."""
+        """Bring what is new of the log, and show it. Without room for it here, it stays on the box."""
         try:
             text = self.services.output_store.pump(self.run, self.remote())
         except NoRoomError as error:
@@ -129,13 +130,13 @@ class RunContext:
             self.services.screen.log(text)
 
     def tell_of_room(self, error: NoRoomError, what: str) -> None:
-        """The user is told, once a phase, that this computer's disk is too small, and what comes of it."""
+        """Tell the user, once a phase, that this computer's disk is too small, and what comes of it."""
         if self._told_of_room_in is not self.run.phase:
             self.tell(f"{error}; {what}")
         self._told_of_room_in = self.run.phase
 
     def user_request(self) -> UserRequest:
-        """The strongest request of the user here or elsewhere."""
+        """Return the strongest request of the user here or elsewhere."""
         here, elsewhere = (
             self.services.user_requests.current(),
             self.services.ledger.user_request(self.run.id),
@@ -143,11 +144,11 @@ class RunContext:
         return max(here, elsewhere, key=lambda request: request.strength)
 
     def is_stopping(self) -> bool:
-        """The user, or the run's batch, wants it to end."""
+        """Return whether the user, or the run's batch, wants it to end."""
         return self.user_request().cause is not None
 
     def stopped(self, when: str) -> PhaseEnd:
-        """The end of a run that is stopping, and never trained."""
+        """Return the end of a run that is stopping, and never trained."""
         return PhaseEnd(result=Result.FAILED, cause=self.user_request().cause, detail=f"stopped {when}")
 
     @property
@@ -156,11 +157,14 @@ class RunContext:
         return self.now() < self._limits_count_from
 
     def over_limit(self) -> Cause | None:
-        """Which limit was passed by our own count; None: neither, or this launcher has only just come."""
+        """Return which limit was passed by our own count.
+
+        None: neither, or this launcher has only just come.
+        """
         return None if self.has_come_late else policy.over_limit(self.spec, self.run, self.now())
 
     def must_go_on(self) -> None:
-        """Raises OverError when the user wants the machine ended at once, or a limit is passed.
+        """Raise OverError when the user wants the machine ended at once, or a limit is passed.
 
         It is called before each request to the box, and while its answer is waited for.
         """
@@ -181,7 +185,7 @@ class RunContext:
         self.must_go_on()
 
     def show(self, progress: Progress | None = None) -> None:
-        """Where the run stands is on the screen: time and dollars go on where nothing else does."""
+        """Show where the run stands: time and dollars go on where nothing else does."""
         if progress is not None:
             self._progress_in = (self.run.phase, progress)
         phase, progress = self._progress_in
@@ -189,24 +193,29 @@ class RunContext:
         self.services.screen.progress(self.run, known, usd=bills.cost_usd(self.run, self.now()))
 
     def wait(self, seconds: float) -> None:
-        """Time passes, on the screen too; the lock is kept. Ends early when the user wants something."""
+        """Let time pass, on the screen too, and keep the lock. Ends early when the user wants something."""
         slices = max(1, math.ceil(seconds / _SHOWN_EACH_S))
         slice_s = max(0.0, seconds) / slices
         for _ in range(slices):
             began = self.now()
             self.services.clock.sleep(slice_s)
             self.show()
-            if self.now() - began < slice_s / 2:
+            if self.now() - began < slice_s / 2:  # the clock came back early: the user wants something
                 break
+        # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
         self._notifications.tell(self.run)
 
     def now(self) -> float:
+        """Return the time, in epoch seconds."""
         return self.services.clock.now()
 
     def machines(self) -> list[Instance]:
-        """This run's machines. Raises ProviderError when it cannot be told."""
+        """List this run's machines, and end those that are not its own.
+
+        Raises ProviderError when it cannot be told.
+        """
         asked_at = self.now()
         found = machines_of(self.run, self.services.provider)
         own = self._own(found)
@@ -220,7 +229,7 @@ class RunContext:
         return found
 
     def own_machine(self) -> Instance | None:
-        """The run's machine, without others that its label is on. Raises ProviderError."""
+        """Return the run's machine, without others that its label is on. Raises ProviderError."""
         return next(iter(self._own(self.machines())), None)
 
     def _own(self, found: Sequence[Instance]) -> Sequence[Instance]:
@@ -243,7 +252,7 @@ class RunContext:
                 self.tell(f"found another machine of this run, {machine.id} at {price}: destroying it")
 
     def meter(self, machine: Instance, asked_at: float) -> None:
-        """What was seen of the machine counts for the run's cost.
+        """Count what was seen of the machine for the run's cost.
 
         It counts from when the provider was asked: the answer tells of a moment after that, but of how long
         before it arrived nobody knows. Counted from its arrival, GPUs that began to run meanwhile, or whose
@@ -264,7 +273,7 @@ class RunContext:
             self.tell(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
 
     def look_closely(self) -> None:
-        """What the machine's own row says counts for its cost: the list may be older."""
+        """Count what the machine's own row says for its cost: the list may be older."""
         if self.run.instance_id is None or self.services.provider.free:
             return
         asked_at = self.now()
@@ -281,7 +290,7 @@ class RunContext:
             return False
 
     def remote(self) -> Guarded:
-        """A shell on this run's machine. Raises UnreachableError, GoneError."""
+        """Open a shell on this run's machine, once. Raises UnreachableError, GoneError."""
         if self._remote is None:
             self.machine = self.own_machine()
             if self.machine is None:
@@ -290,14 +299,16 @@ class RunContext:
         return self._remote
 
     def hang_up(self) -> None:
-        """The next `remote()` connects anew."""
+        """Close the connection; the next `remote()` connects anew."""
         if self._remote is not None:
             self._remote.close()
             self._remote = None
 
     def is_gone(self) -> bool:
-        """True when the provider has no such machine, for as long as `policy` says. Unable to tell is not
-        gone."""
+        """Return whether the provider has had no such machine for as long as `policy` says.
+
+        Unable to tell is not gone.
+        """
         absent_s = 0.0 if self.services.provider.free else policy.ABSENT_S
         since = self.now()
         try:
@@ -310,16 +321,17 @@ class RunContext:
         return gone
 
     def is_clear(self) -> bool:
-        """True when the provider says twice that the run has no machine. Unable to tell is not clear."""
+        """Return whether the provider says twice that the run has no machine. Unable to tell is not clear."""
         try:
             return not self._looked_for(self.machines, 0.0)
         except ProviderError:
             return False
 
     def found_late(self) -> Instance | None:
-        """The run's machine; None when it was absent twice, and for as long as the market's list may lag.
+        """Find the run's machine, also where the market's list is late.
 
-        Raises ProviderError when the provider cannot tell.
+        None: it was absent twice, and for as long as that list may lag. Raises ProviderError when the
+        provider cannot tell.
         """
         return self._looked_for(self.own_machine, 0.0)
 

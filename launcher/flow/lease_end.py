@@ -13,7 +13,10 @@ _TIMEOUT_S = 60.0
 
 
 def is_due(context: RunContext) -> bool:
-    """The launcher's own lock on the deadline: the lease counts from when its machine began to run."""
+    """Return whether the deadline has come by our own clock.
+
+    The lease counts from when its machine began to run.
+    """
     offer = context.run.offer
     return offer is not None and policy.is_due(
         context.spec, policy.lease_of(context.spec, offer), context.now()
@@ -21,13 +24,14 @@ def is_due(context: RunContext) -> bool:
 
 
 def set_deadline(context: RunContext, remote: Remote) -> None:
-    """The machine ends itself at the job's deadline, also where nobody watches it.
+    """Have the machine end itself at the job's deadline, also where nobody watches it.
 
     Raises UnreachableError, GoneError.
     """
     deadline, offer, machine = policy.deadline_of(context.spec), context.run.offer, context.machine
     if deadline is None or offer is None or machine is None:
         return
+    # Seconds from now, no moment: the clock of the machine may be wrong.
     left_s = max(1.0, deadline - context.now())
     grace_s = min(left_s, policy.lease_of(context.spec, offer).grace_s)
     variables = {
@@ -43,7 +47,7 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
 
 
 def how_lost(context: RunContext) -> str:
-    """In words, why the provider has the machine no more."""
+    """Say in words why the provider has the machine no more."""
     offer, rented_at = context.run.offer, context.run.rented_at
     if offer is not None and rented_at is not None:
         lease = policy.lease_of(context.spec, offer)

@@ -28,7 +28,7 @@ class SlownessWatch:
 
 
 def should_change(context: RunContext, watch: SlownessWatch, pace: Pace, *, step: int, saved: int) -> bool:
-    """Whether the run should go on elsewhere. A machine that is slow is named, once.
+    """Return whether the run should go on elsewhere. A machine that is slow is named, once.
 
     `saved`: the step of the newest checkpoint that another run would continue from.
     """

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 def plan(context: RunContext) -> PhaseEnd:
-    """Everything that can be wrong on this computer is found here, before any money is spent."""
+    """Find everything that can be wrong on this computer, and choose an offer, before any money is spent."""
     services = context.services
     services.output_store.check(context.run)
     services.packer.secrets(context.spec)
@@ -46,9 +46,10 @@ def plan(context: RunContext) -> PhaseEnd:
 
 
 def rent(context: RunContext) -> PhaseEnd:
-    """A machine carries this run's label. Looks for it first, so that it is safe to repeat."""
+    """Rent a machine that carries this run's label. Looks for one first, so that it is safe to repeat."""
     asked_at = context.now()
     machine = look_for_it(context) or rent_anew(context)
+    # What the machine is charged counts, not what was offered: a price may have changed in between.
     context.save(
         instance_id=machine.id,
         usd_per_hour=machine.usd_per_hour,
@@ -63,7 +64,7 @@ def rent(context: RunContext) -> PhaseEnd:
 
 
 def ship(context: RunContext) -> PhaseEnd:
-    """The bundle and the secrets are on the box, unpacked."""
+    """Put the bundle and the secrets on the box, and unpack them."""
     bundle = context.services.packer.pack(context.run, context.spec)
     secrets = context.services.packer.secrets(context.spec)
 
@@ -72,6 +73,7 @@ def ship(context: RunContext) -> PhaseEnd:
         remote.put(bundle.path, layout.INBOX_BUNDLE)
         if secrets:
             remote.write(layout.INBOX_SECRETS, secrets, mode=0o600)
+        # The checksum comes before tar, which would unpack a half; the mark that all is there comes last.
         done = remote.run(
             f"echo '{bundle.sha256}  {layout.INBOX_BUNDLE}' | sha256sum -c --quiet - && "
             f"tar -xzf {layout.INBOX_BUNDLE} && : >{layout.SHIPPED}",
@@ -86,12 +88,12 @@ def ship(context: RunContext) -> PhaseEnd:
 
 
 def train(context: RunContext) -> PhaseEnd | None:
-    """The training is over, or left alone."""
+    """Start the training and follow it until it is over; None: it is left alone."""
     return watch(context)
 
 
 def collect(context: RunContext) -> PhaseEnd:
-    """Logs, checkpoints and outputs are on this computer, checked; the last judgement is made."""
+    """Bring logs, checkpoints and outputs to this computer, check them, and judge for the last time."""
     collected = _with_room(
         context,
         lambda: _patiently(
@@ -112,7 +114,7 @@ def collect(context: RunContext) -> PhaseEnd:
 
 
 def destroy(context: RunContext) -> PhaseEnd:
-    """The provider said twice that it has no machine of this run."""
+    """Destroy the run's machine, and have the provider say twice that it has none."""
     context.hang_up()
     context.look_closely()
     machine = context.own_machine()

@@ -61,10 +61,11 @@ class WatchState:
 
 
 def watch(context: RunContext) -> PhaseEnd | None:
-    """How the training ended; None when the user wants it left alone."""
+    """Follow the training until it has ended; None when the user wants it left alone."""
     state = WatchState()
     while True:
         try:
+            # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
             context.must_go_on()
             end = _look_once(context, state)
             if end is not None:
@@ -108,6 +109,7 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
         return _ended(context, state, remote, box_status)
     if box_status.box == "dead":
         return _dead(context, state)
+    # The first that applies names the cause of the run: what its user wants comes before any limit.
     asked_for = context.user_request().cause
     if asked_for is not None:
         _ask_to_stop(context, state, remote, asked_for)
@@ -193,6 +195,7 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
         )
     if state.starts == 0:
         set_deadline(context, remote)
+    # Safe to repeat: a lock on the box lets one start through. An answer may have been lost on the way.
     state.starts += 1
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
     if done.exit_code != 0:

@@ -15,7 +15,7 @@ from launcher.core.errors import ImageError
 from launcher.core.image_ref import Reference
 from launcher.image.daemon import explained
 from launcher.image.pins import Pins
-from launcher.image.pulling import have, is_here
+from launcher.image.pull_push import have, is_here
 from launcher.image.stream import BuildScreen, follow
 from launcher.image.wheels import fetch, interpreter_of
 

@@ -115,6 +115,7 @@ def shipped_lock() -> Lock:
 
 
 def shipped_path() -> Path:
+    """Return the lock that came with this vastrun."""
     return configs_dir() / "image.lock"
 
 

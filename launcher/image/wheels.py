@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 1800
 _OLDEST_GLIBC = 17
 _COMPLETE = ".complete"
-_ASK = (
-    "import json, platform, sys; v = sys.version_info;"
-    " print(json.dumps([v[0], v[1], platform.libc_ver()[1], platform.machine()]))"
-)
+_PROBE = Path(__file__).with_name("interpreter_probe.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +42,11 @@ def interpreter_of(client: DockerClient, image: str) -> Interpreter:
     """Return the Python of an image. Raises ImageError where there is none."""
     with explained(f"cannot run python3 in {image}"):
         said = client.containers.run(
-            image, ["-c", _ASK], entrypoint="python3", remove=True, network_mode="none"
+            image,
+            ["-c", _PROBE.read_text(encoding="utf-8")],
+            entrypoint="python3",
+            remove=True,
+            network_mode="none",
         )
     major, minor, glibc, machine = json.loads(said)
     return Interpreter(version=(major, minor), glibc=glibc, machine=machine)

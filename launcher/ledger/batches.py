@@ -200,7 +200,7 @@ class SqliteBatches:
             )
 
     def release(self, name: str, who: str) -> None:
-        """`who` no longer drives the batch."""
+        """Note that `who` no longer drives the batch."""
         with self._transaction():
             self._db.execute("UPDATE batches SET driver = '' WHERE name = ? AND driver = ?", (name, who))
 

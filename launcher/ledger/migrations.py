@@ -172,13 +172,13 @@ MIGRATIONS: Sequence[Migration] = (
 
 
 def schema_of(db: sqlite3.Connection) -> int:
-    """How many migrations the database has had."""
+    """Return how many migrations the database has had."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """The database has the newest schema. Runs inside the caller's transaction: all of it or nothing."""
+    """Give the database the newest schema. Runs inside the caller's transaction: all of it or nothing."""
     for number in range(schema_of(db), len(MIGRATIONS)):
         MIGRATIONS[number](db)
         db.execute(f"PRAGMA user_version = {number + 1}")

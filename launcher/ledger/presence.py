@@ -40,7 +40,7 @@ class Presence:
         return f"{socket.gethostname()}:{number}:{word}"
 
     def is_alive(self, who: str) -> bool:
-        """False only when that process ran on this computer and is dead."""
+        """Return False only when that process ran on this computer and is dead."""
         host, number, word = who.rsplit(":", 2)
         path = self._path(number, word)
         if host != socket.gethostname() or is_locked(path):
@@ -53,7 +53,7 @@ class Presence:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the file's lock. False where there is no such file. Raises OSError."""
+    """Return whether a process holds the file's lock. False where there is no such file. Raises OSError."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -28,13 +28,13 @@ _NOUNS = """
 
 
 def new_id(chance: random.Random) -> str:
-    """A fresh id, out of some hundred million."""
+    """Draw a fresh id, out of some hundred million."""
     adjective, noun = chance.choice(_ADJECTIVES.split()), chance.choice(_NOUNS.split())
     return f"{adjective}-{noun}-{chance.randrange(1 << 16):04x}"
 
 
 def find_run(ledger: Ledger, name: str) -> Run:
-    """The run that `name` means: an id, the start of only one id, or `last`. Raises NoSuchRunError."""
+    """Find the run that `name` means: an id, the start of only one id, or `last`. Raises NoSuchRunError."""
     runs = ledger.runs()
     if not runs:
         raise NoSuchRunError("there are no runs yet", hint="vastrun launch JOB.yaml")

@@ -77,7 +77,7 @@ class SqliteLedger:
         return self._batches
 
     def close(self) -> None:
-        """The file is let go."""
+        """Close the file."""
         self._db.close()
 
     def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:

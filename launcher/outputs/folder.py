@@ -91,8 +91,10 @@ class Outputs:
             return ()
 
     def curve(self, metric: str) -> Sequence[tuple[int, float]]:
-        """The steps and values of a name in the metrics, as far as they have come home; NaN where it was no
-        number. Keep this object: a later call reads only what is new."""
+        """Return the steps and values of a name in the metrics, as far as they have come home.
+
+        NaN where it was no number. Keep this object: a later call reads only what is new.
+        """
         if metric not in self._curves:
             self._curves[metric] = CurveReader(self.path(layout.METRICS), metric)
         return self._curves[metric].points()

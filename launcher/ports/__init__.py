@@ -34,11 +34,11 @@ class Clock(Protocol):
     """Time, and the only way to wait."""
 
     def now(self) -> float:
-        """Epoch seconds."""
+        """Return epoch seconds."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`, or at once when the user asked for something."""
+        """Return after `seconds`, or at once when the user asked for something."""
         ...
 
 
@@ -50,29 +50,29 @@ class Remote(Protocol):
     """
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """The finished shell command, whatever its exit code.
+        """Run a shell command; return it once it is finished, whatever its exit code.
 
         Raises UnreachableError after `timeout_s`, BoxError when it prints more than `caps` allows.
         """
         ...
 
     def put(self, local_path: str, path: str) -> None:
-        """The file is on the box, whole: a reader never sees half of it. Raises ProviderError (no space)."""
+        """Put the file on the box, whole: a reader never sees half of it. Raises ProviderError (no space)."""
         ...
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """As `put`, from memory."""
+        """Put bytes from memory into a file on the box, as `put`."""
         ...
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Up to `limit` bytes from `offset`; empty at the end of the file or when there is no such file.
+        """Read up to `limit` bytes from `offset`; empty at the end of the file or when there is no such file.
 
         Fewer than there are when they come slowly: it returns within `caps.READ_S`.
         """
         ...
 
     def close(self) -> None:
-        """The connection is closed; the box goes on."""
+        """Close the connection; the box goes on."""
         ...
 
 
@@ -91,7 +91,7 @@ class Interruptible(Protocol):
     """A remote that can be interrupted while it waits."""
 
     def heed(self, check: Callable[[], None]) -> None:
-        """`check` is called every second while a verb waits for the machine; what it raises ends the verb."""
+        """Call `check` every second while a verb waits for the machine; what it raises ends the verb."""
         ...
 
 
@@ -100,12 +100,14 @@ class OpensTerminal(Protocol):
     """A remote that the user can work on from this computer."""
 
     def terminal(self, command: str | None = None) -> LocalProgram:
-        """What opens a shell in the box's folder, or runs `command` there. Reaches the box first, so that it
-        is known to be ours; raises as its other verbs do."""
+        """Return what opens a shell in the box's folder, or runs `command` there.
+
+        Reaches the box first, so that it is known to be ours. Raises as its other verbs do.
+        """
         ...
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
-        """What makes the box's `port` one of this computer's until interrupted; None: it is one already."""
+        """Return what makes the box's `port` one of this computer's until interrupted; None: it is one."""
         ...
 
 
@@ -123,7 +125,7 @@ class DescribesItself(Protocol):
     """A provider that needs software on this computer, which a user installs and starts."""
 
     def describe(self) -> str:
-        """What it is, in words. Raises ProviderError, which says what to install or start."""
+        """Say in words what it is. Raises ProviderError, which says what to install or start."""
         ...
 
 
@@ -131,11 +133,11 @@ class HasAccount(Protocol):
     """A provider whose machines are paid for by an account."""
 
     def account_status(self) -> AccountStatus:
-        """How the account stands. Changes nothing. Raises AuthError, ProviderError."""
+        """Return how the account stands. Changes nothing. Raises AuthError, ProviderError."""
         ...
 
     def identity(self) -> Identity:
-        """Whose key this is, by one question. Raises AuthError, ProviderError."""
+        """Return whose key this is, by one question. Raises AuthError, ProviderError."""
         ...
 
 
@@ -143,7 +145,7 @@ class KeepsKeys(Protocol):
     """A provider that has a key of its own for each run."""
 
     def forget(self, run_id: str) -> None:
-        """The key that opened the run's machine is gone from this computer."""
+        """Remove the key that opened the run's machine from this computer."""
         ...
 
 
@@ -151,7 +153,9 @@ class HasBills(Protocol):
     """A provider that says afterwards what it charged."""
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
-        """What was charged on the days of that time, as far as it is settled; a machine may stand in several.
+        """List what was charged on the days of that time, as far as it is settled.
+
+        A machine may stand in several.
 
         Raises AuthError, ProviderError.
         """
@@ -162,7 +166,7 @@ class ListsByRun(Protocol):
     """A provider whose machines lie on several others, of which one may be out of reach."""
 
     def instances_for(self, run: Run) -> Sequence[Instance]:
-        """As `instances`: all among which the run's machines are, and others need not be asked.
+        """List machines as `instances`: all among which the run's are, and others need not be asked.
 
         Raises ProviderError when it cannot be told.
         """
@@ -173,7 +177,7 @@ class HasMarketReport(Protocol):
     """A provider with a market worth explaining."""
 
     def market_report(self, spec: JobSpec) -> MarketReport:
-        """What the job's limits leave of the market, and what each offer would cost. Costs nothing."""
+        """Report what the job's limits leave of the market, and what each offer would cost. Costs nothing."""
         ...
 
 
@@ -213,39 +217,44 @@ class Provider(Protocol):
         ...
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Offers that fit every hard limit of the job, best first.
+        """List offers that fit every hard limit of the job, best first.
 
         Empty when none does, or NoOfferError where it can be said why.
         """
         ...
 
     def rent(self, order: RentalOrder) -> Instance:
-        """A machine that carries `order.label`. Asks once.
+        """Rent a machine that carries `order.label`. Asks once.
 
         Raises NoOfferError when the offer is taken, UncertainError when the machine may exist.
         """
         ...
 
     def instances(self) -> Sequence[Instance]:
-        """Every machine of ours. Raises ProviderError when it cannot be told: never an empty list instead.
+        """List every machine of ours.
+
+        Raises ProviderError when it cannot be told: never an empty list instead.
 
         It may be late: a machine that is new, or just changed, is asked for by its id.
         """
         ...
 
     def machine(self, instance_id: str) -> Instance | None:
-        """The machine with that id, whatever its label; None when there is none. Raises ProviderError."""
+        """Return the machine with that id, whatever its label; None when there is none.
+
+        Raises ProviderError.
+        """
         ...
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell on the instance.
+        """Open a shell on the instance.
 
         Raises UnreachableError, GoneError; ProviderError, with its cause, when it will never answer.
         """
         ...
 
     def destroy(self, instance_id: str) -> None:
-        """Asks for the machine's end; returns when the provider agreed or has no such machine."""
+        """Ask for the machine's end; return when the provider agreed or has no such machine."""
         ...
 
 
@@ -257,11 +266,11 @@ class Packer(Protocol):
         ...
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
-        """One archive with the onstart scripts, the trainer, the job and the user's code."""
+        """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
         ...
 
     def secrets(self, spec: JobSpec) -> bytes:
-        """The job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing."""
+        """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing."""
         ...
 
     def lease(self) -> str:
@@ -273,11 +282,14 @@ class OutputStore(Protocol):
     """Where a run's outputs come to lie on this computer. Raises StorageError when it cannot write."""
 
     def must_be_free(self, run: Run) -> None:
-        """The run's folder holds nothing of others, if it exists. Raises UsageError."""
+        """Raise UsageError when the run's folder holds anything of others."""
         ...
 
     def check(self, run: Run) -> None:
-        """The run's folder exists, takes writes and is the run's own. Raises UsageError."""
+        """Make the run's folder, unless it is there; see that it takes writes, and is the run's own.
+
+        Raises UsageError.
+        """
         ...
 
     def pump(self, run: Run, remote: Remote) -> str:
@@ -285,26 +297,28 @@ class OutputStore(Protocol):
         ...
 
     def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
-        """Up to `limit` bytes more of the box's newest checkpoint are here; None: nothing to bring.
+        """Bring up to `limit` bytes more of the box's newest checkpoint here; None: nothing to bring.
 
         It takes its place once it is whole and checked; of older ones, one stays.
         """
         ...
 
     def save_metrics(self, run: Run, remote: Remote) -> int:
-        """Whole lines that are new of the box's metrics are here; return how many bytes of them.
+        """Bring whole lines that are new of the box's metrics here; return how many bytes of them.
 
         A limited part at once: call again soon when many came. Raises BoxError when they are none.
         """
         ...
 
     def collect(self, run: Run, remote: Remote) -> Collected:
-        """Everything the box's manifest names, pulled and checked."""
+        """Bring everything that the box's manifest names, checked."""
         ...
 
     def describe(self, run: Run, now: float) -> None:
-        """The folder says of itself what came home, how the run stands and what to do with it; nothing of a
-        run that brought nothing home."""
+        """Write into the folder what came home, how the run stands and what to do with it.
+
+        Writes nothing of a run that brought nothing home.
+        """
         ...
 
 
@@ -312,7 +326,7 @@ class Screen(Protocol):
     """The user's eyes."""
 
     def event(self, event: Event) -> None:
-        """A step of the road."""
+        """Show a step of the road."""
         ...
 
     def log(self, text: str) -> None:
@@ -320,7 +334,7 @@ class Screen(Protocol):
         ...
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
-        """Where the run stands, at every moment: it may have moved on or not."""
+        """Show where the run stands, at every moment: it may have moved on or not."""
         ...
 
 
@@ -328,15 +342,15 @@ class Notifier(Protocol):
     """Tells a user who is not looking. A run never depends on it: only `check` raises, and nothing waits."""
 
     def check(self, spec: JobSpec) -> None:
-        """Everybody the job names can be addressed. Raises UsageError."""
+        """Raise UsageError when somebody whom the job names cannot be addressed."""
         ...
 
     def wanted(self, spec: JobSpec) -> bool:
-        """True when there is somebody to tell."""
+        """Return whether there is somebody to tell."""
         ...
 
     def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:
-        """The notification is on its way."""
+        """Send the notification on its way."""
         ...
 
 
@@ -344,5 +358,5 @@ class UserRequests(Protocol):
     """What the user at this keyboard asks for."""
 
     def current(self) -> UserRequest:
-        """The strongest request so far."""
+        """Return the strongest request so far."""
         ...

@@ -21,22 +21,22 @@ class Ledger(Protocol):
         ...
 
     def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
-        """The run has a row, and its reservation is part of each of these budgets and of its batch's.
+        """Write the run's row, and its reservation into each of these budgets and into its batch's.
 
         Raises BudgetError, and nothing is written, where one of them has no room for it.
         """
         ...
 
     def use_of(self, budget: Budget) -> BudgetUse:
-        """What the runs that the budget counts have spent of it, and what they hold besides."""
+        """Return the dollars that the budget's runs have spent of it, and those that they hold besides."""
         ...
 
     def save(self, run: Run, *, who: str) -> None:
-        """The row is as given. Raises HeldError when `who` no longer drives the run."""
+        """Write the row as given. Raises HeldError when `who` no longer drives the run."""
         ...
 
     def get(self, run_id: str) -> Run:
-        """The run. Raises NoSuchRunError."""
+        """Return the run. Raises NoSuchRunError."""
         ...
 
     def runs(
@@ -48,35 +48,38 @@ class Ledger(Protocol):
         parent: str | None = None,
         causes: Collection[Cause] = (),
     ) -> Sequence[Run]:
-        """Runs, newest first: all, or those that fit whatever is given."""
+        """List runs, newest first: all, or those that fit whatever is given."""
         ...
 
     def tell(self, event: Event) -> None:
-        """The event is in the run's diary."""
+        """Write the event into the run's diary."""
         ...
 
     def events(self, run_id: str) -> Sequence[Event]:
-        """The run's diary, oldest first."""
+        """Return the run's diary, oldest first."""
         ...
 
     def ask(self, run_id: str, request: UserRequest) -> None:
-        """The request is noted for whoever drives the run; a stronger one is never replaced by a weaker."""
+        """Note the request for whoever drives the run; a stronger one is never replaced by a weaker."""
         ...
 
     def user_request(self, run_id: str) -> UserRequest:
-        """What was asked of the run's driver."""
+        """Return what was asked of the run's driver."""
         ...
 
     def hold(self, run_id: str, driver: Driver) -> None:
-        """`driver.who` drives the run until `driver.until`. Raises HeldError, which says who does."""
+        """Note that `driver.who` drives the run until `driver.until`.
+
+        Raises HeldError, which says who does.
+        """
         ...
 
     def release(self, run_id: str, who: str) -> None:
-        """`who` no longer drives the run."""
+        """Note that `who` no longer drives the run."""
         ...
 
     def driver(self, run_id: str) -> Driver | None:
-        """Who drives the run now."""
+        """Return who drives the run now."""
         ...
 
 
@@ -84,7 +87,7 @@ class Batches(Protocol):
     """Batches and their points, durable. Raises StorageError when it cannot write."""
 
     def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
-        """The batch has these points; how many of them are new to it.
+        """Give the batch these points; return how many of them are new to it.
 
         Points that it had keep their numbers and runs; those not given are not started any more. Raises
         UsageError when the batch is on another provider.
@@ -92,57 +95,63 @@ class Batches(Protocol):
         ...
 
     def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
-        """The batch has these points, too; how many of them are new to it."""
+        """Give the batch these points, too; return how many of them are new to it."""
         ...
 
     def get(self, name: str) -> Batch:
-        """The batch. Raises UsageError when there is none of that name."""
+        """Return the batch. Raises UsageError when there is none of that name."""
         ...
 
     def all(self) -> Sequence[Batch]:
-        """Every batch, newest first."""
+        """List every batch, newest first."""
         ...
 
     def points(self, name: str) -> Sequence[BatchPoint]:
-        """The points that the newest file of the batch has, and those that have runs, by number."""
+        """List the points that the newest file of the batch has, and those that have runs, by number."""
         ...
 
     def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
-        """The values of one point; none where the batch has no such point any more."""
+        """Return the values of one point; none where the batch has no such point any more."""
         ...
 
     def again(self, name: str, point_ids: Sequence[str]) -> None:
-        """Each of these points is to be started once more than it was."""
+        """Have each of these points started once more than it was."""
         ...
 
     def ask(self, name: str, request: UserRequest) -> None:
-        """The request is noted for whoever drives the batch."""
+        """Note the request for whoever drives the batch."""
         ...
 
     def end(self, name: str, reason: str) -> None:
-        """Why the batch ended before its last point is noted."""
+        """Note why the batch ended before its last point."""
         ...
 
     def reopen(self, name: str) -> None:
-        """The batch goes on: neither a reason nor a request holds it. Raises HeldError while it is driven."""
+        """Let the batch go on: neither a reason nor a request holds it.
+
+        Raises HeldError while it is driven.
+        """
         ...
 
     def remove(self, name: str) -> str:
-        """The batch and its points are gone; the name that its runs go by from now on."""
+        """Remove the batch and its points; return the name that its runs go by from now on."""
         ...
 
     def hold(self, name: str, driver: Driver) -> None:
-        """`driver.who` drives the batch until `driver.until`. Raises HeldError, which says who does."""
+        """Note that `driver.who` drives the batch until `driver.until`.
+
+        Raises HeldError, which says who does.
+        """
         ...
 
     def release(self, name: str, who: str) -> None:
-        """`who` no longer drives the batch."""
+        """Note that `who` no longer drives the batch."""
         ...
 
     def is_driven(self, name: str) -> bool:
-        """Whether a launcher drives the batch now."""
+        """Return whether a launcher drives the batch now."""
         ...
 
     def held_usd(self, name: str) -> float:
-        """Dollars that its runs hold of its budget: reserved while they are open, then spent."""
+        """Return the dollars that its runs hold of its budget: reserved while they are open, then spent."""
         ...

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from launcher.config import read_job
 from launcher.core import Event, Progress, Run
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import one_line
-from launcher.ui.render.live import Line, LiveView, Training, live_lines, width_of
+from launcher.ui.painter import HeldOutput, Painter, size
+from launcher.ui.render.live import LearningCurve, LiveView, live_lines
 from launcher.ui.render.loglines import parse_line, shown
-from launcher.ui.screen import Look, Output, StreamScreen
+from launcher.ui.screen import Look, StreamScreen
 
 _PAINT_S = 0.25
 """Between two paintings, but for an event."""
@@ -25,25 +24,13 @@ _LOG_LINES = 8
 _KEPT_ROWS = 9
 """Rows that the log leaves to the run's state and the newest events."""
 _LEAST_ROWS = 12
-_UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
-_CODES: Mapping[str, str] = {"bold": "\x1b[1m", "dim": "\x1b[2m", "done": "\x1b[32m", "now": "\x1b[1;36m"}
-
-
-class HeldOutput(Output, Protocol):
-    """A stream that keeps what is written while the user is asked something."""
-
-    holds: int
-    """How often it was held so far."""
-
-    @property
-    def is_held(self) -> bool: ...
 
 
 def is_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Tell whether a live view is of use: a terminal with colours and room, that somebody looks at."""
     if not Look.of(stream, environ).color or environ.get("CI"):
         return False
-    return _size(stream)[1] >= _LEAST_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
+    return size(stream)[1] >= _LEAST_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 class LiveScreen(StreamScreen):
@@ -55,17 +42,15 @@ class LiveScreen(StreamScreen):
         *,
         began: float,
         now: Callable[[], float] = time.time,
-        training_of: Callable[[Run], Training] = lambda _: Training(),
+        curve_of: Callable[[Run], LearningCurve] = lambda _: LearningCurve(),
     ) -> None:
-        """`began`: from when elapsed time counts. `training_of`: what has come home of a run's metrics."""
+        """`began`: from when elapsed time counts. `curve_of`: what has come home of a run's metrics."""
         super().__init__(stream, Look(live=True, color=True), began=began, now=now)
-        self._output, self._training_of = stream, training_of
+        self._output, self._painter, self._curve_of = stream, Painter(stream), curve_of
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._view: LiveView | None = None
         self._run_id = ""
-        self._painted: Sequence[Line] = ()
         self._painted_at = -math.inf
-        self._holds = 0
 
     def event(self, event: Event) -> None:
         """Show an event above the view, which then has its phase."""
@@ -103,57 +88,30 @@ class LiveScreen(StreamScreen):
             progress=progress,
             usd=usd,
             usd_per_hour=run.usd_per_hour,
-            training=self._training_of(run),
+            curve=self._curve_of(run),
         )
         self._paint()
 
     def close(self) -> None:
         """Take the view away, and leave the newest lines of the log."""
-        self._write(self._erased())
-        self._painted, self._view = (), None
+        self._painter.erase()
+        self._view = None
         for line in self._log:
             self._line(line)
         self._log.clear()
 
     def _line(self, text: str) -> None:
         """A line above the view."""
-        self._write(f"{self._erased()}{text}\n")
-        self._painted = ()
+        self._painter.print_above(text)
         self._paint()
 
     def _is_due(self) -> bool:
         return self._now() - self._painted_at >= _PAINT_S
 
     def _paint(self) -> None:
-        if self._view is None or self._output.is_held:
+        if self._view is None:
             return
         self._painted_at = self._now()
-        width, rows = _size(self._output)
+        width, rows = size(self._output)
         log = list(self._log)[-max(0, rows - _KEPT_ROWS) :] if rows > _KEPT_ROWS else []
-        lines = live_lines(replace(self._view, log=log), width - 1)[: max(1, rows - 1)]
-        text = "\n".join("".join(_styled(*span) for span in line) for line in lines)
-        self._write(self._erased() + text)
-        self._painted = lines
-
-    def _erased(self) -> str:
-        """What takes away the painted lines; nothing where a question has been put below them since."""
-        if self._output.holds != self._holds:
-            self._holds, self._painted = self._output.holds, ()
-        if not self._painted:
-            return ""
-        # A terminal that became narrower since shows a line on several rows.
-        width = max(1, _size(self._output)[0])
-        rows = sum(max(1, math.ceil(width_of(line) / width)) for line in self._painted)
-        return "\r" + (_UP.format(rows - 1) if rows > 1 else "") + _ERASE_BELOW
-
-
-def _styled(text: str, style: str) -> str:
-    return f"{_CODES[style]}{text}{_PLAIN}" if style else text
-
-
-def _size(stream: Output) -> tuple[int, int]:
-    """Columns and rows of the stream's terminal now."""
-    with suppress(OSError, ValueError):
-        size = os.get_terminal_size(stream.fileno())
-        return size.columns or 80, size.lines or 24
-    return 80, 24
+        self._painter.paint(live_lines(replace(self._view, log=log), width - 1))

@@ -195,6 +195,31 @@ def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
     assert terminal.leftovers() == []
 
 
+def test_at_a_terminal_a_run_is_one_view_that_a_question_interrupts(terminal: Terminal) -> None:
+    with lingering(terminal, columns=80, view=()) as launch:
+        launch.shows("rent · boot")
+        launch.shows("rank0 step 9 ")
+        launch.press(CTRL_C)
+        launch.shows("Press s, d or c")
+        launch.press("s")
+        (terminal.folder / "go").touch()
+        assert launch.end() == 3
+        assert "STOPPED" in launch.text
+        assert launch.text.count("rent · boot") <= 1
+        assert not any(line.startswith("plan · ") for line in launch.lines[-12:])
+    assert terminal.leftovers() == []
+
+
+@pytest.mark.parametrize("options", [(), ("last",)])
+def test_a_status_is_watched_until_ctrl_c(terminal: Terminal, options: tuple[str, ...]) -> None:
+    done = terminal.type("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
+    assert done.exit_code == 0, done.err
+    with terminal.sits("status", *options, "--watch") as watch:
+        watch.shows("SUCCEEDED")
+        watch.press(CTRL_C)
+        assert watch.end() == 0
+
+
 def test_only_a_key_of_its_own_destroys_a_machine_without_its_outputs(terminal: Terminal) -> None:
     with lingering(terminal, columns=80) as launch:
         launch.press(CTRL_C)
@@ -210,12 +235,12 @@ def test_only_a_key_of_its_own_destroys_a_machine_without_its_outputs(terminal: 
 
 
 @contextmanager
-def lingering(terminal: Terminal, *, columns: int) -> Iterator[Pty]:
+def lingering(terminal: Terminal, *, columns: int, view: tuple[str, ...] = ("--plain",)) -> Iterator[Pty]:
     """A launch that has reached its first steps; when it is to stop, it waits for the file `go`."""
     sets = ("command=python script.py lingers", "ranks=1", f"env.GO={terminal.folder / 'go'}")
     options = [word for each in sets for word in ("--set", each)]
     with terminal.sits(
-        "launch", str(JOBS / "script.yaml"), *options, *WITH_STUB_TORCH, columns=columns
+        "launch", str(JOBS / "script.yaml"), *view, *options, *WITH_STUB_TORCH, columns=columns
     ) as launch:
         launch.shows("step 3")
         yield launch

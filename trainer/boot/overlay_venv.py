@@ -9,9 +9,7 @@ import sys
 import venv
 from pathlib import Path
 
-_PIP = """#!/bin/sh
-exec "$(dirname "$0")/python" -m pip "$@"
-"""
+_PIP = Path(__file__).with_name("pip.sh")
 
 
 def main(folder: Path) -> None:
@@ -24,7 +22,7 @@ def main(folder: Path) -> None:
     (packages / "below.pth").write_text("; ".join(lines) + "\n", encoding="utf-8")
     for name in ("pip", "pip3"):
         script = folder / "bin" / name
-        script.write_text(_PIP, encoding="utf-8")
+        script.write_bytes(_PIP.read_bytes())
         script.chmod(0o755)
 
 

@@ -88,6 +88,7 @@ class Folder:
             if (part / file.path).stat().st_size != file.size:  # or not there: a rank that has another disk
                 raise OSError(f"{part / file.path} is not as it was written")
         write_json(part / MANIFEST, asdict(Manifest(step=step, files=tuple(files))))
+        # On the disk before it has its name: what bears that name is whole, also after a power failure.
         _sync(part)
         for path in newest_first(self.path):
             if step_of(path) >= step:  # damaged, or the run would have continued there
@@ -125,6 +126,7 @@ class Folder:
                 self._remove(path)
 
     def _remove(self, checkpoint: Path) -> None:
+        # Another name first: a writer killed halfway leaves what `sweep` removes, no checkpoint with gaps.
         doomed = checkpoint.with_name(f".{checkpoint.name}.old.part")
         checkpoint.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)

@@ -26,11 +26,13 @@ class Share:
 
 
 def share_of(indices: BatchIndices, read: Windows) -> Share:
+    """Return what this rank read of a step: the names of its windows, and a digest of their values."""
     content = hashlib.sha256(read.fields.cpu().contiguous().numpy().tobytes())
     return Share(windows=windows_of(indices), content=content.hexdigest())
 
 
 def windows_of(indices: BatchIndices) -> tuple[Window, ...]:
+    """Return the windows that the indices name."""
     numbers = (indices.trajectory, indices.frames[:, 0], indices.image)
     return tuple(zip(*(each.tolist() for each in numbers), strict=True))
 

@@ -33,5 +33,9 @@ class DataError(Exception):
     """The data are missing, damaged, or not what the job file says. The text is one line, for the user."""
 
 
+class DeviceError(Exception):
+    """The device on which this rank must train does not exist."""
+
+
 class WorkerDiedError(Exception):
     """A process that read data was ended by a signal, as when memory ran out: another start may help."""

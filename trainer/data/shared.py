@@ -25,7 +25,7 @@ _ROOM = 4
 
 
 def taken_or_made(path: Path, attrs: Mapping[str, Attribute], make: Callable[[], None]) -> bool:
-    """`path` is there, and kept for others where they may need it. Return whether it was taken.
+    """Have `path` there, and kept for others where they may need it. Return whether it was taken.
 
     Raises what `make` raises.
     """
@@ -55,7 +55,7 @@ class SharedFile:
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """Nobody else makes the same file meanwhile: who waits may take it."""
+        """Keep others from making the same file meanwhile: who waits may take it."""
         self._place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(self._place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,42 +1,103 @@
-"""Exit: how a rank ends; it writes the reason to its own file and ends at once, with a matching exit code."""
+"""Exit: how a rank ends, and why: by the error that it raised, or by what its log says of one.
+
+It writes the reason to its own file and ends at once, with the exit code that the reason has. Standard
+library only: torch's errors are known where torch is loaded, and by their text elsewhere.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from trainer.contract import layout
 from trainer.contract.errors import (
     ConfigError,
     DataError,
+    DeviceError,
     DivergedError,
     SaveError,
     UnsavedError,
     WorkerDiedError,
 )
-from trainer.contract.reasons import REASONS, Reason
-from trainer.contract.records import write_json
-from trainer.distributed.devices import FAILED_DEVICE, DeviceError, is_out_of_memory
-from trainer.distributed.rank import Rank
+from trainer.contract.outcome import REASONS, ExitCode, Line, Lines, Moment, Reason, Step
+from trainer.contract.records import read_json, write_json
 from trainer.heartbeat import Heartbeat
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_FAILED_DEVICE = re.compile(
+    r"\bDeviceError\b|uncorrectable (ECC|NVLink) error|GPU is lost|CUDA error: unknown error"
+    r"|device\(s\) is/are busy or unavailable|[Nn]o CUDA(-capable device is detected| GPUs are available)"
+    r"|CUDA driver initialization failed|system not yet initialized|Hardware stack error"
+)
+"""Found in the text of an error: the device failed. Left out is what a faulty kernel may cause as well, such
+as a launch failure."""
+
+_NO_MEMORY = re.compile(
+    r"\bOutOfMemoryError\b|^MemoryError\b|CUDA (error: )?out of memory|can't allocate memory"
+    r"|\b(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b"
+)
+"""Found in the text of an error: no memory, for torch or for a library that allocates by itself."""
+
+_TAIL = 1 << 16
+_HEADER = "Traceback (most recent call last):"
+_OF_RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+"""What torch puts before each line of a traceback once a process group exists."""
+_BARE_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)(: .*)?$")
+
+_REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
+    "device": _FAILED_DEVICE,
+    "oom": _NO_MEMORY,
+    "disk": re.compile(r"\[Errno 28\]|No space left on device|Disk quota exceeded"),
+    "communication": re.compile(r"\bDist(Backend|Network|Store)Error\b|\bgloo\b|\bNCCL\b|\bnccl[A-Z]\w+"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRecord:
+    """What a rank writes about itself before it leaves: `run/ranks/rank-N.json`."""
+
+    reason: Line | None = None
+    step: Step = 0
+    exit_code: ExitCode | None = None
+    asked: bool = False
+    """It had SIGTERM itself."""
+    exception: Line | None = None
+    """Type and message of its error, one line."""
+    traceback: Lines | None = None
+    at: Moment = 0.0
+
+
+def read_own_record(box: Path, rank: int) -> OwnRecord:
+    """Read what the rank wrote about itself; an empty record where it wrote none, or no such record."""
+    try:
+        return cast(OwnRecord, read_json(OwnRecord, _own_path(box, rank).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return OwnRecord()
+
+
+def _own_path(box: Path, rank: int) -> Path:
+    return box / layout.RANKS / f"rank-{rank}.json"
 
 
 class RankExit:
     """A context around everything that a rank does: however that ends, the process ends here."""
 
-    def __init__(self, rank: Rank, heart: Heartbeat) -> None:
+    def __init__(self, box: Path, rank: int, heart: Heartbeat) -> None:
         self.reason: Reason = "error"
+        """What is written where no error was raised."""
         self.asked: Callable[[], bool] = lambda: False
         """Tells whether this very rank got SIGTERM."""
-        self._rank = rank
+        self._path = _own_path(box, rank)
         self._heart = heart
 
     def __enter__(self) -> RankExit:
@@ -58,19 +119,17 @@ class RankExit:
 
     def _leave(self, reason: Reason, error: BaseException | None) -> NoReturn:
         exit_code = exit_code_of(reason)
+        record = OwnRecord(
+            reason=reason,
+            step=self._heart.step,
+            exit_code=exit_code,
+            asked=self.asked(),
+            exception=None if error is None else _one_line(error),
+            traceback=None if error is None else "".join(traceback.format_exception(error)),
+            at=time.time(),
+        )
         try:
-            write_json(
-                self._rank.box / layout.RANKS / f"rank-{self._rank.rank}.json",
-                {
-                    "reason": reason,
-                    "step": self._heart.step,
-                    "exit_code": exit_code,
-                    "asked": self.asked(),
-                    "exception": None if error is None else _one_line(error),
-                    "traceback": None if error is None else "".join(traceback.format_exception(error)),
-                    "at": time.time(),
-                },
-            )
+            write_json(self._path, asdict(record))
         except OSError as fault:
             print(f"cannot write why this rank ends ({reason}): {fault}", file=sys.stderr)
         sys.stdout.flush()
@@ -114,7 +173,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_failed_device(error: BaseException) -> bool:
-    failed = isinstance(error, RuntimeError) and FAILED_DEVICE.search(str(error))
+    failed = isinstance(error, RuntimeError) and _FAILED_DEVICE.search(str(error))
     return isinstance(error, DeviceError) or bool(failed)
 
 
@@ -144,3 +203,50 @@ def _tell(error: BaseException) -> None:
 def _one_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error means too little memory, on the device or in main memory."""
+    # Not imported: a program that has not loaded torch cannot have raised an error of torch.
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    # Neither the CPU's allocator nor what allocates on a GPU by itself has an error type of its own.
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raised:
+    """An exception that nobody caught."""
+
+    exception: str
+    """Type and message, one line."""
+    traceback: str
+
+
+def last_raised(log: Path) -> Raised | None:
+    """Return the last exception in a program's log; None when there is none."""
+    if not log.exists():
+        return None
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL))
+        return parse_raised(file.read().decode("utf-8", errors="replace"))
+
+
+def parse_raised(text: str) -> Raised | None:
+    """Return the last exception in a text: of a chain, the one that was raised last."""
+    lines = _OF_RANK.sub("", text).split("\n")
+    headers = [number for number, line in enumerate(lines) if line == _HEADER]
+    if not headers:
+        bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)
+        return Raised(exception=bare, traceback=bare) if bare else None
+    start = headers[-1]
+    end = next((n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "\t"))), None)
+    if end is None:
+        return None
+    return Raised(exception=lines[end], traceback="\n".join(lines[start : end + 1]))
+
+
+def reason_of_text(exception: str) -> Reason:
+    """Return the reason for an exception that is known by its type and message alone."""
+    return next((reason for reason, pattern in _REASON_OF_TEXT.items() if pattern.search(exception)), "error")

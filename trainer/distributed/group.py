@@ -17,8 +17,8 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
+from trainer.contract.errors import DeviceError
 from trainer.distributed.clock import StepClock
-from trainer.distributed.devices import DeviceError
 from trainer.distributed.rank import Rank, TrainJob
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}

@@ -19,7 +19,7 @@ _INTERFACE_REQUEST = struct.Struct("16s2x2x4s16x")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ThisNode:
     """This machine among those that train together. The first node hosts the rendezvous."""
 
     node: int = 0
@@ -48,43 +48,43 @@ class Place:
         return range(self.node * each, (self.node + 1) * each)
 
 
-def place_of(nodes: int, environ: Mapping[str, str]) -> Place:
-    """Read the place from VASTRUN_NODE and VASTRUN_RENDEZVOUS, which a single node does not need.
+def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
+    """Read which node this is from VASTRUN_NODE and VASTRUN_RENDEZVOUS, which a single node does not need.
 
     Raises ValueError; OSError when the host is unknown.
     """
     if nodes == 1:
-        return Place()
+        return ThisNode()
     node = _number(environ.get("VASTRUN_NODE", ""), below=nodes)
     host, port = _endpoint(environ.get("VASTRUN_RENDEZVOUS", ""))
     address = _own_address(host, port)
-    return Place(
+    return ThisNode(
         node=node, nodes=nodes, host=host, port=port, address=address, interface=_interface_of(address)
     )
 
 
-def network_environment(place: Place) -> dict[str, str]:
+def network_environment(this_node: ThisNode) -> dict[str, str]:
     """Return the variables that name the ranks' network interface; none where it is not known.
 
     Without them gloo would guess the interface by this machine's name, and NCCL by its speed.
     """
-    if place.interface is None:
+    if this_node.interface is None:
         return {}
     # NCCL takes a name for a prefix unless a `=` precedes it.
-    return {"GLOO_SOCKET_IFNAME": place.interface, "NCCL_SOCKET_IFNAME": f"={place.interface}"}
+    return {"GLOO_SOCKET_IFNAME": this_node.interface, "NCCL_SOCKET_IFNAME": f"={this_node.interface}"}
 
 
-def torchrun_line(job: Job, place: Place) -> str:
+def torchrun_line(job: Job, this_node: ThisNode) -> str:
     """Return the torchrun command that starts the same ranks on this node without vastrun."""
     options = ["--standalone"]
-    if place.nodes > 1:
+    if this_node.nodes > 1:
         options = [
-            f"--nnodes={place.nodes}",
+            f"--nnodes={this_node.nodes}",
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={place.endpoint}",
+            f"--rdzv-endpoint={this_node.endpoint}",
             f"--rdzv-id={job.run_id}",
-            f"--rdzv-conf=is_host={int(place.is_host)}",
-            f"--local-addr={place.address}",
+            f"--rdzv-conf=is_host={int(this_node.is_host)}",
+            f"--local-addr={this_node.address}",
         ]
     return shlex.join(
         [

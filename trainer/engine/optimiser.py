@@ -22,6 +22,7 @@ def make_optimizer(network: Network, config: OptimConfig) -> torch.optim.Optimiz
 
 
 def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
+    """Make AdamW, which lets matrices decay and nothing else."""
     groups = _groups(model.parameters(), config)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
@@ -36,6 +37,7 @@ def muon(network: Network, config: OptimConfig) -> Muon:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every parameter this learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from trainer.contract import layout
-from trainer.contract.outcome import Outcome
-from trainer.contract.reasons import Reason
+from trainer.contract.outcome import Outcome, Reason
 from trainer.contract.records import write_atomically, write_json
 from trainer.contract.stop_budget import SUPERVISOR_SAVING_S
 from trainer.holding.memory import hold_to_limit
@@ -53,7 +52,7 @@ class Holder:
         self._state = _State(idle_since=now())
 
     def ask_to_end(self, *_: object) -> None:
-        """The machine is to end: what SIGTERM means."""
+        """Have the machine end: what SIGTERM means."""
         self._asked = True
 
     def look(self) -> str | None:

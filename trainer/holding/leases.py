@@ -43,7 +43,7 @@ def left_s(box: Path) -> float:
 
 
 def arm(box: Path, name: str) -> None:
-    """The slot's lease is at work. Raises OSError, subprocess.SubprocessError."""
+    """Start the slot's lease. Raises OSError, subprocess.SubprocessError."""
     subprocess.run(
         ["bash", str(box / layout.SLOT_SCRIPT), name, f"exec bash {layout.LEASE_SCRIPT}"],
         cwd=box,
@@ -56,7 +56,7 @@ def arm(box: Path, name: str) -> None:
 
 
 def end(box: Path, instance_id: str, folder: Path) -> None:
-    """As the slot's lease does. To name the machine's own provider would be to end the machine."""
+    """End the slot as its lease does. To name the machine's own provider would be to end the machine."""
     subprocess.run(
         ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", instance_id, str(folder)],
         env={**os.environ, "VASTRUN_PROVIDER": "pool"},

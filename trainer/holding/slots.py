@@ -75,7 +75,7 @@ class SlotAnswer:
 
 @contextmanager
 def changing(box: Path) -> Iterator[None]:
-    """Nobody else makes or removes a slot meanwhile."""
+    """Keep others from making or removing a slot meanwhile."""
     folder = box / layout.SLOTS
     folder.mkdir(exist_ok=True, mode=0o700)
     handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -153,7 +153,7 @@ def prove_clean(box: Path) -> tuple[str, ...]:
 
 
 def drain(box: Path, why: str) -> None:
-    """The machine takes no more slots. The first reason stays."""
+    """Have the machine take no more slots. The first reason stays."""
     if not drained(box):
         write_atomically(box / layout.DRAINED, f"{why}\n")
 

@@ -44,7 +44,8 @@ class Denoiser(Latent):
         seen = torch.cat([given, noisy / spread], dim=1)
         told = torch.cat([conditions, level.log()[:, None] / 4], dim=1)
         gain = self.gains[task](self.condition_encoders[task](told))
-        made = self.change(seen, told, task) + gain.reshape(*gain.shape, *sigma.shape[2:]) * noisy / spread
+        change = self.predict_change(seen, told, task)
+        made = change + gain.reshape(*gain.shape, *sigma.shape[2:]) * noisy / spread
         return noisy / (above.square() + 1) + above / spread * made
 
 

@@ -49,7 +49,7 @@ class FNO(NetworkOperator):
         """Spectral convolutions: there are no complex numbers of half precision."""
         return [module for module in self.modules() if isinstance(module, SpectralConv)]
 
-    def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:  # noqa: ARG002 - there is one
+    def predict_change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:  # noqa: ARG002 - there is one
         """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X)."""
         where = self.coordinates.expand(len(fields), *self.coordinates.shape)
         what = conditions.reshape(len(fields), *(1,) * len(self.grid), -1).expand(-1, *self.grid, -1)

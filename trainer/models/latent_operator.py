@@ -48,7 +48,7 @@ class Latent(Network):
         """Of all tasks."""
         return [*self.encoders, *self.decoders]
 
-    def change(
+    def predict_change(
         self,
         fields: Tensor,
         conditions: Tensor,
@@ -79,8 +79,8 @@ class LatentOperator(Latent, NetworkOperator):
     ) -> Tensor:
         """Map u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.
 
-        With points (Q, N) of the unit domain: to its values there (B, K, Q). Latents: as of `change`.
+        With points (Q, N) of the unit domain: to its values there (B, K, Q). Latents: as of `predict_change`.
         """
         scale = self.scale(task)
-        change = self.change(scale.into(u), conditions, task, points, latents)
+        change = self.predict_change(scale.into(u), conditions, task, points, latents)
         return scale.out(change, u if points is None else interpolated(u, points))

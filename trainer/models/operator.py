@@ -121,12 +121,12 @@ class NetworkOperator(Network, Operator):
     of what solves a steady problem."""
 
     @abstractmethod
-    def change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
+    def predict_change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
         """Map normalised fields (B, K, *X) and conditions (B, C) to what is added to those fields."""
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
         scale = self.scale(task)
-        return scale.out(self.change(scale.into(u), conditions, task), u)
+        return scale.out(self.predict_change(scale.into(u), conditions, task), u)
 
 
 def grid_points(grid: tuple[int, ...]) -> Tensor:

@@ -15,6 +15,7 @@ from trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
+    """Draw the weights, and have torch's DDP exchange the gradients of all ranks."""
     materialise(objective)
     return DistributedDataParallel(
         objective.to(device),
@@ -28,6 +29,7 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
 
 
 def passes(model: nn.Module, last: bool) -> AbstractContextManager:
+    """Keep the ranks from exchanging gradients in any but the last pass of a step."""
     if last or not isinstance(model, DistributedDataParallel):
         return nullcontext()
     return model.no_sync()

@@ -14,6 +14,7 @@ from trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
+    """Draw the weights; there is no other rank to share them with."""
     materialise(objective)
     objective.to(device)
     if config.cuda_graphs:
@@ -24,10 +25,12 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
 
 
 def passes(model: nn.Module, last: bool) -> AbstractContextManager:  # noqa: ARG001
+    """Do nothing around a pass: no gradients are exchanged."""
     return nullcontext()
 
 
 def rehearsal(model: nn.Module, ask: Ask) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
+    """Return the model itself: what fails on the only rank fails for nobody else."""
     return nullcontext(model)
 
 

@@ -14,15 +14,23 @@ from typing import Protocol, cast
 
 from trainer.contract import layout
 from trainer.contract.records import read_json
-from trainer.supervision.flight_recorder import dump_recorders
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.processes import hear_of_a_stop, kill_descendants, send
 from trainer.supervision.progress import pid_of
 from trainer.supervision.rank_process import RankProcess, read_processes
-from trainer.supervision.stacks import dump_stacks
+from trainer.supervision.stacks import dump_recorders, dump_stacks
 
 _POLL_S = 0.05
 _KILL_S = 5.0
+_OF_ONE_START = (
+    layout.HEARTBEATS,
+    layout.RANKS,
+    layout.RAW_LOGS,
+    layout.STACKS,
+    layout.FLIGHT_RECORDER,
+    layout.PLAN,
+    layout.FINAL,
+)
 
 
 class Agent(Protocol):
@@ -115,6 +123,15 @@ def make_folders(box: Path) -> None:
     own = (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.FLIGHT_RECORDER, layout.RECORDER_PIPES)
     for folder in (*own, layout.OUTPUTS):
         (box / folder).mkdir(parents=True, exist_ok=True)
+
+
+def put_aside(box: Path, number: int) -> None:
+    """Move what the ranks of start `number` wrote of themselves to a folder of its own."""
+    folder = box / layout.STARTS / str(number)
+    folder.mkdir(parents=True)
+    for name in _OF_ONE_START:
+        with contextlib.suppress(FileNotFoundError):
+            (box / name).rename(folder / Path(name).name)
 
 
 def spare_of(box: Path) -> int | None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.records import read_json, write_atomically, write_json
-from trainer.distributed.nodes import Place, place_of
+from trainer.distributed.nodes import ThisNode, this_node_of
 from trainer.supervision.processes import die_with_parent
 from trainer.telemetry.garbage import importing
 
@@ -127,8 +127,8 @@ def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    place = place_of(job.nodes, os.environ)
-    config = launch_config(job, place, count, log_dir=str(box / layout.RANKS / "elastic"))
+    this_node = this_node_of(job.nodes, os.environ)
+    config = launch_config(job, this_node, count, log_dir=str(box / layout.RANKS / "elastic"))
     # -S: what holds a rank needs no packages, and starts sooner. -P: no file beside it hides a module.
     program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
     try:
@@ -143,7 +143,7 @@ def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
     return ()
 
 
-def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> LaunchConfig:
+def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) -> LaunchConfig:
     """Say how torch's launcher starts `count` ranks here, and as many on every other node."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
@@ -151,15 +151,15 @@ def launch_config(job: Job, place: Place, count: int, *, log_dir: str) -> Launch
     from trainer.distributed.rendezvous import IN_ORDER
 
     return LaunchConfig(
-        min_nodes=place.nodes,
-        max_nodes=place.nodes,
+        min_nodes=this_node.nodes,
+        max_nodes=this_node.nodes,
         nproc_per_node=count,
         run_id=job.run_id,
         role="rank",
-        rdzv_backend="c10d" if place.nodes == 1 else IN_ORDER,
-        rdzv_endpoint=place.endpoint,  # of one node port 0: the kernel picks one while binding it, so no race
-        rdzv_configs={"join_timeout": _RENDEZVOUS_S, "is_host": place.is_host, "node": place.node},
-        local_addr=place.address,
+        rdzv_backend="c10d" if this_node.nodes == 1 else IN_ORDER,
+        rdzv_endpoint=this_node.endpoint,  # one node: port 0, picked while it is bound, so no race
+        rdzv_configs={"join_timeout": _RENDEZVOUS_S, "is_host": this_node.is_host, "node": this_node.node},
+        local_addr=this_node.address,
         max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
         logs_specs=DefaultLogsSpecs(log_dir=log_dir),
     )

@@ -17,8 +17,8 @@ from typing import Any, Self, cast
 
 from trainer.contract.outcome import Hang
 from trainer.contract.records import read_json
-from trainer.distributed.nodes import Place
-from trainer.supervision.rank_ends import DatedEnd
+from trainer.distributed.nodes import ThisNode
+from trainer.supervision.diagnosis import DatedEnd
 from trainer.supervision.stall import RankProgress
 
 SILENT_S = 30.0
@@ -94,7 +94,7 @@ class _Line:
 class Peers:
     """This node's side. With one node there is nobody to talk to, and nothing is ever heard."""
 
-    place: Place
+    this_node: ThisNode
     run_id: str
     silent_s: float = SILENT_S
     others: dict[int, NodeState] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Peers:
     _said_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.state = NodeState(run_id=self.run_id, node=self.place.node)
+        self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +119,7 @@ class Peers:
 
     @property
     def _elsewhere(self) -> list[int]:
-        return [node for node in range(self.place.nodes) if node != self.place.node]
+        return [node for node in range(self.this_node.nodes) if node != self.this_node.node]
 
     @property
     def complete(self) -> bool:
@@ -168,7 +168,7 @@ class Peers:
 
     def listen(self) -> None:
         """Note what the others said, and who was lost. To be called several times a second."""
-        if self.place.nodes == 1:
+        if self.this_node.nodes == 1:
             return
         self._connect()
         before = (dict(self.others), set(self.lost))
@@ -189,17 +189,17 @@ class Peers:
         self._say()
 
     def _connect(self) -> None:
-        if self.place.is_host:
+        if self.this_node.is_host:
             self._open_door()
         elif not self._lines and not self.complete:
             with suppress(OSError):  # the first node is not there yet
-                address = (self.place.host, self.place.port + 1)
+                address = (self.this_node.host, self.this_node.port + 1)
                 self._add(socket.create_connection(address, timeout=_SEND_S))
 
     def _open_door(self) -> None:
         if self._door is None:
-            family = socket.AF_INET6 if ":" in self.place.address else socket.AF_INET
-            self._door = socket.create_server(("", self.place.port + 1), family=family)
+            family = socket.AF_INET6 if ":" in self.this_node.address else socket.AF_INET
+            self._door = socket.create_server(("", self.this_node.port + 1), family=family)
         while select.select([self._door], [], [], 0)[0]:
             self._add(self._door.accept()[0])
 
@@ -221,11 +221,11 @@ class Peers:
         if state.run_id != self.run_id or state.node not in self._elsewhere:
             raise ValueError(f"a word of node {state.node} of {state.run_id}")
         if line.node is None:
-            if self.place.is_host and any(other.node == state.node for other in self._lines):
+            if self.this_node.is_host and any(other.node == state.node for other in self._lines):
                 raise ValueError(f"node {state.node} is here already")
             line.node = state.node
         self.others[state.node] = state
-        self.lost.update(node for node in state.lost if node != self.place.node)
+        self.lost.update(node for node in state.lost if node != self.this_node.node)
 
     def _drop(self, line: _Line) -> None:
         """Note who is lost, unless its ranks have ended; before all are here it may return."""
@@ -236,12 +236,12 @@ class Peers:
         if not self.complete:
             self.others.pop(line.node, None)
         else:
-            behind = [line.node] if self.place.is_host else self._elsewhere
+            behind = [line.node] if self.this_node.is_host else self._elsewhere
             self.lost.update(node for node in behind if not self._has_ended(node))
 
     def _say(self) -> None:
         self._said_at = time.monotonic()
-        states = [self.state, *(self.others.values() if self.place.is_host else ())]
+        states = [self.state, *(self.others.values() if self.this_node.is_host else ())]
         for line in list(self._lines):
             try:
                 line.send([state for state in states if state.node != line.node])

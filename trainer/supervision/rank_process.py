@@ -24,10 +24,10 @@ from typing import NoReturn, Protocol
 from trainer.contract import layout
 from trainer.contract.job import Job, working_folder
 from trainer.contract.records import read_json, write_atomically
+from trainer.distributed.exit import last_raised, reason_of_text
 from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
 from trainer.supervision.processes import die_with_parent, send
-from trainer.supervision.tracebacks import last_raised, reason_of
 
 VICTIM_S = 10.0
 """How long a rank that lost another waits for that one's own words."""
@@ -94,7 +94,7 @@ def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
 def is_victim(box: Path, rank: int) -> bool:
     """Tell whether the rank's program failed because it lost others, as its log says."""
     raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log")
-    return raised is not None and reason_of(raised.exception) == "communication"
+    return raised is not None and reason_of_text(raised.exception) == "communication"
 
 
 def _let_another_speak(box: Path, rank: int) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.contract.job import Job
-from trainer.contract.outcome import StartRecord
-from trainer.contract.reasons import REASONS, Meaning
+from trainer.contract.outcome import REASONS, Meaning, StartRecord
 
 WITHOUT_PROGRESS = 3
 """So many starts in a row that saved nothing new are the last."""

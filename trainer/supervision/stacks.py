@@ -1,8 +1,12 @@
-"""Stacks: makes every rank say where it stands, and reads what it said. Standard library only."""
+"""Stacks: makes every rank say where it stands, and reads what it said. Standard library only.
+
+Besides its Python stacks, a rank with NCCL writes its flight recorder: which collectives it was in.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import time
@@ -14,6 +18,7 @@ from trainer.contract import layout
 from trainer.supervision.processes import descendants, send
 
 _POLL_S = 0.02
+_POLL_RECORDER_S = 0.05
 _QUIET_S = 0.2
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/((site|dist)-packages/)?|/(site|dist)-packages/")
@@ -129,3 +134,29 @@ def _short(file: str, box: Path) -> str:
         return file[len(str(box)) + 1 :]
     libraries = list(_LIBRARY.finditer(file))
     return file[libraries[-1].end() :] if libraries else file
+
+
+def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
+    """Have the ranks write their flight recorders to `run/flight-recorder`, and give them time for it.
+
+    A rank has one as soon as it has a process group of NCCL. Its watchdog looks at the pipe once a second.
+    """
+    deadline = time.monotonic() + within_s
+    asked = [box / layout.FLIGHT_RECORDER / f"rank-{rank}" for rank in ranks if _ask_recorder(box, rank)]
+    sizes: list[int] = []
+    while asked and time.monotonic() < deadline:
+        before, sizes = sizes, [path.stat().st_size if path.exists() else 0 for path in asked]
+        if all(sizes) and sizes == before:
+            return
+        time.sleep(_POLL_RECORDER_S)
+
+
+def _ask_recorder(box: Path, rank: int) -> bool:
+    """Ask this rank; return True when somebody reads its pipe."""
+    with contextlib.suppress(OSError):
+        pipe = os.open(box / layout.RECORDER_PIPES / f"rank-{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            return os.write(pipe, b"1") == 1
+        finally:
+            os.close(pipe)
+    return False

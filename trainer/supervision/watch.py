@@ -1,8 +1,11 @@
-"""Watch: looks at a launch until it is over, and acts by its rules. Standard library only."""
+"""Watch: starts the ranks, looks at them until none is left, and acts by its rules. Standard library only."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,13 +13,17 @@ from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import Hang
 from trainer.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
+from trainer.distributed.nodes import network_environment
+from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
+from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch
-from trainer.supervision.peers import Peers
-from trainer.supervision.processes import reap_orphans
+from trainer.supervision.peers import NodeState, Peers
+from trainer.supervision.processes import memory_kills, reap_orphans
 from trainer.supervision.progress import ProgressTracker, write_status
-from trainer.supervision.rank_ends import left_early, signal_name
+from trainer.supervision.pushing import PUSH_LOG, begin_pushing
 from trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
-from trainer.supervision.ranklogs import MergedLog
+from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+from trainer.supervision.restarts import Start
 from trainer.supervision.stacks import StackFrame, main_thread, top_frame
 from trainer.supervision.stall import (
     LOG_ALONE,
@@ -30,6 +37,12 @@ from trainer.supervision.stall import (
 )
 from trainer.supervision.stop import StopRequest, stopped_by
 
+Begin = Callable[[Path, int, Mapping[str, str]], Launch]
+"""Starts the ranks: the box, how many, their environment."""
+
+RESERVE = 1 << 18
+"""Less room on the disk than this is a full disk."""
+
 _LOOK_EVERY_S = 0.1
 _REPORT_EVERY_S = 1.0
 FAILED_GRACE_S = 4.0
@@ -39,6 +52,45 @@ AGENT_START_S = 300.0
 """How long the agent may take to start the ranks: it imports torch, which a slow disk takes minutes for."""
 AGENT_GRACE_S = 20.0
 """How long it may live on when no rank does."""
+_AGENT_S = 5.0
+"""How long the agent may take to record how the ranks ended."""
+DRAIN_S = 10.0
+"""How long the rest of the logs may take."""
+
+
+def run_ranks(
+    box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, peers: Peers
+) -> Watched:
+    """Start the ranks and return when none of them, nor anything that they started, is left."""
+    # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
+    started_at, memory_kills_before, this_node = time.time(), memory_kills(box), peers.this_node
+    inherited = {**os.environ, **network_environment(this_node)}
+    launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
+    begin_pushing(box, job)
+    log.follow(_tails(box, this_node.ranks(start.world_size)))
+    watch = Watch(
+        box=box, job=job, launch=launch, log=log, stop=stop, peers=peers, tracker=ProgressTracker(box=box)
+    )
+    watch.until_over()
+    agent = launch.end(within_s=_AGENT_S)
+    log.drain(within_s=DRAIN_S)
+    watch.report()
+    watched = Watched(
+        started_at=started_at,
+        this_node=this_node,
+        world_size=start.world_size * this_node.nodes,
+        training=job.train is not None,
+        processes=launch.processes(),
+        agent=agent,
+        agent_exit=launch.agent.poll(),
+        killed=frozenset(launch.killed),
+        hang=watch.hang,
+        stop_cause=stop.cause if watch.stopped_at else None,
+        stopped_at=watch.stopped_at,
+        memory_killed=memory_kills(box) > memory_kills_before,
+        disk_full=shutil.disk_usage(box).free < RESERVE,
+    )
+    return joint(box, watched, peers)
 
 
 @dataclass(kw_only=True)
@@ -84,6 +136,7 @@ class Watch:
         processes = self.launch.processes()
         ranks_progress = self.tracker.ranks_progress(processes)
         self._tell_ends(processes)
+        # A stop comes first: ranks that fail on their way out have not failed by themselves.
         if self.stop.cause is not None:
             return self._stop(ranks_progress)
         if self._failed(processes):
@@ -93,6 +146,7 @@ class Watch:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not ranks_progress:
             return self._without_ranks(processes)
+        # Last of all: ranks that wait for one which has failed do not hang.
         return self._stalled(ranks_progress) and self._hangs(ranks_progress)
 
     def _talk(self) -> None:
@@ -182,3 +236,47 @@ class Watch:
                 self._told.add(process.rank)
                 how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
+
+
+def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
+    """Return whose output becomes the log of the run."""
+    ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
+    agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
+    push = Tail(path=box / PUSH_LOG, source="push")
+    return (agent, push, *ranks)
+
+
+def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
+    """Add what the other nodes saw, once their ranks have ended too: all conclude alike."""
+    if peers.this_node.nodes == 1:
+        return watched
+    ends = ends_here(box, watched)
+    peers.tell(
+        ends=ends,
+        failing=any(dated.failed for dated in ends),
+        killed=tuple(sorted(watched.killed)),
+        memory_killed=watched.memory_killed,
+    )
+    peers.wait_until_ended()
+    states = [peers.state, *peers.others.values()]
+    return replace(
+        watched,
+        elsewhere=tuple(dated for state in states[1:] for dated in state.ends or ()),
+        killed=frozenset(rank for state in states for rank in state.killed),
+        memory_killed=any(state.memory_killed for state in states),
+        stop_cause=watched.stop_cause or peers.stop_cause,
+        stopped_at=min((state.stopped_at for state in states if state.stopped_at is not None), default=None),
+        hang=hang_of(states),
+        lost=tuple(sorted(peers.lost)),
+    )
+
+
+def hang_of(states: Sequence[NodeState]) -> Hang | None:
+    """Return, of the ranks that are stuck on each node, the one that all others wait for."""
+    hangs = {
+        state.culprit: state.hang for state in states if state.culprit is not None and state.hang is not None
+    }
+    if not hangs:
+        return None
+    waits = tuple(wait for hang in hangs.values() for wait in hang.waits)
+    return replace(hangs[stuck([*hangs])], waits=waits)

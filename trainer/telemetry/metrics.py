@@ -67,7 +67,7 @@ class Metrics:
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
             write_atomically(self._path, "".join(kept))
-        self._tracker.go_on_as(wandb_id)
+        self._tracker.continue_run(wandb_id)
         if self._config.tensorboard:
             self._board = Board(self._box / layout.TENSORBOARD, step)
 

@@ -56,8 +56,8 @@ class Tracker:
             os.environ.update(_environment(box))
             self._thread.start()
 
-    def go_on_as(self, run_id: str) -> None:
-        """Name the run that goes on. To be called before the first point."""
+    def continue_run(self, run_id: str) -> None:
+        """Continue the W&B run of that id, instead of beginning one. To be called before the first point."""
         self._run = replace(self._run, id=run_id)
 
     def log(self, point: dict[str, Any]) -> None:

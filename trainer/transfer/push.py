@@ -26,6 +26,10 @@ _KEPT = 2
 
 
 def main(arguments: list[str]) -> int:
+    """Upload this box's checkpoints until it is killed, or, with a second argument, once.
+
+    Return the exit status.
+    """
     parent, *once = arguments
     die_with_parent(int(parent))
     box = Path(os.environ["VASTRUN_BOX"])

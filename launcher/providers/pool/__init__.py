@@ -74,7 +74,7 @@ class PoolProvider:
         return Abilities(by_run=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """A slot on each machine that has room for the job, the cheapest first.
+        """List a slot on each machine that has room for the job, the cheapest first.
 
         A job that names a machine gets a slot there or nowhere. Raises NoOfferError, which says what each
         machine lacks.
@@ -97,7 +97,7 @@ class PoolProvider:
         return sorted(offers, key=lambda offer: (offer.expected_usd, offer.usd_per_hour, offer.id))
 
     def rent(self, order: RentalOrder) -> Instance:
-        """A slot whose lease is armed, on the machine that the offer names."""
+        """Make a slot whose lease is armed, on the machine that the offer names."""
         machine = self._machine(order.offer.id)
         if machine is None or not machine.held.takes_slots:
             raise NoOfferError(f"{order.offer.id} holds no machine any more")
@@ -114,11 +114,11 @@ class PoolProvider:
         return _instance(machine.held, slot)
 
     def instances(self) -> Sequence[Instance]:
-        """The slots of every machine that is held. Raises ProviderError when one of them cannot tell."""
+        """List the slots of every machine that is held. Raises ProviderError when one of them cannot tell."""
         return [slot for machine in self._held() for slot in _slots_of(machine)]
 
     def instances_for(self, run: Run) -> Sequence[Instance]:
-        """The slots of the machine that the run was offered a slot of: it asked no other one.
+        """List the slots of the machine that the run was offered a slot of: it asked no other one.
 
         That another machine is silent must keep no run from its end.
         """
@@ -127,7 +127,7 @@ class PoolProvider:
         return [] if machine is None else _slots_of(machine)
 
     def machine(self, instance_id: str) -> Instance | None:
-        """The slot with that id: only its own machine is asked."""
+        """Return the slot with that id: only its own machine is asked."""
         slot_id = slot_id_of(instance_id)
         machine = None if slot_id is None else self._machine(slot_id.holder)
         if slot_id is None or machine is None:
@@ -135,7 +135,7 @@ class PoolProvider:
         return next((slot for slot in _slots_of(machine) if slot.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """A shell in the slot."""
+        """Open a shell in the slot."""
         slot_id = slot_id_of(instance.id)
         machine = None if slot_id is None else self._machine(slot_id.holder)
         if slot_id is None or machine is None:
@@ -143,7 +143,7 @@ class PoolProvider:
         return machine.connect(slot_id.name)
 
     def destroy(self, instance_id: str) -> None:
-        """All that the slot started is ended, its folder removed, and the machine proven clean.
+        """End all that the slot started, remove its folder, and have the machine proven clean.
 
         One that is not clean takes no more slots, and ends once it has none.
         """

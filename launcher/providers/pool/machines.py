@@ -34,7 +34,7 @@ class HeldMachine:
         self._remote: Remote | None = None
 
     def slots(self) -> SlotList:
-        """What it says of its slots; nothing where the machine itself is no more.
+        """Ask what it says of its slots; nothing where the machine itself is no more.
 
         Raises UnreachableError, BoxError; ProviderError.
         """
@@ -46,25 +46,25 @@ class HeldMachine:
             return SlotList()
 
     def put_order(self, slot_id: SlotId, order: RentalOrder, units: int) -> None:
-        """It has the order, and no slot for it yet. Raises GoneError, ProviderError."""
+        """Give it the order; there is no slot for it yet. Raises GoneError, ProviderError."""
         place = f"{layout.SLOT_ORDERS}/{slot_id.name}.json"
         content = _order_bytes(slot_id, order, units)
         with self._lock:
             self._verb(lambda remote: remote.write(place, content))
 
     def rent(self, name: str) -> SlotList:
-        """What it says after it was asked for a slot, once. With any error the slot may exist.
+        """Ask for a slot, once, and return what it then says. With any error the slot may exist.
 
         Raises GoneError, ProviderError.
         """
         return self._ask("rent", name, timeout_s=_CHANGE_S)
 
     def destroy(self, name: str) -> SlotList:
-        """What it says after the slot was removed. Raises GoneError, ProviderError."""
+        """Remove the slot, and return what it then says. Raises GoneError, ProviderError."""
         return self._ask("destroy", name, timeout_s=_CHANGE_S)
 
     def connect(self, name: str) -> SlotRemote:
-        """A shell in a slot, over a connection of its own. Raises GoneError, UnreachableError."""
+        """Open a shell in a slot, over a connection of its own. Raises GoneError, UnreachableError."""
         remote = SlotRemote(self._connected(), name)
         try:
             remote.check()
@@ -74,7 +74,7 @@ class HeldMachine:
         return remote
 
     def close(self) -> None:
-        """The connection is closed."""
+        """Close the connection."""
         with self._lock:
             self._hang_up()
 

@@ -31,7 +31,7 @@ class SlotRemote:
         return getattr(self._machine, name)
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """The finished command, run with the slot's environment and on its cores."""
+        """Run a command with the slot's environment and on its cores; return it once it is finished."""
         words = f"exec bash {layout.SLOT_SCRIPT} {shlex.quote(self._name)} {shlex.quote(command)}"
         done = self._machine.run(words, timeout_s=timeout_s)
         if done.exit_code == NO_SLOT:
@@ -49,15 +49,15 @@ class SlotRemote:
         return self._machine.terminal(words)
 
     def put(self, local_path: str, path: str) -> None:
-        """The file is in the slot, whole."""
+        """Put the file into the slot, whole."""
         self._store(lambda: self._machine.put(local_path, self._at(path)))
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """As `put`, from memory."""
+        """Put bytes from memory into a file, as `put`."""
         self._store(lambda: self._machine.write(self._at(path), content, mode=mode))
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Up to `limit` bytes from `offset`."""
+        """Read up to `limit` bytes from `offset`."""
         try:
             content = self._machine.read(self._at(path), offset=offset, limit=limit)
         except BoxError as error:  # which names the file as the machine's own box has it
@@ -67,7 +67,7 @@ class SlotRemote:
         return content
 
     def close(self) -> None:
-        """The connection is closed; the slot goes on."""
+        """Close the connection; the slot goes on."""
         self._machine.close()
 
     def check(self) -> None:

@@ -180,7 +180,7 @@ class InstanceRow:
 
 
 def charge_of(row: Any) -> Charge:
-    """What a row of the list of charges says. Raises UnreachableError: a bill with a hole is none."""
+    """Read a row of the list of charges. Raises UnreachableError: a bill with a hole is none."""
     try:
         source = re.fullmatch(r"instance-(\d{1,20})", _text(row.get("source")), re.ASCII)
         return Charge(

@@ -97,7 +97,7 @@ class Speeds:
 
 
 def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
-    """What is known of these offers' speeds: what a score is worth is learned where one was used before."""
+    """Estimate these offers' speeds: what a score is worth is learned where one was used before."""
     scores: dict[Kind, list[float]] = {}
     for row in rows:
         if row.dlperf > 0:

@@ -276,4 +276,5 @@ def _count(number: int, noun: str) -> str:
 
 
 def value_text(value: Any) -> str:
+    """Write a value of a point as short as it can be read."""
     return f"{value:g}" if isinstance(value, float) else str(value)

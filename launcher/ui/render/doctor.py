@@ -19,5 +19,6 @@ def finding_text(finding: Finding) -> str:
 
 
 def findings_document(findings: Sequence[Finding]) -> Document:
+    """Describe the findings for `doctor --json`."""
     healthy = all(finding.health is not Health.FAIL for finding in findings)
     return {"healthy": healthy, "findings": [asdict(finding) for finding in findings]}

@@ -32,10 +32,12 @@ def to_text(document: Document) -> str:
 
 
 def runs_document(rows: Sequence[RunRow]) -> Document:
+    """Describe runs for `status --json`."""
     return {"runs": [_run(row) for row in rows]}
 
 
 def run_document(detail: RunDetail) -> Document:
+    """Describe one run from near for `status RUN --json`."""
     return {
         "run": _run(detail.row),
         "events": [asdict(event) for event in detail.events],
@@ -45,6 +47,7 @@ def run_document(detail: RunDetail) -> Document:
 
 
 def ending_document(ending: RunEnding) -> Document:
+    """Describe the end of a run for `launch --json`."""
     return {
         "run": _run(ending.row),
         "exit_code": ending.row.run.exit_code(),
@@ -71,6 +74,7 @@ def result_document(
 
 
 def explanation_document(explanation: Explanation) -> Document:
+    """Describe the evidence on a run for `why --json`."""
     return {
         "run": _run(explanation.row),
         "outcome": (None if explanation.outcome is None else _with_former_keys(asdict(explanation.outcome))),
@@ -81,6 +85,7 @@ def explanation_document(explanation: Explanation) -> Document:
 
 
 def costs_document(rows: Sequence[RunRow], now: float) -> Document:
+    """Describe what runs cost for `cost --json`, in dollars."""
     counted = counted_in_total([row.run for row in rows])
     return {
         "runs": [
@@ -103,7 +108,7 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
 
 
 def report_document(report: CostReport) -> Document:
-    """What runs cost together."""
+    """Describe what runs cost together, in dollars."""
     return {
         "by": report.by,
         "since": report.since,
@@ -116,7 +121,10 @@ def report_document(report: CostReport) -> Document:
 
 
 def reconciliation_document(found: Reconciliation) -> Document:
-    """What was charged beside what is counted. Dollars; a difference above 0 was charged and not counted."""
+    """Describe what was charged beside what is counted.
+
+    Dollars; a difference above 0 was charged and not counted.
+    """
     runs = [
         {
             "id": one.bill.run.id,
@@ -142,10 +150,12 @@ def reconciliation_document(found: Reconciliation) -> Document:
 
 
 def hosts_document(records: Sequence[HostRecord]) -> Document:
+    """Describe the hosts that were used for `hosts --json`."""
     return {"hosts": [asdict(record) for record in records]}
 
 
 def plan_document(plan: LaunchPlan) -> Document:
+    """Describe what a launch would do and cost for `plan --json`."""
     return {
         "job": _job(plan.spec),
         "provider": plan.provider,
@@ -159,6 +169,7 @@ def plan_document(plan: LaunchPlan) -> Document:
 
 
 def market_report_document(report: MarketReport, spec: JobSpec) -> Document:
+    """Describe the market for `plan --explain --json`."""
     quotes = [
         {**asdict(quote), "offer": _offer(quote.offer, spec), "usd": quote.usd} for quote in report.quotes
     ]
@@ -168,6 +179,7 @@ def market_report_document(report: MarketReport, spec: JobSpec) -> Document:
 
 
 def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
+    """Describe machines that no open run claims for `reap --json`."""
     machines = [
         {
             **asdict(orphan.instance),

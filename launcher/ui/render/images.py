@@ -40,6 +40,7 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
 
 
 def images_document(lock: Lock, here: Sequence[LocalImage], note: str) -> Document:
+    """Describe the images of the lock for `image ls --json`."""
     locked = [
         {"variant": variant, **asdict(image), "reference": image.reference}
         for variant, image in lock.images.items()
@@ -54,6 +55,7 @@ def checks_text(checks: Sequence[ImageCheck]) -> str:
 
 
 def checks_document(reference: str, checks: Sequence[ImageCheck]) -> Document:
+    """Describe what was compared of an image for `image verify --json`."""
     holds = all(check.holds for check in checks)
     return {"image": reference, "holds": holds, "checks": [asdict(check) for check in checks]}
 

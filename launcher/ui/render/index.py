@@ -12,8 +12,8 @@ from launcher.outputs.index import Contents
 from launcher.ui.render.amounts import duration, moment, usd
 from launcher.ui.render.curve import loss_picture
 from launcher.ui.render.documents import result_document, to_text
-from launcher.ui.render.runs import progress_of, state_of
-from launcher.ui.render.summary import verdict_line
+from launcher.ui.render.runs import progress_of
+from launcher.ui.render.summary import state_of, verdict_line
 from launcher.ui.render.table import facts, short
 from trainer.contract import layout
 from trainer.contract.scores import lines_of

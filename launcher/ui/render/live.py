@@ -30,7 +30,7 @@ _GPU: Sequence[tuple[str, str]] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class LearningCurve:
     """What has come home of a run's metrics."""
 
     losses: Sequence[float] = ()
@@ -48,7 +48,7 @@ class LiveView:
     """When each phase began that was seen, epoch seconds."""
     now: float = 0.0
     progress: Progress = field(default_factory=Progress)
-    training: Training = field(default_factory=Training)
+    curve: LearningCurve = field(default_factory=LearningCurve)
     usd: float = 0.0
     """Spent so far."""
     usd_per_hour: float = 0.0
@@ -62,7 +62,7 @@ def live_lines(view: LiveView, width: int) -> list[Line]:
     """Return the lines of the view, none wider than `width` letters."""
     lines = [_phases(view, width), _progress(view, width), _learning(view, width), _gpus(view), _money(view)]
     shown = [line for line in lines if line]
-    return [_cut(line, width) for line in (*shown, *(((f"  {text}", "dim"),) for text in view.log))]
+    return [cut(line, width) for line in (*shown, *(((f"  {text}", "dim"),) for text in view.log))]
 
 
 def _phases(view: LiveView, width: int) -> Line:
@@ -110,17 +110,17 @@ def _progress(view: LiveView, width: int) -> Line:
 
 
 def _learning(view: LiveView, width: int) -> Line:
-    loss, rate = view.progress.loss, view.training.figures.get("samples_per_s")
-    if loss is None and not view.training.losses:
+    loss, rate = view.progress.loss, view.curve.figures.get("samples_per_s")
+    if loss is None and not view.curve.losses:
         return ()
-    value = f"loss {view.training.losses[-1] if loss is None else loss:.4g}"
+    value = f"loss {view.curve.losses[-1] if loss is None else loss:.4g}"
     speed = "" if rate is None else f"  {rate:,.4g} samples/s"
     room = min(_CURVE, width - len(value) - len(speed) - 2)
-    return ((value, ""), (f"  {sparkline(view.training.losses, room)}", "now"), (speed, ""))
+    return ((value, ""), (f"  {sparkline(view.curve.losses, room)}", "now"), (speed, ""))
 
 
 def _gpus(view: LiveView) -> Line:
-    known = [text.format(view.training.figures[name]) for name, text in _GPU if name in view.training.figures]
+    known = [text.format(view.curve.figures[name]) for name, text in _GPU if name in view.curve.figures]
     return ((f"GPUs  {'  '.join(known)}", ""),) if known else ()
 
 
@@ -158,8 +158,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BLOCKS[round((mean - low) / step * (len(_BLOCKS) - 1))] for mean in means)
 
 
-def _cut(line: Line, width: int) -> Line:
-    """The line in `width` cells, whatever a stranger's log holds."""
+def cut(line: Line, width: int) -> Line:
+    """Return the line in `width` cells, whatever a stranger's log holds."""
     if width_of(line) <= width:
         return line
     spans: list[Span] = []

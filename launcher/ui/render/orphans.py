@@ -9,7 +9,7 @@ from launcher.commands.queries import RunRow
 from launcher.core import Cost
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.runs import state_of
+from launcher.ui.render.summary import state_of
 from launcher.ui.render.table import short, table
 
 _NONE = "every machine that vastrun rented belongs to an open run"

@@ -52,7 +52,7 @@ def _request(plan: LaunchPlan) -> str:
 
 
 def refusal_text(error: BudgetError) -> str:
-    """Why a budget would refuse the launch, and how to raise it."""
+    """Say why a budget would refuse the launch, and how to raise it."""
     return f"{error}\n{error.hint}"
 
 

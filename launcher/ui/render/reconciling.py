@@ -67,7 +67,7 @@ STRANGERS: Mapping[Stranger, str] = {
 
 
 def reconciliation_text(found: Reconciliation, width: int | None = None) -> str:
-    """One line a run, the reasons below, and what was charged besides."""
+    """Write one line a run, the reasons below, and what was charged besides."""
     if not found.runs:
         parts = [f"no run rented a machine that is billed since {moment(found.since)}"]
     else:

@@ -36,6 +36,7 @@ def rehearsal_text(
 def rehearsal_document(
     performed: Sequence[StepEnd], judgement: Judgement | None, scores: Mapping[str, float], folder: str
 ) -> Document:
+    """Describe a rehearsal for `rehearse --json`."""
     return {
         "steps": [asdict(each) for each in performed],
         "verdict": None if judgement is None else VERDICT_OF[judgement.cause],

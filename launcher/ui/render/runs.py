@@ -8,6 +8,7 @@ from launcher.commands.queries import RunDetail, RunRow
 from launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment, rough, usd
+from launcher.ui.render.summary import state_of
 from launcher.ui.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
@@ -59,17 +60,6 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
     if detail.events:
         parts.append(_diary(detail.events[-_LAST_EVENTS:], width))
     return "\n\n".join(parts)
-
-
-def state_of(row: RunRow) -> str:
-    """Say the verdict with its cause, or the phase of a run that is open."""
-    if row.verdict is not None:
-        return row.verdict.value
-    if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
-        return "not destroyed"
-    if row.driver is not None:
-        return row.run.phase.value
-    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
 
 
 def progress_of(run: Run) -> str:

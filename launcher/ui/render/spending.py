@@ -17,7 +17,7 @@ _FORMULAS = ("=", "+", "-", "@", "\t")
 
 
 def report_text(report: CostReport, width: int | None = None) -> str:
-    """Tables of one line a group, with the total: what was charged, what it went to, and the scores.
+    """Write tables of one line a group, with the total: what was charged, what it went to, and the scores.
 
     What is shown adds up: the parts of a line to its cost, the lines to the total. Only tags overlap.
     """
@@ -33,7 +33,7 @@ def report_text(report: CostReport, width: int | None = None) -> str:
 
 
 def report_csv(report: CostReport) -> str:
-    """One line a group, with its numbers as they are; what there is none of is left empty."""
+    """Write one line a group, with its numbers as they are; what there is none of is left empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([report.by.value, *_CELLS])

@@ -8,7 +8,6 @@ from launcher.commands.queries import RunEnding, RunRow
 from launcher.core import Cause, Phase, Proof, Run
 from launcher.decisions.advice import advice_for
 from launcher.ui.render.amounts import duration, moment, usd, usd_sum
-from launcher.ui.render.runs import state_of
 from launcher.ui.render.table import facts
 from trainer.contract.scores import lines_of
 
@@ -41,6 +40,17 @@ def summary(ending: RunEnding, now: float) -> str:
 def verdict_line(row: RunRow) -> str:
     """Write a line such as `FAILED: out of memory: rank 1 failed at step 4: …`."""
     return ": ".join(filter(None, (state_of(row), cause_line(row.run))))
+
+
+def state_of(row: RunRow) -> str:
+    """Say the verdict with its cause, or the phase of a run that is open."""
+    if row.verdict is not None:
+        return row.verdict.value
+    if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
+        return "not destroyed"
+    if row.driver is not None:
+        return row.run.phase.value
+    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
 
 
 def proof_lines(proofs: Sequence[Proof]) -> str:

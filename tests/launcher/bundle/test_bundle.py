@@ -106,7 +106,7 @@ def test_a_bundle_holds_the_scripts_the_trainer_and_the_job() -> None:
     assert {"onstart/run.sh", "onstart/lease.sh", "pkg/trainer/__init__.py", "pkg/trainer/train.py"} <= set(
         files
     )
-    assert "lib/vastrun/__init__.py" in files
+    assert {"lib/vastrun/__init__.py", "pkg/trainer/boot/pip.sh"} <= set(files)
     assert {name.split("/")[0] for name in files} == {"job.json", "onstart", "pkg", "lib"}
     assert all(name.endswith((".py", ".sh", ".json", "requirements.txt")) for name in files)
 

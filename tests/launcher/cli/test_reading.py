@@ -334,3 +334,8 @@ def forsaken(terminal: Terminal) -> None:
     run = only_run(terminal)
     terminal.ledger.hold(run.id, Driver(who="desk:1:1.0", until=terminal.clock.now() + 600))
     terminal.ledger.save(replace(run, phase=Phase.ENDED), who="desk:1:1.0")
+
+
+@pytest.mark.parametrize("options", [("--watch", "--json"), ("--watch",)])
+def test_a_watch_is_for_somebody_who_looks(terminal: Terminal, options: tuple[str, ...]) -> None:
+    assert terminal.type("status", *options).exit_code == 2

@@ -9,7 +9,7 @@ import pytest
 from launcher.core import Cause, Phase, Verdict
 from launcher.core.phases import NEXT, Result
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, VERDICT_OF
-from trainer.contract.reasons import REASONS, Reason
+from trainer.contract.outcome import REASONS, Reason
 
 RENTED = {Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT}
 

@@ -18,8 +18,7 @@ from launcher.outputs.folder import Outputs
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from trainer.contract import layout
-from trainer.contract.outcome import Outcome
-from trainer.contract.reasons import Reason
+from trainer.contract.outcome import Outcome, Reason
 
 _COMMAND = re.compile(r"vastrun (?:[a-z][^;()`]*)")
 _PIP = "ERROR: No matching distribution found for nosuch"

@@ -20,7 +20,7 @@ from launcher.core.job import Limits
 from launcher.ui import live
 from launcher.ui.live import LiveScreen
 from launcher.ui.question import HeldStream
-from launcher.ui.render.live import Training, sparkline
+from launcher.ui.render.live import LearningCurve, sparkline
 from tests.fakes import FakeClock, train_job
 
 SPEC = replace(train_job(), limits=Limits(usd=5.0))
@@ -36,7 +36,7 @@ RUN = Run(
     usd_per_hour=2.0,
 )
 HALFWAY = Progress(step=500, steps=1000, loss=0.0342, left_s=1800.0)
-TRAINING = Training(
+TRAINING = LearningCurve(
     losses=[1.0, 0.5, 0.2, 0.1, 0.05, 0.0342],
     figures={"samples_per_s": 412.0, "gpu_load": 0.97, "gpu_memory_mib": 18230.0, "gpu_power_w": 312.4},
 )
@@ -89,7 +89,7 @@ class Screen:
         self.terminal = Terminal(columns, rows)
         self.held = HeldStream(lambda: cast(TextIO, self.terminal))
         self.view = LiveScreen(
-            self.held, began=self.clock.now(), now=self.clock.now, training_of=lambda _: TRAINING
+            self.held, began=self.clock.now(), now=self.clock.now, curve_of=lambda _: TRAINING
         )
 
     def shows(self, phase: Phase = Phase.TRAIN, progress: Progress = HALFWAY) -> None:

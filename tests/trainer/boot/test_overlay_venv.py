@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trainer.boot import overlay_venv
+
 
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -39,3 +41,8 @@ def test_its_pip_installs_into_it(layer: Path) -> None:
     command = [str(layer / "bin" / "pip"), "config", "debug"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert str(layer / "pip.conf") in said
+
+
+def test_its_pip_is_a_program_of_its_own_under_both_names(layer: Path) -> None:
+    checked = Path(overlay_venv.__file__).with_name("pip.sh").read_bytes()
+    assert [(layer / "bin" / name).read_bytes() for name in ("pip", "pip3")] == [checked, checked]

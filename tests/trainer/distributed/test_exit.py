@@ -12,10 +12,8 @@ import torch
 
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract.errors import WorkerDiedError
-from trainer.distributed.devices import DeviceError
-from trainer.distributed.exit import reason_of
-from trainer.supervision.tracebacks import reason_of as reason_of_text
+from trainer.contract.errors import DeviceError, WorkerDiedError
+from trainer.distributed.exit import reason_of, reason_of_text
 
 GRACE_S = 3.0
 """Of a rank that must not be ended: enough to leave on a busy computer."""
@@ -30,7 +28,8 @@ from trainer.distributed.rank import Rank
 from trainer.distributed.signals import StopSignal
 
 heart = Heartbeat.of_this_rank()
-with RankExit(Rank.of_environment(), heart) as rank_exit:
+rank = Rank.of_environment()
+with RankExit(rank.box, rank.rank, heart) as rank_exit:
     stop = StopSignal.watch(rank_exit.give_up, least_s=0.1, grace_s={grace_s}, saving_grace_s=60.0)
     heart.beat(7, "forward")
 {body}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from trainer.contract.errors import DeviceError
 from trainer.distributed.clock import StepClock
-from trainer.distributed.devices import DeviceError
 from trainer.distributed.group import Ranks, StopVote, join
 from trainer.distributed.rank import Rank, TrainJob
 

@@ -7,22 +7,22 @@ import shlex
 import pytest
 
 from trainer.contract.job import Job
-from trainer.distributed.nodes import Place, network_environment, place_of, torchrun_line
+from trainer.distributed.nodes import ThisNode, network_environment, this_node_of, torchrun_line
 
 JOB = Job(run_id="calm-heron", ranks=2, command=("python", "train.py"), stall_s=60, start_s=60)
 
 
 def test_one_node_needs_no_variables() -> None:
-    place = place_of(1, {})
-    assert (place.node, place.nodes, place.address) == (0, 1, "127.0.0.1")
-    assert network_environment(place) == {}
+    this_node = this_node_of(1, {})
+    assert (this_node.node, this_node.nodes, this_node.address) == (0, 1, "127.0.0.1")
+    assert network_environment(this_node) == {}
 
 
 def test_a_node_talks_over_the_interface_on_the_route_to_the_first() -> None:
-    place = place_of(3, {"VASTRUN_NODE": "2", "VASTRUN_RENDEZVOUS": "127.0.0.1:29400"})
-    assert (place.node, place.address, place.endpoint) == (2, "127.0.0.1", "127.0.0.1:29400")
-    assert network_environment(place) == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
-    assert list(place.ranks(2)) == [4, 5]
+    this_node = this_node_of(3, {"VASTRUN_NODE": "2", "VASTRUN_RENDEZVOUS": "127.0.0.1:29400"})
+    assert (this_node.node, this_node.address, this_node.endpoint) == (2, "127.0.0.1", "127.0.0.1:29400")
+    assert network_environment(this_node) == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
+    assert list(this_node.ranks(2)) == [4, 5]
 
 
 @pytest.mark.parametrize(
@@ -39,27 +39,27 @@ def test_a_node_talks_over_the_interface_on_the_route_to_the_first() -> None:
 def test_a_wrong_variable_is_named(node: str | None, rendezvous: str | None, fault: str) -> None:
     given = {"VASTRUN_NODE": node, "VASTRUN_RENDEZVOUS": rendezvous}
     with pytest.raises(ValueError, match="VASTRUN_") as caught:
-        place_of(2, {name: value for name, value in given.items() if value is not None})
+        this_node_of(2, {name: value for name, value in given.items() if value is not None})
     assert str(caught.value).startswith(fault)
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "place", [Place(), Place(node=1, nodes=2, host="10.0.0.1", port=29400, address="10.0.0.2")]
+    "this_node", [ThisNode(), ThisNode(node=1, nodes=2, host="10.0.0.1", port=29400, address="10.0.0.2")]
 )
-def test_the_torchrun_line_starts_what_the_supervisor_starts(place: Place) -> None:
+def test_the_torchrun_line_starts_what_the_supervisor_starts(this_node: ThisNode) -> None:
     from torch.distributed.run import config_from_args, parse_args
 
     from trainer.supervision.launch_agent import launch_config
 
-    _, *words = shlex.split(torchrun_line(JOB, place))
+    _, *words = shlex.split(torchrun_line(JOB, this_node))
     typed, program, arguments = config_from_args(parse_args(words))
-    ours = launch_config(JOB, place, 2, log_dir="logs")
+    ours = launch_config(JOB, this_node, 2, log_dir="logs")
     assert [program, *arguments] == ["python", "train.py"]
     on_one = ("min_nodes", "max_nodes", "nproc_per_node", "max_restarts")
     on_several = (*on_one, "run_id", "rdzv_endpoint", "local_addr")
-    for name in on_one if place.nodes == 1 else on_several:
+    for name in on_one if this_node.nodes == 1 else on_several:
         assert getattr(typed, name) == getattr(ours, name), name
-    if place.nodes > 1:
+    if this_node.nodes > 1:
         assert typed.rdzv_backend == "c10d"
         assert bool(int(typed.rdzv_configs["is_host"])) == ours.rdzv_configs["is_host"]

@@ -14,7 +14,7 @@ from tests.trainer.supervision.launches import job_of
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import Hang, Outcome
-from trainer.supervision.conclude import conclude
+from trainer.supervise import conclude
 from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.rank_process import RankProcess
 

@@ -13,7 +13,7 @@ from tests.trainer.supervision.launches import job_of
 from trainer.contract import layout
 from trainer.contract.job import Job, JobSuccess
 from trainer.contract.outcome import Outcome, RankEnd
-from trainer.supervision.conclude import conclude
+from trainer.supervise import conclude
 from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.evidence import run_checks, stamps
 from trainer.supervision.rank_process import RankProcess

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.forked import Train, starting
-from trainer.contract.reasons import Reason
+from trainer.contract.outcome import Reason
 
 pytestmark = pytest.mark.torch
 

@@ -16,14 +16,14 @@ from tests.waiting import LONGEST_S
 from trainer.contract.job import Job
 from trainer.contract.outcome import Hang, StartRecord
 from trainer.contract.records import read_as
-from trainer.distributed.nodes import Place
+from trainer.distributed.nodes import ThisNode
 from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.peers import Peers
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.restarts import NoRestart, Start, next_start
 from trainer.supervision.stacks import StackFrame
 from trainer.supervision.stall import RankProgress
-from trainer.supervision.start import joint
+from trainer.supervision.watch import joint
 
 BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: [gloo/pair.cc] closed\n'
 IN_A_COLLECTIVE = StackFrame(
@@ -38,15 +38,15 @@ def sides() -> Iterator[list[Peers]]:
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1] - 1
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
-        places = [Place(node=node, nodes=2, host="127.0.0.1", port=port) for node in (0, 1)]
-        sides = [stack.enter_context(Peers(place=place, run_id="calm-heron")) for place in places]
+        nodes = [ThisNode(node=node, nodes=2, host="127.0.0.1", port=port) for node in (0, 1)]
+        sides = [stack.enter_context(Peers(this_node=this_node, run_id="calm-heron")) for this_node in nodes]
         list(threads.map(lambda peers: peers.meet(within_s=LONGEST_S, given_up=lambda: False), sides))
         yield sides
 
 
 def watched(peers: Peers, exit_code: int, at: float) -> Watched:
     """A node whose only rank left so."""
-    process = RankProcess(rank=peers.place.node, pid=1, started_at=1.0, exit_code=exit_code, ended_at=at)
+    process = RankProcess(rank=peers.this_node.node, pid=1, started_at=1.0, exit_code=exit_code, ended_at=at)
     return Watched(
         started_at=1.0,
         world_size=2,
@@ -54,7 +54,7 @@ def watched(peers: Peers, exit_code: int, at: float) -> Watched:
         processes=(process,),
         agent=None,
         agent_exit=1,
-        place=peers.place,
+        this_node=peers.this_node,
     )
 
 
@@ -86,7 +86,7 @@ def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
     sides: list[Peers], boxes: list[Path]
 ) -> None:
     for peers, frame in zip(sides, (IN_A_COLLECTIVE, ASLEEP), strict=True):
-        rank = peers.place.node
+        rank = peers.this_node.node
         culprit = RankProgress(rank=rank, step=5, activity="data", still_s=9.0, frames=(frame,))
         hang = Hang(rank=rank, step=5, activity="data", stalled_s=9.0, frame=frame.function, stacks=())
         peers.tell(stalled=True, culprit=culprit, hang=hang)

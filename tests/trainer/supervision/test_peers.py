@@ -11,9 +11,9 @@ import pytest
 
 from tests.waiting import eventually
 from trainer.contract.outcome import RankEnd
-from trainer.distributed.nodes import Place
+from trainer.distributed.nodes import ThisNode
+from trainer.supervision.diagnosis import DatedEnd
 from trainer.supervision.peers import Peers, PeersError
-from trainer.supervision.rank_ends import DatedEnd
 
 Join = Callable[..., Peers]
 
@@ -41,8 +41,8 @@ def join(port: int) -> Iterator[Join]:
     with ExitStack() as stack:
 
         def side(node: int, nodes: int = 3, *, run_id: str = "calm-heron", silent_s: float = 30.0) -> Peers:
-            place = Place(node=node, nodes=nodes, host="127.0.0.1", port=port)
-            return stack.enter_context(Peers(place=place, run_id=run_id, silent_s=silent_s))
+            this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port)
+            return stack.enter_context(Peers(this_node=this_node, run_id=run_id, silent_s=silent_s))
 
         yield side
 
@@ -89,7 +89,7 @@ def test_a_node_that_leaves_after_its_ranks_ended_is_not_lost(join: Join) -> Non
     listening(sides, lambda: all(2 in peers.others and peers.others[2].ends for peers in sides[:2]))
     sides[2].__exit__()
     for peers in sides[:2]:
-        peers.tell(ends=(end(peers.place.node),))
+        peers.tell(ends=(end(peers.this_node.node),))
     listening(sides[:2], lambda: all(peers.ended for peers in sides[:2]))
     assert not any(peers.lost or peers.failing for peers in sides)
 
@@ -125,7 +125,7 @@ def test_nobody_waits_for_a_node_that_never_came(join: Join) -> None:
 
 
 def test_one_node_has_nobody_to_wait_for() -> None:
-    with Peers(place=Place(), run_id="calm-heron") as peers:
+    with Peers(this_node=ThisNode(), run_id="calm-heron") as peers:
         peers.meet(within_s=0.0, given_up=lambda: False)
         peers.tell(failing=True)
         peers.wait_until_ended()

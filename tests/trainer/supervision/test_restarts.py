@@ -8,8 +8,7 @@ import pytest
 
 from tests.trainer.supervision.launches import job_of
 from trainer.contract.job import USUAL_RESTARTS, Job
-from trainer.contract.outcome import StartRecord
-from trainer.contract.reasons import REASONS, Reason
+from trainer.contract.outcome import REASONS, Reason, StartRecord
 from trainer.contract.records import read_as
 from trainer.supervision.restarts import NoRestart, Restart, Start, next_start
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trainer.distributed.devices import is_out_of_memory
+from trainer.distributed.exit import is_out_of_memory
 from trainer.distributed.group import Ranks
 from trainer.engine.plan import fitting
 from trainer.engine.session import Session

@@ -1,0 +1,80 @@
+"""Painter: lines at a terminal that are painted over by newer ones; what else is printed comes above them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from launcher.ui.render.live import Line, width_of
+from launcher.ui.screen import Output
+
+_UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
+_CODES: Mapping[str, str] = {"bold": "\x1b[1m", "dim": "\x1b[2m", "done": "\x1b[32m", "now": "\x1b[1;36m"}
+
+
+class HeldOutput(Output, Protocol):
+    """A stream that keeps what is written while the user is asked something."""
+
+    holds: int
+    """How often it was held so far."""
+
+    @property
+    def is_held(self) -> bool: ...
+
+
+class Painter:
+    """Paints on a terminal. One that was closed must not end the launcher: nothing is raised."""
+
+    def __init__(self, output: HeldOutput) -> None:
+        self._output = output
+        self._painted: Sequence[Line] = ()
+        self._holds = 0
+
+    def paint(self, lines: Sequence[Line]) -> None:
+        """Take the place of what was painted before; as many lines as the terminal has rows for."""
+        if self._output.is_held:
+            return
+        fitting = lines[: max(1, size(self._output)[1] - 1)]
+        text = "\n".join("".join(_styled(*span) for span in line) for line in fitting)
+        self._write(self._erased() + text)
+        self._painted = fitting
+
+    def print_above(self, text: str) -> None:
+        """Print a line that stays, and paint no more until the next `paint`."""
+        self._write(f"{self._erased()}{text}\n")
+
+    def erase(self) -> None:
+        """Take away what was painted."""
+        self._write(self._erased())
+
+    def _erased(self) -> str:
+        """What takes away the painted lines; nothing where a question has been put below them since."""
+        if self._output.holds != self._holds:
+            self._holds, self._painted = self._output.holds, ()
+        lines, self._painted = self._painted, ()
+        if not lines:
+            return ""
+        # A terminal that became narrower since shows a line on several rows.
+        width = max(1, size(self._output)[0])
+        rows = sum(max(1, math.ceil(width_of(line) / width)) for line in lines)
+        return "\r" + (_UP.format(rows - 1) if rows > 1 else "") + _ERASE_BELOW
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):
+            self._output.write(text)
+            self._output.flush()
+
+
+def _styled(text: str, style: str) -> str:
+    return f"{_CODES[style]}{text}{_PLAIN}" if style else text
+
+
+def size(stream: Output) -> tuple[int, int]:
+    """Return the columns and rows of the stream's terminal now; 80 and 24 where it does not say."""
+    with suppress(OSError, ValueError):
+        found = os.get_terminal_size(stream.fileno())
+        return found.columns or 80, found.lines or 24
+    return 80, 24
