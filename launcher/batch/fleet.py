@@ -143,7 +143,7 @@ class Fleet:
         self._batch = batch
         with self._placing:
             for machine in self._machines.look():
-                if machine.held is not None and machine.idle_since is not None:
+                if machine.idle_since is not None and not machine.is_ending:
                     self._end_idle(machine, waiting)
 
     def reap(self) -> None:
@@ -160,7 +160,9 @@ class Fleet:
     def _end_idle(self, machine: BatchMachine, waiting: Waiting) -> None:
         now, run = self._services.now(), machine.run
         jobs = (read_job(state.point.spec_json) for state in waiting.queue[:_LOOKED_AT])
-        wanted = any(not machine.lack(job, now) for job in jobs)
+        wanted = any(machine.is_coming or not machine.lack(job, now) for job in jobs)
+        if wanted and machine.is_coming:  # how long it takes to boot says nothing of what it saves
+            return
         idle = IdleMachine(
             idle_s=now - (machine.idle_since or now),
             usd_per_hour=run.usd_per_hour,

@@ -29,8 +29,12 @@ class BatchMachine:
     spec: JobSpec
     held: Held | None
     """None: it takes no slots yet, or no more."""
+    is_ready: bool
+    """Slots can be made there now."""
+    is_ending: bool
+    """It was asked to end, or ends by itself."""
     is_leaving: bool
-    """It was asked to end, or is not to have further runs."""
+    """It is to have no further runs."""
     taken: int = 0
     """So many of its parts belong to open runs."""
     left_uses: float = math.inf
@@ -41,7 +45,7 @@ class BatchMachine:
     @property
     def is_coming(self) -> bool:
         """Tell whether it will take slots once it is ready."""
-        return self.held is None and not self.is_leaving
+        return not self.is_leaving and not (self.held is not None and self.is_ready)
 
     def points_at_once(self, job: JobSpec) -> int:
         """Return how many such jobs it takes at once when it is empty."""
@@ -50,8 +54,8 @@ class BatchMachine:
 
     def lack(self, job: JobSpec, now: float) -> str:
         """Return why no run of the job starts on it, whoever is there now; empty: one may."""
-        if self.held is None or self.is_leaving:
-            return "it takes no more runs"
+        if self.held is None or self.is_leaving or not self.is_ready:
+            return "it takes no runs now"
         units = units_of(job.resources, self.held)
         if self.left_uses < units:
             return "each part of it is used once"
@@ -134,14 +138,15 @@ class BatchMachines:
         spec = self._specs[run.id]
         held = next(iter(held_machines([run])), None)
         takes = held is not None and held.takes_slots
-        has_room = takes and self._is_ready(run.id) and not self._rests(run.id)
         asked = self.ledger.user_request(run.id).cause is not None
         is_over = run.cause is not None or (held is not None and not takes)
         slots = 0 if spec.hold is None else spec.hold.slots
         return BatchMachine(
             run=run,
             spec=spec,
-            held=held if has_room else None,
+            held=held if takes else None,
+            is_ready=takes and self._is_ready(run.id) and not self._rests(run.id),
+            is_ending=asked or is_over,
             is_leaving=asked or is_over or run.id in self.dropped or (takes and run.host in avoid),
             left_uses=math.inf if self.reuses() else slots - self._used[run.id],
         )

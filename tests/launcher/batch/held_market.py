@@ -9,8 +9,8 @@ from dataclasses import replace
 from launcher.core import Completed, Instance, Offer, RentalOrder
 from launcher.core.errors import GoneError
 from launcher.core.job import Hold, JobSpec
-from launcher.ports import Clock, Remote
-from tests.fakebox import FakeBox, Training
+from launcher.ports import Remote
+from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import FakeProvider
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.providers.pool.slotted import SlottedMarket, SlottedRemote
@@ -30,6 +30,8 @@ class HeldMarket(FakeProvider):
         """Dollars an hour by the number of GPUs, besides those of the usual price, which has any number."""
         self.is_large = False
         """Nobody is offered the same host twice."""
+        self.loads: list[Loading] = []
+        """How long the next machines take to come up; others are up at once."""
         self._searches = 0
         self.slotted: dict[str, MachineSlots] = {}
         """By the ids of machines that are held, also of those that are gone."""
@@ -56,11 +58,12 @@ class HeldMarket(FakeProvider):
 
     def rent(self, order: RentalOrder) -> Instance:
         hold = self._held(order.label)
+        self.loading = {order.offer.host: self.loads.pop(0)} if self.loads else {}
         self.training = HOLDING if hold is not None else self.next_training(order.label)
         instance = super().rent(order)
         if hold is not None:
             slots = self.slotted[instance.id] = MachineSlots(self, instance.id, hold.slots)
-            self._boxes[instance.id] = HoldBox(slots, instance, order, HOLDING, self.clock)
+            self._boxes[instance.id] = HoldBox(slots, instance, order, self._boxes[instance.id])
         return instance
 
     def connect(self, instance: Instance) -> Remote:
@@ -111,10 +114,8 @@ class MachineSlots(SlottedMarket):
 class HoldBox(FakeBox):
     """The box of a machine that is held: when it is to end, its slots may save and be collected."""
 
-    def __init__(
-        self, slots: MachineSlots, instance: Instance, order: RentalOrder, training: Training, clock: Clock
-    ) -> None:
-        super().__init__(instance, order, training, clock)
+    def __init__(self, slots: MachineSlots, instance: Instance, order: RentalOrder, like: FakeBox) -> None:
+        super().__init__(instance, order, HOLDING, slots.clock, loading=like.loading)
         self._slots = slots
 
     def _stop(self, at: float) -> None:

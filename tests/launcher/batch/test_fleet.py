@@ -13,7 +13,7 @@ from launcher.core.bills import cost_usd
 from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import POOL
 from launcher.decisions.shares import total_usd
-from tests.fakebox import Training
+from tests.fakebox import Loading, Training
 from tests.fakes import train_job
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
@@ -84,6 +84,15 @@ def test_a_machine_is_given_back_as_soon_as_no_point_is_left_for_it(world: Batch
     short, long = sorted(run.released_at or 0.0 for run in world.machines())
     assert world.verdicts() == {"SUCCEEDED": 3}
     assert long - short > 25, "the first one did not wait for the other one's last point"
+    check_the_bill(world)
+
+
+def test_a_machine_that_still_loads_is_given_back_when_no_point_is_left_for_it(world: BatchWorld) -> None:
+    world.market.loads = [Loading(seconds=2.0), Loading(seconds=700.0)]
+    world.submit(4, usd=20.0, parallel=2, reuse="auto")
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 4}, story(world)
+    assert world.time.now() - world.machines()[0].created_at < 300.0, story(world)
     check_the_bill(world)
 
 
