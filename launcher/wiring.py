@@ -123,6 +123,10 @@ class Wiring:
     crowd: Callable[[str], Provider] | None = None
     """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
 
+    def market_of_many(self, name: str) -> Provider:
+        """Return the provider, for the many runs of a batch: they share what it was asked lately."""
+        return (self.crowd or self.provider)(name)
+
     def local_now(self) -> datetime:
         """Return the present moment in this computer's zone."""
         return datetime.fromtimestamp(self.now(), tz=LocalZone())
@@ -188,7 +192,7 @@ class Wiring:
 
         def services_for(provider: str, origin: Origin) -> Services:
             return Services(
-                provider=(self.crowd or self.provider)(provider),
+                provider=self.market_of_many(provider),
                 ledger=self.ledger(),
                 clock=shared,
                 packer=self.packer(origin),

@@ -24,6 +24,8 @@ class Training:
     seconds: float = 20.0
     steps: int = 10
     checkpoint_every: int = 4
+    scores_s: float = 0.0
+    """Of `seconds`, those after its last step."""
     imports_s: float = 0.0
     """Before its ranks are started."""
     loss: float = 1.0
@@ -147,7 +149,8 @@ class FakeBox:
             return 0
         if not self.training.beats:
             return 0
-        done = ((self.ended_at or self._clock.now()) - self.started_at) / self.training.seconds
+        stepping_s = self.training.seconds - self.training.scores_s
+        done = ((self.ended_at or self._clock.now()) - self.started_at) / stepping_s
         return min(self.training.steps, int(done * self.training.steps))
 
     def status(self) -> str:

@@ -220,7 +220,7 @@ class Client:
             points = first_points(spec, loaded.points, loaded.search)
             must_ship(wiring.packer(NOTHING), read_job(points[0].spec_json), source.folder, lambda: None)
             now = wiring.now()
-            market, budgets = wiring.provider(provider), wiring.budgets(now)
+            market, budgets = wiring.market_of_many(provider), wiring.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
         batches.must_fit(ledger, plan, folder)

@@ -53,7 +53,7 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
     """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     must_ship(wiring, read_job(points[0].spec_json), file)
-    market, ledger = wiring.provider(submission.provider), wiring.ledger()
+    market, ledger = wiring.market_of_many(submission.provider), wiring.ledger()
     now = wiring.now()
     plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
     if submission.dry_run:

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,12 @@ class VastEmulator:
         old_list: bool = False,
         ports_by_id: bool = True,
         image: str | None = None,
+        make_box: Callable[[str, Graphics], Box] | None = None,
     ) -> None:
-        """`image`: instances are containers of it, whatever image is asked for."""
+        """`image`: instances are containers of it, whatever image is asked for.
+
+        `make_box`: makes what instances are, in the place of processes.
+        """
         self.clock = clock or Clock()
         self._docker = _docker_host(image)
         address = self._docker.address if self._docker else "127.0.0.1"
@@ -75,7 +79,7 @@ class VastEmulator:
         )
         self.folder = Path(tempfile.mkdtemp(prefix="vast-"))
         """Where the boxes are: `C.<instance id>` each."""
-        make_box = self._docker.make_box if self._docker else self._make_process_box
+        make_box = make_box or (self._docker.make_box if self._docker else self._make_process_box)
         self._world = World(settings, self.clock, self.folder, self._server.url, make_box)
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)

@@ -95,6 +95,8 @@ class VastProvider:
         self._offline_since: dict[str, float] = {}
         self._crowd = crowd
         self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
+        self._given_back: dict[str, bool] = {}
+        """Machines whose end Vast agreed to: whether it said since, by their id, that there is none."""
         self._markets: dict[str, Latest[Sequence[Offer]]] = {}
         self._taken: dict[str, float] = {}
         """When a run of this process had asked for an offer, inf while it asks: no other one need try it."""
@@ -163,7 +165,7 @@ class VastProvider:
         if self._crowd:
             self._taken[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, self._env, self._clock.now())
+            return renting.rent(self._api, order, self._env, self._clock.now(), self._newest_row)
         finally:
             if self._crowd:
                 self._taken[offer_id] = self._clock.now()
@@ -208,6 +210,7 @@ class VastProvider:
             try:
                 with contextlib.suppress(GoneError):
                     self._api.destroy(instance_id)
+                self._given_back.setdefault(instance_id, False)
             finally:
                 self._rows.forget()
 
@@ -230,18 +233,29 @@ class VastProvider:
     def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         """The machine's row, and when it was asked for.
 
-        Vast answers one such question in two seconds. For many runs a list that has the machine is enough;
-        that it is gone only its own row can say.
+        Vast answers one such question in two seconds. For many runs a list that has the machine is enough.
+        That it is gone its own row has to say, once: after that, of a machine that was given back, a list
+        that was asked for later and lacks it says so again.
         """
         if self._crowd:
             rows, asked_at = self._rows.get()
             listed = [row for row in rows if _is_ours(row) and str(row.get("id")) == instance_id]
             if listed:
                 return InstanceRow.of(listed[0]), asked_at
+            if self._given_back.get(instance_id):
+                return None, asked_at
         return self._own_row(instance_id)
+
+    def _newest_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+        """The row of a machine that was only just rented."""
+        self._rows.forget()
+        return self._row(instance_id)
 
     def _own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
+        if found is None and instance_id in self._given_back:
+            self._given_back[instance_id] = True
+            self._rows.forget()
         return (None if found is None else InstanceRow.of(found)), self._api.asked_at
 
     def _offline_s(self, row: InstanceRow) -> float:
