@@ -34,8 +34,8 @@ from launcher.ui.screen import Look, StreamScreen
 from launcher.ui.screens import plain_screen_on, screen_on
 
 if TYPE_CHECKING:
-    from launcher.batch.driver import BatchScreen, RunThreads
-    from launcher.batch.sharing import RunScreen, SharedRequests
+    from launcher.batch.services import BatchScreen
+    from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
@@ -65,7 +65,8 @@ class LocalZone(tzinfo):
 
 
 def _threads() -> AbstractContextManager[RunThreads]:
-    return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
+    # Each run may have a machine of the batch below it, whose run is driven, too.
+    return ThreadPoolExecutor(max_workers=2 * MOST_PARALLEL, thread_name_prefix="run")
 
 
 def _browse(address: str) -> bool:
@@ -167,7 +168,8 @@ class Wiring:
         self, name: str, interrupts: Interrupts, screen: BatchScreen, *, prunes: bool = True
     ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
-        from launcher.batch.driver import BatchDriver, BatchServices
+        from launcher.batch.driver import BatchDriver
+        from launcher.batch.services import BatchServices
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
             return self._attempts_of_many(shared, run_screen, driver.runs_at_once)

@@ -19,6 +19,8 @@ from trainer.contract.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
 class Training:
     """What a fake box does once it is started."""
 
+    kind: str = "train"
+    """As its outcome says; `hold` takes slots until it is stopped."""
     seconds: float = 20.0
     steps: int = 10
     checkpoint_every: int = 4
@@ -63,6 +65,7 @@ class FakeBox:
         loading: Loading = Loading(),
     ) -> None:
         self.instance = instance
+        self.gpus = order.offer.gpus
         self.loading = loading
         self.up_at = instance.rented_at + loading.seconds
         self.training = training
@@ -206,7 +209,7 @@ class FakeBox:
     def _success(self) -> Outcome:
         checkpoint = self._save(self.training.steps)
         return Outcome(
-            kind="train",
+            kind=self.training.kind,
             reason="finished",
             detail="",
             started_at=self.started_at or 0.0,

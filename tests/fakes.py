@@ -194,7 +194,7 @@ class FakeProvider:
     def shown_by(self, box: FakeBox) -> str:
         """What the box's own tools print."""
         gpu = "Tesla T4" if box.instance.host in self.impostors else "NVIDIA GeForce RTX 4090"
-        return "disk_kb 104857600\nmemory_kb 131886272\n" + f"gpu 24564, {gpu}\n" * 2 + "cuda 12.8\n"
+        return "disk_kb 104857600\nmemory_kb 131886272\n" + f"gpu 24564, {gpu}\n" * box.gpus + "cuda 12.8\n"
 
     def downloaded_by(self, box: FakeBox) -> str:
         """What the box prints of a download at 80 Mbit/s."""

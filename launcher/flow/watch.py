@@ -11,6 +11,7 @@ from launcher.core.errors import BoxError, GoneError, ProviderError, Unreachable
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.judge import judge
+from launcher.decisions.pooling import TAKES_SLOTS
 from launcher.flow.beginning import Beginning
 from launcher.flow.context import PhaseEnd, RunContext
 from launcher.flow.lease_end import how_lost, is_due, set_deadline
@@ -182,7 +183,7 @@ def _tell_beginning(context: RunContext, state: WatchState, box_status: BoxStatu
 
 def _beginning_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
     if context.spec.hold is not None:
-        return f"the machine takes slots: {context.spec.hold.slots}"
+        return f"{TAKES_SLOTS}: {context.spec.hold.slots}"
     return f"training: {of}" if knows_step(box_status) else "the program runs"
 
 
