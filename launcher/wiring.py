@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, UserRequest
+from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.job import JobSpec
 from launcher.core.settings import LoadedSettings
@@ -36,8 +36,8 @@ from launcher.ui.screen import Look, StreamScreen
 from launcher.ui.screens import plain_screen_on, screen_on
 
 if TYPE_CHECKING:
-    from launcher.batch.driver import BatchScreen, RunThreads
-    from launcher.batch.sharing import RunScreen, SharedRequests
+    from launcher.batch.services import BatchScreen
+    from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
@@ -68,7 +68,15 @@ class LocalZone(tzinfo):
 
 
 def _threads() -> AbstractContextManager[RunThreads]:
-    return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
+    # Each run may have a machine of the batch below it, whose run is driven, too.
+    return ThreadPoolExecutor(max_workers=2 * MOST_PARALLEL, thread_name_prefix="run")
+
+
+def _browse(address: str) -> bool:
+    """Show a page in the user's browser; False where there is none."""
+    import webbrowser
+
+    return webbrowser.open(address)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +117,8 @@ class Wiring:
     """What those wait by."""
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
+    browse: Callable[[str], bool] = _browse
+    """Shows the page at an address to the user; False: it cannot."""
 
     def plainly(self) -> Wiring:
         """Return the same wiring without the live view."""
@@ -125,6 +135,10 @@ class Wiring:
 
     crowd: Callable[[str], Provider] | None = None
     """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
+
+    def market_of_many(self, name: str) -> Provider:
+        """Return the provider, for the many runs of a batch: they share what it was asked lately."""
+        return (self.crowd or self.provider)(name)
 
     def local_now(self) -> datetime:
         """Return the present moment in this computer's zone."""
@@ -158,7 +172,8 @@ class Wiring:
         self, name: str, interrupts: Interrupts, screen: BatchScreen, *, prunes: bool = True
     ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
-        from launcher.batch.driver import BatchDriver, BatchServices
+        from launcher.batch.driver import BatchDriver
+        from launcher.batch.services import BatchServices
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
             return self._attempts_of_many(shared, run_screen, driver.runs_at_once)
@@ -190,7 +205,7 @@ class Wiring:
 
         def services_for(provider: str, origin: Origin) -> Services:
             return Services(
-                provider=(self.crowd or self.provider)(provider),
+                provider=self.market_of_many(provider),
                 ledger=self.ledger(),
                 clock=shared,
                 packer=self.packer(origin),
@@ -253,7 +268,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         ledger=ledger,
         provider=provider,
         packer=partial(_packer, environ, ledger),
-        output_store=_output_store,
+        output_store=partial(_output_store, ledger),
         screen=lambda began: screen_on(output, environ, began=began, now=_now()),
         plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
@@ -339,11 +354,16 @@ def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Or
     return Bundler(environ, origin=origin, values_of=values_of)
 
 
-def _output_store() -> OutputStore:
+def _output_store(ledger: Callable[[], Ledger]) -> OutputStore:
     from launcher.outputs.store import FolderStore
     from launcher.ui.render.index import index_of
 
-    return FolderStore(index=index_of)
+    def report(run: Run, now: float) -> str:
+        from launcher.ui.report.run_page import page_of  # when a run has ended
+
+        return page_of(ledger(), run, now)
+
+    return FolderStore(index=index_of, report=report)
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:

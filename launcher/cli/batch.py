@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from launcher.api.batches import ask_to_stop, run_again
+from launcher.api.batches import ask_to_stop, holds_machines, progress_in, run_again
 from launcher.batch.results import results_of
 from launcher.cli.batching import BatchLines, Submission, drive, reads_text, show_results, states_in, submit
 from launcher.cli.failures import reads
@@ -19,7 +19,6 @@ from launcher.config import load_batch
 from launcher.core import Cause, UserRequest
 from launcher.core.errors import UsageError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.decisions.schedule import progress_of_batch
 from launcher.ui.render.batch import (
     BatchRow,
     batch_document,
@@ -217,7 +216,8 @@ def rm_command(wiring: Wiring, name: str, yes: bool) -> None:
     """Forget a batch that has ended; its runs stay."""
     ledger = wiring.ledger()
     batch = ledger.batches.get(name)
-    if ledger.batches.is_driven(name) or any(state.is_open for state in states_in(wiring, name)):
+    is_open = any(state.is_open for state in states_in(wiring, name)) or holds_machines(ledger, name)
+    if ledger.batches.is_driven(name) or is_open:
         raise UsageError(f"batch {name} has runs that have not ended", hint=f"vastrun batch stop {name}")
     confirm(f"forget batch {name}", yes=yes)
     former = ledger.batches.remove(name)
@@ -229,6 +229,6 @@ def _row(wiring: Wiring, name: str) -> BatchRow:
     return BatchRow(
         batch=batches.get(name),
         states=states,
-        progress=progress_of_batch(states, batches.held_usd(name), wiring.now()),
+        progress=progress_in(wiring.ledger(), name, wiring.now()),
         is_driven=batches.is_driven(name),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,8 @@ from launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from vastai import VastAI
+
+    from launcher.providers.vast.conformance.tape import Exchange
 
 SERVER = "https://console.vast.ai"
 _TIMEOUT_S = 30.0
@@ -94,6 +96,33 @@ class VastApi:
         self._made: VastAI | None = None
         self._making = threading.Lock()
         self._of_thread = threading.local()
+        self._record: Callable[[Exchange], None] | None = None
+
+    @property
+    def server(self) -> str:
+        """Its address."""
+        return self._account.server
+
+    def record(self, record: Callable[[Exchange], None]) -> None:
+        """Hand on every answer from now on."""
+        with self._making:
+            self._record, self._made = record, None
+
+    def with_key(self, key: str) -> VastApi:
+        """Return the same API for another key, in the same queues."""
+        other = VastApi(replace(self._account, key=key), self._limiter, self._clock)
+        other._record = self._record
+        return other
+
+    def once(self, endpoint: str, *calls: Callable[[VastAI], object], pause_s: float = 0.0) -> None:
+        """Make calls in one turn, `pause_s` apart, each once; what comes of them is for who records."""
+        sdk = self._sdk()
+        with self._limiter.turn(endpoint):
+            for number, call in enumerate(calls):
+                if number:
+                    self._clock.sleep(pause_s)
+                with suppress(RefusedError, NoAnswerError):
+                    _once(partial(call, sdk))
 
     @property
     def asked_at(self) -> float:
@@ -291,6 +320,10 @@ class VastApi:
         with self._making:
             if self._made is None:
                 self._made = _sdk_of(self._account)
+                if self._record is not None:
+                    from launcher.providers.vast.conformance.recording import RecordingClient
+
+                    self._made.client = RecordingClient(self._made.client, self._record, self._clock.now)
             return self._made
 
 
