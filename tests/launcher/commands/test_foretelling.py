@@ -13,6 +13,7 @@ from launcher.core.job import Resources
 from tests.fakes import command_job, train_job, workloads
 
 JOB = train_job(resources=Resources(gpus=1))
+WHOLE = json.dumps(asdict(workloads()))
 
 
 def foreteller(folder: Path, script: str) -> Foreteller:
@@ -24,16 +25,14 @@ def foreteller(folder: Path, script: str) -> Foreteller:
 
 
 def test_an_answer_is_kept_so_that_the_next_one_needs_no_process(tmp_path: Path) -> None:
-    answer = json.dumps(asdict(workloads()))
-    first = foreteller(tmp_path, f"cat >/dev/null; echo '{answer}'")
+    first = foreteller(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
     assert first.known(JOB) is None
     assert first.workloads(JOB) == workloads()
     assert foreteller(tmp_path, "exit 1").workloads(JOB) == workloads()
 
 
 def test_another_torch_is_asked_anew(tmp_path: Path) -> None:
-    answer = json.dumps(asdict(workloads()))
-    asked = foreteller(tmp_path, f"cat >/dev/null; echo '{answer}'")
+    asked = foreteller(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
     asked.workloads(JOB)
     (tmp_path / "lib/python3.12/site-packages/torch-2.14.0.dist-info").mkdir(parents=True)
     assert asked.known(JOB) is None
@@ -46,14 +45,39 @@ def test_without_torch_one_line_says_what_brings_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    ["", "{}", '{"workloads": []}', "x" * 70_000, json.dumps(asdict(workloads())).replace("48", "-1")],
+    ("answer", "fault"),
+    [
+        ("", "not JSON"),
+        (WHOLE[:-30], "not JSON"),
+        (WHOLE + " " * 70_000, "more than 65536 bytes"),
+        ("[" * 60_000, "not JSON"),
+        ("{}", "parameters: is missing"),
+        (json.dumps(asdict(workloads()) | {"workloads": []}), "workloads: expected a length of at least 1"),
+        (WHOLE.replace("48", "-1"), r"workloads\[0\].micro_batch: expected at least 1"),
+        (WHOLE.replace("30000000000", str(1 << 61)), r"workloads\[0\].peak.activations: expected"),
+        (WHOLE.replace("1000000000000.0", "NaN"), "NaN"),
+        (WHOLE.replace("1000000000000.0", "1e999"), r"workloads\[0\].flops: expected"),
+    ],
+    ids=lambda text: text[:40].replace(" ", "-"),
 )
-def test_an_answer_that_is_none_is_refused_and_not_kept(tmp_path: Path, answer: str) -> None:
+def test_an_answer_that_is_none_is_refused_and_not_kept(tmp_path: Path, answer: str, fault: str) -> None:
     asked = foreteller(tmp_path, f"cat >/dev/null; echo '{answer}'")
-    with pytest.raises(ForetellingError, match="gave no answer"):
+    with pytest.raises(ForetellingError, match=f"gave no answer: .*{fault}"):
         asked.workloads(JOB)
     assert asked.known(JOB) is None
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("kept", [WHOLE[:-30], WHOLE + " " * 70_000, WHOLE.replace("48", "-1")])
+def test_a_kept_answer_that_came_to_harm_is_asked_for_again(tmp_path: Path, kept: str) -> None:
+    asked = foreteller(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
+    asked.workloads(JOB)
+    (file,) = (tmp_path / "cache").iterdir()
+    file.write_text(kept)
+
+    assert asked.known(JOB) is None
+    assert asked.workloads(JOB) == workloads()
+    assert asked.known(JOB) == workloads()
 
 
 def test_a_program_of_the_users_own_is_not_asked_for(tmp_path: Path) -> None:
