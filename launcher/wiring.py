@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from launcher.batch.sharing import Bell, ThreadBell
+from launcher.clocks import LocalZone, elapsed, steady_clock
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, Run, UserRequest
@@ -43,25 +43,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PROVIDER = "local"
 _STDERR = 2
-
-# Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
-_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-class LocalZone(tzinfo):
-    """The zone of this computer, with its summer time."""
-
-    def utcoffset(self, at: datetime | None) -> timedelta | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
-
-    def dst(self, _: datetime | None) -> None:
-        return None
-
-    def tzname(self, at: datetime | None) -> str | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
-
-    def fromutc(self, at: datetime) -> datetime:
-        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
 def _threads() -> AbstractContextManager[RunThreads]:
@@ -402,14 +383,3 @@ def _descriptor(stream: TextIO | None) -> int:
 def _now() -> Callable[[], float]:
     """The one clock of this process."""
     return steady_clock()
-
-
-def elapsed() -> float:
-    """Return the seconds since this computer was started: the same for all its processes."""
-    return time.clock_gettime(_ELAPSED)
-
-
-def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
-    offset = wall() - elapsed()
-    return lambda: offset + elapsed()
