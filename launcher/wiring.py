@@ -29,9 +29,10 @@ from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
 from launcher.shipped import configs_dir
 from launcher.ui.interrupts import Interrupts, say_on
+from launcher.ui.list_screen import Listed
 from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
-from launcher.ui.screens import plain_screen_on, screen_on
+from launcher.ui.screens import list_screen_on, plain_screen_on, screen_on
 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
@@ -97,9 +98,20 @@ class Wiring:
     browse: Callable[[str], bool] = _browse
     """Shows the page at an address to the user; False: it cannot."""
 
+    list_screen: Callable[[float, Listed], StreamScreen] | None = None
+    """As `screen`, of many runs, with a list of those that go on; None: plain lines."""
+
+    def screen_of_many(self, listed: Listed) -> StreamScreen:
+        """Return what shows a batch."""
+        if self.list_screen is None:
+            return self.plainly().screen(self.now())
+        return self.list_screen(self.now(), listed)
+
     def plainly(self) -> Wiring:
         """Return the same wiring without the live view."""
-        return self if self.plain_screen is None else replace(self, screen=self.plain_screen)
+        return (
+            self if self.plain_screen is None else replace(self, screen=self.plain_screen, list_screen=None)
+        )
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -247,6 +259,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         packer=partial(_packer, environ, ledger),
         output_store=partial(_output_store, ledger),
         screen=lambda began: screen_on(output, environ, began=began, now=_now()),
+        list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=_now()),
         plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
