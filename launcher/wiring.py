@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from launcher.batch.sharing import Bell, ThreadBell
+from launcher.clocks import LocalZone, elapsed, steady_clock
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, Run, UserRequest
@@ -31,9 +31,10 @@ from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
 from launcher.shipped import configs_dir
 from launcher.ui.interrupts import Interrupts, say_on
+from launcher.ui.list_screen import Listed
 from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
-from launcher.ui.screens import plain_screen_on, screen_on
+from launcher.ui.screens import list_screen_on, plain_screen_on, screen_on
 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
@@ -46,25 +47,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PROVIDER = "local"
 _STDERR = 2
-
-# Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
-_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-class LocalZone(tzinfo):
-    """The zone of this computer, with its summer time."""
-
-    def utcoffset(self, at: datetime | None) -> timedelta | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
-
-    def dst(self, _: datetime | None) -> None:
-        return None
-
-    def tzname(self, at: datetime | None) -> str | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
-
-    def fromutc(self, at: datetime) -> datetime:
-        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
 def _threads() -> AbstractContextManager[RunThreads]:
@@ -120,9 +102,20 @@ class Wiring:
     browse: Callable[[str], bool] = _browse
     """Shows the page at an address to the user; False: it cannot."""
 
+    list_screen: Callable[[float, Listed], StreamScreen] | None = None
+    """As `screen`, of many runs, with a list of those that go on; None: plain lines."""
+
+    def screen_of_many(self, listed: Listed) -> StreamScreen:
+        """Return what shows a batch."""
+        if self.list_screen is None:
+            return self.plainly().screen(self.now())
+        return self.list_screen(self.now(), listed)
+
     def plainly(self) -> Wiring:
         """Return the same wiring without the live view."""
-        return self if self.plain_screen is None else replace(self, screen=self.plain_screen)
+        return (
+            self if self.plain_screen is None else replace(self, screen=self.plain_screen, list_screen=None)
+        )
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -270,6 +263,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         packer=partial(_packer, environ, ledger),
         output_store=partial(_output_store, ledger),
         screen=lambda began: screen_on(output, environ, began=began, now=_now()),
+        list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=_now()),
         plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
@@ -427,14 +421,3 @@ def _descriptor(stream: TextIO | None) -> int:
 def _now() -> Callable[[], float]:
     """The one clock of this process."""
     return steady_clock()
-
-
-def elapsed() -> float:
-    """Return the seconds since this computer was started: the same for all its processes."""
-    return time.clock_gettime(_ELAPSED)
-
-
-def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
-    offset = wall() - elapsed()
-    return lambda: offset + elapsed()

@@ -11,7 +11,7 @@ from launcher.core.batch import BatchSpec
 from launcher.core.job import JobSpec
 from launcher.core.slots import POOL
 from launcher.decisions.hold_size import HANDOVER_S, expected_s, pays, size_of
-from launcher.decisions.holding import Fleet, another_usd
+from launcher.decisions.holding import CheapestMachines, another_usd
 from launcher.decisions.policy import START_S
 from launcher.ports import Ledger, Provider
 
@@ -66,7 +66,7 @@ def fleet_plan(
     )
 
 
-def _expected_usd(shapes: Fleet, rounds: int, seconds: float) -> float:
+def _expected_usd(shapes: CheapestMachines, rounds: int, seconds: float) -> float:
     held_s = rounds * (seconds + HANDOVER_S)
     return sum(
         another_usd(shape.offer, boot_s=START_S, data_s=0.0) + shape.offer.usd_per_hour * held_s / 3600
@@ -74,7 +74,7 @@ def _expected_usd(shapes: Fleet, rounds: int, seconds: float) -> float:
     )
 
 
-def _worst_usd(spec: BatchSpec, job: JobSpec, shapes: Fleet, rounds: int, seconds: float) -> float:
+def _worst_usd(spec: BatchSpec, job: JobSpec, shapes: CheapestMachines, rounds: int, seconds: float) -> float:
     most_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(shapes.machines)
     sizes = [
         size_of(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, most_usd=most_usd)

@@ -71,7 +71,7 @@ class BatchMachine:
         return self.taken + units_of(job.resources, self.held) <= self.held.hold.slots
 
     def take(self, job: JobSpec) -> None:
-        """A run of the job is begun there."""
+        """Note that a run of the job is begun there."""
         assert self.held is not None
         units = units_of(job.resources, self.held)
         self.taken += units
@@ -123,14 +123,14 @@ class BatchMachines:
                 self._used[spec.slot_on] += max(1, spec.resources.gpus)
 
     def refuse(self, run_id: str) -> None:
-        """A run found no slot on the machine: it rests for a while, and ends after the second time."""
+        """Note that a run found no slot there: it rests for a while, and ends after the second time."""
         moments = self._refusals.setdefault(run_id, [])
         moments.append(self.now())
         if len(moments) >= _MOST_REFUSALS:
             self.dropped.add(run_id)
 
     def take(self, machine: BatchMachine, job: JobSpec) -> None:
-        """A run of the job is begun on the machine."""
+        """Note that a run of the job is begun on the machine."""
         machine.take(job)
         self._used[machine.run.id] += max(1, job.resources.gpus)
 

@@ -8,7 +8,7 @@ from launcher.core import Offer
 from launcher.core.errors import VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions.hold_size import IDLE_S, expected_s
-from launcher.decisions.holding import Fleet, fleet_for
+from launcher.decisions.holding import CheapestMachines, fleet_for
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.policy import affordable
 from launcher.decisions.pooling import hold_spec
@@ -42,7 +42,7 @@ class Market:
 
     def shapes(
         self, provider: str, job: JobSpec, points: int, measured_s: Sequence[float], *, packs: bool
-    ) -> Fleet | None:
+    ) -> CheapestMachines | None:
         """Return the machines on which so many points cost least; None: the market has none for them."""
         sizes = [size for size in _SIZES if size <= points] if packs and job.resources.gpus else [1]
         offers = [offer for size in sizes for offer in self.offers(provider, _held(job, size))]

@@ -11,9 +11,18 @@ import click
 
 from launcher.api.batches import ask_to_stop, holds_machines, progress_in, run_again
 from launcher.batch.results import results_of
-from launcher.cli.batching import BatchLines, Submission, drive, reads_text, show_results, states_in, submit
+from launcher.cli.batching import (
+    BatchLines,
+    Submission,
+    drive,
+    open_runs_of,
+    reads_text,
+    show_results,
+    states_in,
+    submit,
+)
 from launcher.cli.failures import reads
-from launcher.cli.options import confirm, json_option, provider_option, yes_option
+from launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
 from launcher.cli.output import say, show, width
 from launcher.config import load_batch
 from launcher.core import Cause, UserRequest
@@ -62,6 +71,7 @@ def command() -> None:
 @early_stop_option
 @dry_run_option
 @yes_option
+@plain_option
 @json_option
 @click.pass_context
 def submit_command(
@@ -112,6 +122,7 @@ def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
 
 @command.command("watch")
 @name_argument
+@plain_option
 @json_option
 @click.pass_context
 def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
@@ -121,7 +132,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     wiring: Wiring = ctx.obj
     interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
-    screen = wiring.plainly().screen(wiring.now())
+    screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
     lines, ended = BatchLines(screen), {s.point.id for s in states_in(wiring, name) if s.verdict}
     try:
         with interrupts.listening():
@@ -143,6 +154,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @command.command("resume")
 @name_argument
 @early_stop_option
+@plain_option
 @json_option
 @click.pass_context
 def resume_command(ctx: click.Context, name: str, no_early_stop: bool, as_json: bool) -> None:

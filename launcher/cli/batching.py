@@ -23,6 +23,7 @@ from launcher.decisions.estimates import usd
 from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.ui.render.batch import (
     ended_text,
+    open_runs_lines,
     plan_document,
     plan_text,
     progress_line,
@@ -73,7 +74,7 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> i
     """Drive the batch to its end and print its results; return the exit code."""
     interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
     interrupts.subject = f"the runs of {name}"
-    screen = wiring.plainly().screen(wiring.now())
+    screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
     try:
         with interrupts.listening():
             states = wiring.drive_batch(name, interrupts, BatchLines(screen), prunes=prunes)
@@ -130,6 +131,14 @@ def exit_code(
 def states_in(wiring: Wiring, name: str) -> list[PointState]:
     """Return the points of a batch with their runs, by number."""
     return batches.states_in(wiring.ledger(), name)
+
+
+def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:
+    """Return a line for each run of the batch that goes on, under a header; none where none does."""
+    ledger, now = wiring.ledger(), wiring.now()
+    runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
+    values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
+    return open_runs_lines(runs, values, now)
 
 
 class BatchLines:

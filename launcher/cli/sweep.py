@@ -9,7 +9,7 @@ import click
 from launcher.cli.batch import dry_run_option
 from launcher.cli.batching import Submission, reads_text, submit
 from launcher.cli.failures import reads
-from launcher.cli.options import example_or, json_option, provider_option, yes_option
+from launcher.cli.options import example_or, json_option, plain_option, provider_option, yes_option
 from launcher.cli.output import say
 from launcher.config import load_sweep
 from launcher.core.batch import (
@@ -53,6 +53,7 @@ pack_option = click.option(
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
 @dry_run_option
 @yes_option
+@plain_option
 @json_option
 @click.pass_context
 def command(

@@ -14,7 +14,7 @@ from launcher.core.addresses import is_private
 from launcher.core.errors import AuthError, GoneError, ProviderError, UncertainError, UsageError
 from launcher.ports import Clock
 from launcher.providers.vast.limits import Limiter
-from launcher.providers.vast.refusals import Answer, error_of, silent
+from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
 from launcher.shipped import install_command
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class VastApi:
                 query=dict(query), type=kind, order=order, storage=disk_gb, no_default=True
             )
 
-        return _list(self._repeat("search", search))
+        return list_of(self._repeat("search", search))
 
     def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Rent. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
@@ -206,7 +206,7 @@ class VastApi:
             return answer.json()
 
         try:
-            answer = _object(self._repeat("show", show))
+            answer = object_of(self._repeat("show", show))
         except GoneError:
             return None
         if "instances" not in answer:
@@ -215,7 +215,7 @@ class VastApi:
 
     def destroy(self, instance_id: str) -> None:
         """Ask Vast to end the instance. Returns when it agreed. Raises GoneError when there is none."""
-        answer = _object(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
+        answer = object_of(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
         if answer.get("success") is False:
             said = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast does not destroy {instance_id}: {said}")
@@ -234,7 +234,7 @@ class VastApi:
             return answer.json(), answer.headers.get("Date")
 
         user, date = self._repeat("account", show)
-        return _object(user), date
+        return object_of(user), date
 
     def hosted_machines(self) -> None:
         """Check that the key may read the machines that the account lets; raises AuthError when not."""
@@ -270,7 +270,7 @@ class VastApi:
         """Every page of a list, each with its rows under that name."""
         token: str | None = None
         for _ in range(_PAGES):
-            answer = _object(self._repeat(endpoint, partial(list_from, token)))
+            answer = object_of(self._repeat(endpoint, partial(list_from, token)))
             if answer.get("success") is False or not isinstance(answer.get(rows), list):
                 raise silent(f"a list of {rows} without its rows")
             yield answer
@@ -388,15 +388,3 @@ def _in_words(error: Exception) -> str:
     while reason.args and isinstance(reason.args[0], Exception):
         reason = reason.args[0]
     return f"{name}: {getattr(reason, 'reason', None) or reason}"[:300]
-
-
-def _object(answer: Any) -> Mapping[str, Any]:
-    if not isinstance(answer, dict):
-        raise silent(f"a {type(answer).__name__} instead of an object")
-    return answer
-
-
-def _list(answer: Any) -> list[Any]:
-    if not isinstance(answer, list):
-        raise silent(f"a {type(answer).__name__} instead of a list")
-    return answer

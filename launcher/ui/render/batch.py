@@ -12,7 +12,7 @@ from launcher.core import Run, UserRequest
 from launcher.core.batch import Batch, BudgetUse
 from launcher.core.bills import cost_usd
 from launcher.decisions.schedule import BatchProgress, PointState
-from launcher.ui.render.amounts import rough, usd, usd_sum
+from launcher.ui.render.amounts import duration, rough, usd, usd_sum
 from launcher.ui.render.plan import refusal_text
 from launcher.ui.render.table import facts, table
 
@@ -124,6 +124,26 @@ def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
     ends_in_s = progress.budget_ends_in_s(budget_usd)
     warning = "" if ends_in_s is None else f"; at this rate the budget ends in {rough(ends_in_s)}"
     return text + money + forecast + warning
+
+
+def open_runs_lines(
+    runs: Sequence[Run], values: Mapping[str, Mapping[str, Any]], now: float
+) -> Sequence[str]:
+    """Return a header and a line for each run that goes on, the oldest first. `values`: of each point."""
+    rows = [
+        (
+            values_text(values.get(run.point, {})),
+            run.phase.value,
+            f"{run.step}/{run.steps}" if run.steps else str(run.step or "-"),
+            "-" if not run.steps else f"{min(1.0, run.step / run.steps):.0%}",
+            duration(now - run.created_at),
+            usd(cost_usd(run, now)),
+            run.host,
+        )
+        for run in sorted(runs, key=lambda run: run.created_at)
+    ]
+    header = ("POINT", "PHASE", "STEP", "", "AGE", "COST", "HOST")
+    return table(header, rows, right=(2, 3, 4, 5), cut=(0,)).splitlines() if rows else []
 
 
 def ended_text(state: PointState, metric: str, value: float | None) -> str:
