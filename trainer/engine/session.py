@@ -30,7 +30,7 @@ from trainer.heartbeat import Activity
 from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
 from trainer.models.operator import Domain, Operator
-from trainer.models.precision import autocast, computes_bf16, scaler_of
+from trainer.models.precision import autocast, computes_bf16, scaler_of, set_products
 from trainer.models.weights import frozen_in, size_of
 from trainer.sampling.task_schedule import TaskSchedule
 from trainer.sampling.windows import SamplePlan, Space
@@ -159,6 +159,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     spaces = [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
     objective = _objective(config, tasks)
     plan = _plan(ranks, config, spaces, objective.operator)
+    set_products(plan.precision, device)
     for task in tasks:
         task.place(device)
     strategy = _strategy(config, plan)
