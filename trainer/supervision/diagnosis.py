@@ -291,8 +291,8 @@ def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
     if end.exit_code == REASONS["oom"].rank_exit_code or (memory_killed and sigkill):
         return "oom"
     if end.signal is not None:
-        aborted = end.exit_code == -signal.SIGABRT and end.exception
-        return reason_of_abort(end.exception) if aborted else "signal"
+        aborted = end.exit_code == -signal.SIGABRT
+        return reason_of_abort(end.exception) if aborted and end.exception else "signal"
     if end.reason in get_args(Reason) and end.reason != "finished":
         return cast(Reason, end.reason)
     return reason_of_text(end.exception) if end.exception else "error"
