@@ -60,8 +60,8 @@ format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMPS)/dev ## Print every figure the README claims
-	$(BIN)/python -m benchmarks
+bench: $(STAMPS)/dev ## Print every figure the README claims, or of a batch of POINTS, PARALLEL at once
+	$(BIN)/python -m benchmarks $(if $(POINTS),batch --points $(POINTS) --at-once $(or $(PARALLEL),50))
 
 proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)

@@ -57,12 +57,16 @@ RUNS: dict[str, Run] = {
     "container": container.run,
     "crowd": crowd.run,
     "batch": batch.run,
+    "batch-killed": batch.run_killed,
 }
 
 
 def main() -> None:
     options = _parser().parse_args()
-    runs = RUNS | {"chaos": partial(_chaos, options)}
+    runs = RUNS | {
+        "batch": partial(batch.run, options.points, options.at_once, options.speed),
+        "chaos": partial(_chaos, options),
+    }
     unknown = [name for name in options.names if name not in runs]
     if unknown:
         sys.exit(f"error: no benchmark is called {', '.join(unknown)}\ntry: one of {', '.join(runs)}")
@@ -89,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     every = ", ".join([*RUNS, "chaos"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {every}; all where none is named")
     parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
+    parser.add_argument("--points", type=int, default=batch.POINTS, help="batch: how many")
+    parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch: so many at once")
+    parser.add_argument("--speed", type=float, default=batch.SPEED, help="batch: how fast time passes")
     parser.add_argument("--batches", type=int, default=0, help="chaos: so many batches instead of runs")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from launcher.batch.sharing import Bell, ThreadBell
+from launcher.clocks import LocalZone, elapsed, steady_clock
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, UserRequest
+from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import speed_history_of
@@ -29,13 +29,14 @@ from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
 from launcher.shipped import configs_dir
 from launcher.ui.interrupts import Interrupts, say_on
+from launcher.ui.list_screen import Listed
 from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import Look, StreamScreen
-from launcher.ui.screens import plain_screen_on, screen_on
+from launcher.ui.screens import list_screen_on, plain_screen_on, screen_on
 
 if TYPE_CHECKING:
-    from launcher.batch.driver import BatchScreen, RunThreads
-    from launcher.batch.sharing import RunScreen, SharedRequests
+    from launcher.batch.services import BatchScreen
+    from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
@@ -44,28 +45,17 @@ if TYPE_CHECKING:
 DEFAULT_PROVIDER = "local"
 _STDERR = 2
 
-# Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
-_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-class LocalZone(tzinfo):
-    """The zone of this computer, with its summer time."""
-
-    def utcoffset(self, at: datetime | None) -> timedelta | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
-
-    def dst(self, _: datetime | None) -> None:
-        return None
-
-    def tzname(self, at: datetime | None) -> str | None:
-        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
-
-    def fromutc(self, at: datetime) -> datetime:
-        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
-
 
 def _threads() -> AbstractContextManager[RunThreads]:
-    return ThreadPoolExecutor(max_workers=MOST_PARALLEL, thread_name_prefix="run")
+    # Each run may have a machine of the batch below it, whose run is driven, too.
+    return ThreadPoolExecutor(max_workers=2 * MOST_PARALLEL, thread_name_prefix="run")
+
+
+def _browse(address: str) -> bool:
+    """Show a page in the user's browser; False where there is none."""
+    import webbrowser
+
+    return webbrowser.open(address)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +95,23 @@ class Wiring:
     """What those wait by."""
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
+    browse: Callable[[str], bool] = _browse
+    """Shows the page at an address to the user; False: it cannot."""
+
+    list_screen: Callable[[float, Listed], StreamScreen] | None = None
+    """As `screen`, of many runs, with a list of those that go on; None: plain lines."""
+
+    def screen_of_many(self, listed: Listed) -> StreamScreen:
+        """Return what shows a batch."""
+        if self.list_screen is None:
+            return self.plainly().screen(self.now())
+        return self.list_screen(self.now(), listed)
 
     def plainly(self) -> Wiring:
         """Return the same wiring without the live view."""
-        return self if self.plain_screen is None else replace(self, screen=self.plain_screen)
+        return (
+            self if self.plain_screen is None else replace(self, screen=self.plain_screen, list_screen=None)
+        )
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -121,6 +124,10 @@ class Wiring:
 
     crowd: Callable[[str], Provider] | None = None
     """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
+
+    def market_of_many(self, name: str) -> Provider:
+        """Return the provider, for the many runs of a batch: they share what it was asked lately."""
+        return (self.crowd or self.provider)(name)
 
     def local_now(self) -> datetime:
         """Return the present moment in this computer's zone."""
@@ -154,7 +161,8 @@ class Wiring:
         self, name: str, interrupts: Interrupts, screen: BatchScreen, *, prunes: bool = True
     ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
-        from launcher.batch.driver import BatchDriver, BatchServices
+        from launcher.batch.driver import BatchDriver
+        from launcher.batch.services import BatchServices
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
             return self._attempts_of_many(shared, run_screen, driver.runs_at_once)
@@ -186,7 +194,7 @@ class Wiring:
 
         def services_for(provider: str, origin: Origin) -> Services:
             return Services(
-                provider=(self.crowd or self.provider)(provider),
+                provider=self.market_of_many(provider),
                 ledger=self.ledger(),
                 clock=shared,
                 packer=self.packer(origin),
@@ -249,8 +257,9 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         ledger=ledger,
         provider=provider,
         packer=partial(_packer, environ, ledger),
-        output_store=_output_store,
+        output_store=partial(_output_store, ledger),
         screen=lambda began: screen_on(output, environ, began=began, now=_now()),
+        list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=_now()),
         plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
         interrupts=partial(_interrupts, output, environ),
@@ -314,11 +323,16 @@ def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Or
     return Bundler(environ, origin=origin, values_of=values_of)
 
 
-def _output_store() -> OutputStore:
+def _output_store(ledger: Callable[[], Ledger]) -> OutputStore:
     from launcher.outputs.store import FolderStore
     from launcher.ui.render.index import index_of
 
-    return FolderStore(index=index_of)
+    def report(run: Run, now: float) -> str:
+        from launcher.ui.report.run_page import page_of  # when a run has ended
+
+        return page_of(ledger(), run, now)
+
+    return FolderStore(index=index_of, report=report)
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:
@@ -382,14 +396,3 @@ def _descriptor(stream: TextIO | None) -> int:
 def _now() -> Callable[[], float]:
     """The one clock of this process."""
     return steady_clock()
-
-
-def elapsed() -> float:
-    """Return the seconds since this computer was started: the same for all its processes."""
-    return time.clock_gettime(_ELAPSED)
-
-
-def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
-    offset = wall() - elapsed()
-    return lambda: offset + elapsed()

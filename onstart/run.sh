@@ -18,17 +18,25 @@ start() {
 }
 
 main() {
-  local file code=0
+  local file early_from code=0
   claim
   trap finish EXIT
   trap 'write_stop stopped' TERM
   load_environment || exit 1
+  early_from=$(first_after_installing)
   for file in "$onstart"/steps.d/[0-9][0-9]-*.sh; do
     # A machine that is held has no job of its own: it is checked, and gets what its slots' trainings need.
     [[ $VASTRUN_KIND != hold || ${file##*/} =~ ^(10|25|50)- ]] || continue
+    [[ $VASTRUN_KIND != train || ${file##*/} < $early_from || -n ${early_step-} ]] ||
+      begin_early "$onstart/steps.d/50-train.sh"
     run_step "$file" || { code=$?; break; }
   done
   exit "$code"
+}
+
+# From which step on the trainer may be loaded: what it imports is installed then, and the user's code is there.
+first_after_installing() {
+  if [[ ${VASTRUN_PROVIDER-} =~ ^(local|pool)$ && $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 20; else echo 31; fi
 }
 
 # The lock has its name only once it is held, and is held for as long as this process lives.
@@ -53,6 +61,7 @@ finish() {
   set +e
   trap - EXIT TERM
   [[ -z ${child-} ]] || kill -KILL -- "-$child"
+  [[ -z ${early-} ]] || kill -KILL -- "-$early"
   rm -rf inbox/secrets.env .job tmp cache # on a full disk this makes room for the evidence
   bash onstart/trainer.sh transfer.manifest >run.err 2>&1 || log run.sh "no manifest: $(tail -n 1 run.err)"
   echo "$code" >run/.exit && mv run/.exit run/exit

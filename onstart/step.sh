@@ -1,5 +1,6 @@
 # One onstart step: a process group of its own, its output in the merged log, its end in run/steps.jsonl.
-# In: run_step FILE; stop. Out: the step's exit code; step, run/run.log, run/steps.jsonl. Sourced by run.sh.
+# In: run_step FILE; begin_early FILE; stop. Out: the step's exit code; step, run/run.log, run/steps.jsonl. Sourced by
+# run.sh.
 # shellcheck shell=bash
 stop_wait_s=100 # the supervisor may need 70 s to save a checkpoint
 last_line_most=300
@@ -14,19 +15,48 @@ run_step() {
     return 143
   fi
   echo "$name" >.step && mv .step step
-  # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
-  rm -f .output && mkfifo .output
-  # Unbuffered: what a Python program says of its failure is to be the last line, not before what it said earlier.
-  PYTHONUNBUFFERED=1 setsid bash "$1" >.output 2>&1 8>&- &
-  child=$!
-  exec {out}<.output
-  rm .output
+  take_turn "$1" || begin "$1"
   copy_output "$name"
   wait "$child" || code=$?
   child=
   exec {out}<&-
   step_ended "$name" "$code"
   return "$code"
+}
+
+# begin FILE [INPUT]: starts its program, as $child; its output is read from $out.
+begin() {
+  # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
+  rm -f .output && mkfifo .output
+  # Unbuffered: what a Python program says of its failure is to be the last line, not before what it said earlier.
+  PYTHONUNBUFFERED=1 setsid bash "$1" <"${2:-/dev/null}" >.output 2>&1 8>&- &
+  child=$!
+  exec {out}<.output
+  rm .output
+}
+
+# begin_early FILE: starts a step before its turn. It loads what it needs, waits for a line on its input, and ends with
+# this process until it has that line.
+begin_early() {
+  early_step=$1
+  rm -f .turn && mkfifo .turn
+  exec {turn}<>.turn
+  VASTRUN_TURN=$$ begin "$1" .turn
+  rm .turn
+  early=$child early_out=$out child=
+}
+
+# take_turn FILE: lets a step go on that was started early; 1 when this one was not, or has ended.
+take_turn() {
+  [[ -n ${early-} && $early_step == "$1" ]] || return 1
+  child=$early out=$early_out early=
+  if kill -0 "$child" 2>/dev/null; then
+    echo >&"$turn"
+    exec {turn}>&-
+  else
+    exec {turn}>&- {out}<&-
+    return 1
+  fi
 }
 
 # One that a stop ended, or kept from its beginning, says whose stop that was; one that failed, what it said last.

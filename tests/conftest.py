@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 from zlib import crc32
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import parts
 
@@ -43,6 +44,11 @@ def pytest_configure() -> None:
     ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
     """
     gc.disable()
+    # How long an example takes is a benchmark's business: a busy computer fails no test.
+    settings.register_profile(
+        "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("patient")
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

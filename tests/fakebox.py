@@ -19,9 +19,13 @@ from trainer.contract.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
 class Training:
     """What a fake box does once it is started."""
 
+    kind: str = "train"
+    """As its outcome says; `hold` takes slots until it is stopped."""
     seconds: float = 20.0
     steps: int = 10
     checkpoint_every: int = 4
+    scores_s: float = 0.0
+    """Of `seconds`, those after its last step."""
     imports_s: float = 0.0
     """Before its ranks are started."""
     loss: float = 1.0
@@ -61,6 +65,7 @@ class FakeBox:
         loading: Loading = Loading(),
     ) -> None:
         self.instance = instance
+        self.gpus = order.offer.gpus
         self.loading = loading
         self.up_at = instance.rented_at + loading.seconds
         self.training = training
@@ -144,7 +149,8 @@ class FakeBox:
             return 0
         if not self.training.beats:
             return 0
-        done = ((self.ended_at or self._clock.now()) - self.started_at) / self.training.seconds
+        stepping_s = self.training.seconds - self.training.scores_s
+        done = ((self.ended_at or self._clock.now()) - self.started_at) / stepping_s
         return min(self.training.steps, int(done * self.training.steps))
 
     def status(self) -> str:
@@ -203,7 +209,7 @@ class FakeBox:
     def _success(self) -> Outcome:
         checkpoint = self._save(self.training.steps)
         return Outcome(
-            kind="train",
+            kind=self.training.kind,
             reason="finished",
             detail="",
             started_at=self.started_at or 0.0,

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from launcher.core import (
     Charge,
@@ -28,7 +29,7 @@ from launcher.core.errors import GoneError, NoOfferError, UnreachableError
 from launcher.core.job import JobSpec, Limits, Resources, Success
 from launcher.decisions import offer_check
 from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
-from launcher.ports import Abilities, Remote
+from launcher.ports import Abilities, Clock, Remote
 from tests.fakebox import FakeBox, Loading, Training
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
@@ -193,7 +194,7 @@ class FakeProvider:
     def shown_by(self, box: FakeBox) -> str:
         """What the box's own tools print."""
         gpu = "Tesla T4" if box.instance.host in self.impostors else "NVIDIA GeForce RTX 4090"
-        return "disk_kb 104857600\nmemory_kb 131886272\n" + f"gpu 24564, {gpu}\n" * 2 + "cuda 12.8\n"
+        return "disk_kb 104857600\nmemory_kb 131886272\n" + f"gpu 24564, {gpu}\n" * box.gpus + "cuda 12.8\n"
 
     def downloaded_by(self, box: FakeBox) -> str:
         """What the box prints of a download at 80 Mbit/s."""
@@ -247,10 +248,23 @@ class FakeProvider:
             self.bill_usd += self._owed(box, at)
 
 
+class BoxHost(Protocol):
+    """Where fake boxes are."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def box(self, instance_id: str, /) -> FakeBox: ...
+
+    def shown_by(self, box: FakeBox, /) -> str: ...
+
+    def downloaded_by(self, box: FakeBox, /) -> str: ...
+
+
 class FakeRemote:
     """A shell on a fake box that knows the commands a launcher sends."""
 
-    def __init__(self, provider: FakeProvider, instance_id: str) -> None:
+    def __init__(self, provider: BoxHost, instance_id: str) -> None:
         self._provider = provider
         self._id = instance_id
 

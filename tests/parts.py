@@ -18,6 +18,7 @@ import pytest
 
 from tests import disks
 from tests.emulators import ssh_servers
+from tests.launcher.ui.report import chromium
 from tests.trainer.distributed import networks
 
 BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
@@ -93,6 +94,12 @@ PARTS: Mapping[str, Part] = {
     "curl": Part(what="curl", is_here=_has("curl"), debian="sudo apt-get install curl"),
     "wget": Part(
         what="wget", is_here=_has("wget"), debian="sudo apt-get install wget", macos="brew install wget"
+    ),
+    "chromium": Part(
+        what="Chromium",
+        is_here=lambda: chromium.program() is not None,
+        debian="sudo apt-get install chromium",
+        macos="brew install --cask chromium",
     ),
     "networks": Part(
         what="network namespaces, which are root's",

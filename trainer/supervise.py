@@ -40,6 +40,7 @@ from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.restarts import NoRestart, Restart, Start, next_start
 from trainer.supervision.stop import StopRequest, stopped_by
+from trainer.supervision.turn import TURN, await_turn
 from trainer.supervision.wandb_end import end_wandb
 from trainer.supervision.watch import DRAIN_S, RESERVE, Begin, run_ranks
 
@@ -49,15 +50,17 @@ _LOOK_EVERY_S = 0.1
 
 def main(begin: Begin | None = None) -> int:
     """Supervise the job of this box; the outcome is written on every path. `begin` starts the ranks."""
-    box = Path(os.environ["VASTRUN_BOX"]).resolve()
+    box, agents = Path(os.environ["VASTRUN_BOX"]).resolve(), Agents()
+    adopt_orphans()
+    if TURN in os.environ:
+        await_turn(box, agents)
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)
-    adopt_orphans()
     reserve = _reserve(box)
     try:
         job = Job.read(box)
         with Peers(this_node=this_node_of(job.nodes, os.environ), run_id=job.run_id) as peers:
-            outcome = _supervise(box, job, stop, begin or Agents().begin, peers)
+            outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)

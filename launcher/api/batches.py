@@ -14,7 +14,13 @@ from launcher.batch.results import PointResult, results_of
 from launcher.core import Cause, Phase, UserRequest, Verdict
 from launcher.core.batch import Batch
 from launcher.core.errors import HeldError, UsageError, VastrunError
-from launcher.decisions.schedule import BatchProgress, PointState, progress_of_batch, states_of
+from launcher.decisions.schedule import (
+    BatchProgress,
+    PointState,
+    machines_of,
+    progress_of_batch,
+    states_of,
+)
 from launcher.ports import Ledger
 
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
@@ -38,6 +44,10 @@ class BatchStatus:
     """What all runs together may cost."""
     forecast_usd: float | None
     """At its end, if the points to come cost what those that ended did; None before the first has ended."""
+    machines: int
+    """So many are held for its points now."""
+    idle_usd: float
+    """Of what is spent: what those cost while no run had them."""
     is_driven: bool
     """A launcher drives it."""
     reason: str
@@ -101,6 +111,8 @@ class BatchHandle:
             reserved_usd=progress.reserved_usd,
             budget_usd=batch.spec.limits.usd,
             forecast_usd=progress.forecast_usd,
+            machines=progress.machines,
+            idle_usd=progress.idle_usd,
             is_driven=ledger.batches.is_driven(self.name) or self._session.is_driving(self._target),
             reason=batch.reason,
         )
@@ -178,7 +190,7 @@ class BatchHandle:
             self._session.ledger.batches.get(self.name),
             states_in(self._session.ledger, self.name),
         )
-        if any(state.is_open for state in states):
+        if any(state.is_open for state in states) or holds_machines(self._session.ledger, self.name):
             return False
         ends_early = bool(batch.reason) or batch.request in _STOPPING
         may_ask = batch.search is not None and len(states) < batch.search.samples
@@ -269,4 +281,11 @@ def states_in(ledger: Ledger, name: str) -> list[PointState]:
 
 def progress_in(ledger: Ledger, name: str, now: float) -> BatchProgress:
     """Return how a batch stands."""
-    return progress_of_batch(states_in(ledger, name), ledger.batches.held_usd(name), now)
+    runs = ledger.runs(batch=name)
+    states = states_of(ledger.batches.points(name), runs)
+    return progress_of_batch(states, ledger.batches.held_usd(name), now, machines_of(runs))
+
+
+def holds_machines(ledger: Ledger, name: str) -> bool:
+    """Return whether a machine is held for the batch, or is not seen to be gone yet."""
+    return bool(machines_of(ledger.runs(open_only=True, batch=name)))

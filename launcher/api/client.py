@@ -142,6 +142,8 @@ class Client:
         samples: int = 8,
         metric: str = "loss",
         goal: Literal["min", "max"] = "min",
+        reuse: Literal["auto", "never"] = "never",
+        pack: Literal["auto", "never"] = "never",
         name: str | None = None,
         provider: str = DEFAULT_PROVIDER,
         out: str | os.PathLike[str] | None = None,
@@ -150,7 +152,8 @@ class Client:
 
         `values`: by dotted key a list, or text as on the command line: `"1e-4..1e-2"` takes `samples` values
         between. `usd`: what all runs together may cost, needed where machines cost money. `parallel`: runs at
-        once. `metric` and `goal`: what they are compared by. Raises as `launch`.
+        once. `metric` and `goal`: what they are compared by. `reuse` and `pack`: points may follow each other
+        on one machine, or share its GPUs. Raises as `launch`.
         """
         source = source_of(job)
         stem = source.file.stem if source.file else load(source, now=self._now).name
@@ -160,6 +163,8 @@ class Client:
                 "job": source.name,
                 "objective": {"metric": metric, "goal": goal},
                 "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
+                "reuse": reuse,
+                "pack": pack,
             }
         )
         if not 1 <= samples <= MOST_POINTS:
@@ -215,7 +220,7 @@ class Client:
             points = first_points(spec, loaded.points, loaded.search)
             must_ship(wiring.packer(NOTHING), read_job(points[0].spec_json), source.folder, lambda: None)
             now = wiring.now()
-            market, budgets = wiring.provider(provider), wiring.budgets(now)
+            market, budgets = wiring.market_of_many(provider), wiring.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
         batches.must_fit(ledger, plan, folder)

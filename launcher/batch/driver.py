@@ -2,79 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
+from launcher.batch.fleet import Fleet, FleetServices
 from launcher.batch.notices import BatchNotices
 from launcher.batch.points import PointTable
 from launcher.batch.pruning import Pruner
 from launcher.batch.searching import asked
-from launcher.batch.sharing import Bell, RunScreen, SharedRequests
+from launcher.batch.services import BatchServices
+from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.batch.shortage import Shortage
-from launcher.commands.attempts import Attempts, is_owed
-from launcher.config import read_job
+from launcher.commands.attempts import Attempts, Placed, is_owed
 from launcher.core import Driver, Phase, Run, UserRequest
-from launcher.core.batch import Batch, BatchPoint
+from launcher.core.batch import BatchPoint
 from launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
+from launcher.core.slots import POOL
 from launcher.decisions.policy import HOLD_S
-from launcher.decisions.schedule import BatchProgress, PointState, progress_of_batch, reason_to_end
-from launcher.ports import Ledger, Notifier
+from launcher.decisions.schedule import (
+    BatchProgress,
+    PointState,
+    Waiting,
+    progress_of_batch,
+    reason_to_end,
+    took_s,
+)
 
 TICK_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
 _SHOWN_EACH_S = 2.0
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
-
-
-class BatchScreen(Protocol):
-    """Where a batch is shown."""
-
-    def ended(self, state: PointState, batch: Batch) -> None:
-        """Show how a point ended."""
-        ...
-
-    def progress(self, progress: BatchProgress, batch: Batch) -> None:
-        """Show how the batch stands."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show a line."""
-        ...
-
-
-class RunThreads(Protocol):
-    """Threads that drive runs."""
-
-    def submit(self, work: Callable[[], Run], /) -> Future[Run]:
-        """Do the work beside all other work."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchServices:
-    """What a batch is driven with."""
-
-    ledger: Ledger
-    attempts: Callable[[SharedRequests, RunScreen], Attempts]
-    """Drives one run, with adapters of its own."""
-    requests: Callable[[], UserRequest]
-    """What the user at this terminal asks for."""
-    workers: RunThreads
-    bell: Bell
-    """What the runs wait by."""
-    sleep: Callable[[float], None]
-    now: Callable[[], float]
-    new_id: Callable[[], str]
-    who: str
-    screen: BatchScreen
-    prunes: bool = True
-    """The batch's early stop is followed."""
-    notifier: Notifier | None = None
-    """None: nobody is told but the screen."""
 
 
 class BatchDriver:
@@ -97,7 +57,18 @@ class BatchDriver:
         self._notices = BatchNotices(services.notifier, services.ledger)
         self._is_used_up = False
         """Its own budget has no room for another run."""
-        self._held_at = self._shown_at = 0.0
+        self._held_at = self._shown_at = self._tended_at = 0.0
+        self._fleet = Fleet(
+            self._batch,
+            FleetServices(
+                ledger=services.ledger,
+                attempts=self._attempts,
+                workers=services.workers,
+                now=services.now,
+                new_id=services.new_id,
+                note=services.screen.note,
+            ),
+        )
 
     def drive(self) -> Sequence[PointState]:
         """Run the batch until each point has ended, or nothing more may start; return how they stand.
@@ -123,7 +94,7 @@ class BatchDriver:
 
     def runs_at_once(self) -> int:
         """Return how many runs are driven here now."""
-        return len(self._threads)
+        return len(self._threads) + self._fleet.size
 
     def _go_on(self) -> bool:
         """Take one look at everything; return False when nothing is left to wait for."""
@@ -136,8 +107,9 @@ class BatchDriver:
         self._table.follow(self._batch)
         self._search()
         self._start(now)
+        self._tend(now)
         self._show(now)
-        return bool(self._threads)
+        return bool(self._threads) or self._fleet.is_open
 
     def _hold(self) -> None:
         now = self._services.now()
@@ -154,6 +126,7 @@ class BatchDriver:
 
         Of a batch that is to stop only the former: what is rented has to end.
         """
+        self._fleet.resume()
         stopping = self._batch.request in _STOPPING
         for state in self._table.states:
             run = state.last
@@ -165,6 +138,11 @@ class BatchDriver:
     @property
     def _is_ending(self) -> bool:
         return self._error is not None or self._shared.current() is not UserRequest.NONE
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether the runs go on without this launcher, and their machines with them."""
+        return self._shared.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
 
     def _search(self) -> None:
         """Ask the batch's search for as many points as could be begun now."""
@@ -189,19 +167,37 @@ class BatchDriver:
         if reason:
             self._end(reason)
             return
-        for state in queue[: max(0, self._shortage.slots(limits.parallel, now) - len(self._threads))]:
-            try:
-                run = self._begin(state)
-            except BudgetError as error:
-                if not self._threads:  # nothing will be released any more
-                    self._is_used_up = error.budget == f"batch {self._name}"
-                    self._end(f"{error} ({error.hint})" if error.hint else str(error))
-                return
-            except VastrunError as error:
-                self._error = error
-                return
-            self._table.refresh(state.point)
-            self._follow(state.point, run)
+        count = self._shortage.slots(limits.parallel, now) - len(self._threads)
+        if count <= 0 or not queue:
+            return
+        try:
+            for state, placed in self._fleet.places(self._batch, self._waiting(), count, took_s(states)):
+                run = self._begin(state, placed)
+                self._table.refresh(state.point)
+                self._follow(state.point, run)
+        except BudgetError as error:
+            if not self._threads and not self._fleet.is_open:  # nothing will be released any more
+                self._is_used_up = error.budget == f"batch {self._name}"
+                self._end(f"{error} ({error.hint})" if error.hint else str(error))
+        except VastrunError as error:
+            self._error = error
+
+    def _tend(self, now: float) -> None:
+        """Look after the machines that the batch holds."""
+        if not self._fleet.is_open or now - self._tended_at < _SHOWN_EACH_S or self._is_left:
+            return
+        self._tended_at = now
+        is_over = self._is_ending or bool(self._batch.reason)
+        self._fleet.give_back(self._batch, Waiting() if is_over else self._waiting())
+
+    def _waiting(self) -> Waiting:
+        search, states = self._batch.search, self._table.states
+        return Waiting(
+            queue=self._queue(states),
+            more=0 if search is None or self._is_searched else search.samples - len(states),
+            running=[self._table.of(id_) for id_ in self._threads],
+            parallel=self._batch.spec.limits.parallel,
+        )
 
     def _queue(self, states: Sequence[PointState]) -> list[PointState]:
         """Return the points to be started, in their order; those that found no machine last."""
@@ -214,13 +210,13 @@ class BatchDriver:
             self._batches.end(self._name, reason)
             self._services.screen.note(f"nothing more is started: {reason}")
 
-    def _begin(self, state: PointState) -> Run:
+    def _begin(self, state: PointState, placed: Placed) -> Run:
         # Further attempts of the job's `retry:` lie beside the first one, by their number.
         point, again = state.point, f"-{len(state.runs) + 1}" if state.runs else ""
         folder = Path(self._batch.folder) / f"{point.number:04d}-{point.id}{again}"
         return self._attempts().start(
-            read_job(point.spec_json),
-            provider=self._batch.provider,
+            placed.spec,
+            provider=placed.provider,
             run_id=self._services.new_id(),
             out_dir=str(folder),
             batch=self._name,
@@ -228,7 +224,8 @@ class BatchDriver:
         )
 
     def _attempts(self) -> Attempts:
-        return self._services.attempts(self._shared, RunScreen())
+        attempts = self._services.attempts(self._shared, RunScreen())
+        return replace(attempts, place_again=self._fleet.place_again)
 
     def _follow(self, point: BatchPoint, run: Run) -> None:
         self._threads[point.id] = self._services.workers.submit(lambda: self._pursue(run))
@@ -244,6 +241,8 @@ class BatchDriver:
 
     def _reap(self) -> None:
         """Take in the runs that have ended, or were left."""
+        self._fleet.reap()
+        self._error = self._error or self._fleet.error
         for id_ in [id_ for id_, thread in self._threads.items() if thread.done()]:
             thread = self._threads.pop(id_)
             try:
@@ -260,8 +259,12 @@ class BatchDriver:
                 self._lack(state)
 
     def _lack(self, state: PointState) -> None:
-        """Take in that the market has no machine for a point now."""
-        if told := self._shortage.note(state, len(self._threads), self._services.now()):
+        """Take in that the market has no machine for a point now, or a machine of ours no slot."""
+        if state.last is not None and state.last.provider == POOL != self._batch.provider:
+            self._fleet.refuse(state.last)
+            return
+        running = max(len(self._threads), self._fleet.size)
+        if told := self._shortage.note(state, running, self._services.now()):
             self._services.screen.note(told)
 
     def _show(self, now: float) -> None:
@@ -276,7 +279,7 @@ class BatchDriver:
     def _progress(self) -> BatchProgress:
         self._table.refresh_open()
         held_usd = self._batches.held_usd(self._name)
-        return progress_of_batch(self._table.states, held_usd, self._services.now())
+        return progress_of_batch(self._table.states, held_usd, self._services.now(), self._table.machines)
 
     def _prune(self, now: float) -> None:
         """Ask for the end of runs that fell behind the others."""

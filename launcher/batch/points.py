@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from launcher.core import Phase, Run
 from launcher.core.batch import Batch, BatchPoint
-from launcher.decisions.schedule import PointState, states_of
+from launcher.decisions.schedule import PointState, machines_of, states_of
 from launcher.ports import Ledger
 
 
@@ -17,6 +18,12 @@ class PointTable:
         self._ledger, self._name = ledger, name
         self._revision = -1
         self._states: dict[str, PointState] = {}
+        self._machines: dict[str, Run] = {}
+
+    @property
+    def machines(self) -> Sequence[Run]:
+        """The runs that hold machines for the batch."""
+        return list(self._machines.values())
 
     @property
     def states(self) -> Sequence[PointState]:
@@ -35,11 +42,17 @@ class PointTable:
         runs = self._ledger.runs(batch=self._name)
         found = states_of(self._ledger.batches.points(self._name), runs)
         self._states = {state.point.id: state for state in found}
+        self._machines = {run.id: run for run in machines_of(runs)}
         return True
 
     def refresh_open(self) -> None:
         """Read the runs that are open now again: what they cost, and on what."""
-        for run in self._ledger.runs(open_only=True, batch=self._name):
+        open_runs = self._ledger.runs(open_only=True, batch=self._name)
+        for machine in [run for run in self._machines.values() if run.phase is not Phase.ENDED]:
+            if all(run.id != machine.id for run in open_runs):
+                self._machines[machine.id] = self._ledger.get(machine.id)
+        self._machines |= {run.id: run for run in machines_of(open_runs)}
+        for run in open_runs:
             state = self._states.get(run.point)
             if state is not None:
                 runs = {**{known.id: known for known in state.runs}, run.id: run}

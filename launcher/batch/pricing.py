@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from launcher.batch.fleet_plan import FleetPlan, fleet_plan
 from launcher.commands.queries import plan_of
 from launcher.commands.settings import refusals_of
 from launcher.config import dump_job, read_job
@@ -50,6 +51,8 @@ class BatchPlan:
     """Of the user's budgets that have no room for one run."""
     narrow: Sequence[BudgetUse] = ()
     """Those that may end the batch before its last point."""
+    fleet: FleetPlan | None = None
+    """The machines that are held for its points; None: each has one of its own."""
 
 
 def price(
@@ -87,6 +90,7 @@ def price(
         wall_s=_wall_s(spec, offers, provider, count),
         search=search,
         count=count,
+        fleet=fleet_plan(spec, read_job(points[0].spec_json), count, provider, ledger, now),
         refusals=refusals_of(ledger, budgets, 0.0 if provider.free else max(shares)),
         narrow=[use for use in map(ledger.use_of, budgets) if refusal(use, worst_usd)],
     )

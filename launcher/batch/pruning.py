@@ -11,8 +11,10 @@ from launcher.decisions.early_stop import Curve, condensed, memo_of, to_prune
 from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger
 
-LOOK_S = 10.0
-"""Between two looks: metrics come home every few seconds, and a rung is not reached more often."""
+LOOK_S, LEAST_LOOK_S = 10.0, 2.0
+"""Between two looks, at most and at least."""
+_LOOKS_A_RUNG = 4
+"""So many looks within the steps to the first rung: what falls behind there does not train for long after."""
 
 
 class Pruner:
@@ -31,10 +33,12 @@ class Pruner:
         `attempts`: of each point its runs, oldest first. They are one training, which continues from a
         checkpoint or begins again, and so one curve. Raises StorageError.
         """
-        if 0 <= now - self._looked_at < LOOK_S:
+        if 0 <= now - self._looked_at < LEAST_LOOK_S:
+            return []
+        begun = [runs for runs in attempts if runs]
+        if 0 <= now - self._looked_at < look_s(self._rule, [runs[-1] for runs in begun], now):
             return []
         self._looked_at = now
-        begun = [runs for runs in attempts if runs]
         last = {runs[-1].id: runs[-1] for runs in begun}
         curves = {runs[-1].id: [point for run in runs for point in self._curve(run)] for runs in begun}
         running = {run.id for run in last.values() if _trains(run)}
@@ -49,6 +53,13 @@ class Pruner:
             self._ended[run.id] = condensed(self._rule, curve)
             del self._outputs[run.id]
         return self._ended[run.id]
+
+
+def look_s(rule: EarlyStop, runs: Iterable[Run], now: float) -> float:
+    """Return the seconds between two looks: a quarter of the fastest way to the first rung, bounded."""
+    training = [run for run in runs if _trains(run) and run.step and now > run.phase_at]
+    rung_s = min((rule.min_steps * (now - run.phase_at) / run.step for run in training), default=math.inf)
+    return min(LOOK_S, max(LEAST_LOOK_S, rung_s / _LOOKS_A_RUNG))
 
 
 def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:

@@ -48,6 +48,8 @@ class Bundler:
         self._origin = origin
         self._values_of = values_of
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._packed: tuple[str, JobSpec, Bundle] | None = None
+        """The last bundle, with the run and the job that it is of."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +61,7 @@ class Bundler:
         """Remove the packed archives."""
         if self._scratch is not None:
             self._scratch.cleanup()
-            self._scratch = None
+            self._scratch = self._packed = None
 
     def check(self, spec: JobSpec) -> None:
         self.secrets(spec)
@@ -73,13 +75,25 @@ class Bundler:
                     must_be_readable(tree.root / name)
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
+        # What was weighed before a machine was rented is what is shipped; to pack it again costs more than
+        # all else that a launcher computes for a run.
+        if (known := self._known(run, spec)) is not None:
+            return known
         try:
             path = self._folder() / f"{run.id}.tar.gz"
             self._write(path, run, spec)
-            return Bundle(path=str(path), size=path.stat().st_size, sha256=_sha256(path))
+            bundle = Bundle(path=str(path), size=path.stat().st_size, sha256=_sha256(path))
         except OSError as error:
             hint = "free some space, or set TMPDIR to another folder"
             raise StorageError(f"cannot pack the job: {error.strerror or error}", hint=hint) from error
+        self._packed = run.id, spec, bundle
+        return bundle
+
+    def _known(self, run: Run, spec: JobSpec) -> Bundle | None:
+        """The bundle, where it was packed before and nobody cleaned up since."""
+        if self._packed is None or self._packed[:2] != (run.id, spec):
+            return None
+        return self._packed[2] if Path(self._packed[2].path).exists() else None
 
     def secrets(self, spec: JobSpec) -> bytes:
         lines = [f"{secret.name}={_quoted(self._value(secret))}\n" for secret in spec.secrets]

@@ -9,17 +9,25 @@ from pathlib import Path
 
 import click
 
-from launcher.api.batches import ask_to_stop, run_again
+from launcher.api.batches import ask_to_stop, holds_machines, progress_in, run_again
 from launcher.batch.results import results_of
-from launcher.cli.batching import BatchLines, Submission, drive, reads_text, show_results, states_in, submit
+from launcher.cli.batching import (
+    BatchLines,
+    Submission,
+    drive,
+    open_runs_of,
+    reads_text,
+    show_results,
+    states_in,
+    submit,
+)
 from launcher.cli.failures import reads
-from launcher.cli.options import confirm, json_option, provider_option, yes_option
+from launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
 from launcher.cli.output import say, show, width
 from launcher.config import load_batch
 from launcher.core import Cause, UserRequest
 from launcher.core.errors import UsageError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.decisions.schedule import progress_of_batch
 from launcher.ui.render.batch import (
     BatchRow,
     batch_document,
@@ -63,6 +71,7 @@ def command() -> None:
 @early_stop_option
 @dry_run_option
 @yes_option
+@plain_option
 @json_option
 @click.pass_context
 def submit_command(
@@ -113,6 +122,7 @@ def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
 
 @command.command("watch")
 @name_argument
+@plain_option
 @json_option
 @click.pass_context
 def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
@@ -122,7 +132,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     wiring: Wiring = ctx.obj
     interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
-    screen = wiring.plainly().screen(wiring.now())
+    screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
     lines, ended = BatchLines(screen), {s.point.id for s in states_in(wiring, name) if s.verdict}
     try:
         with interrupts.listening():
@@ -144,6 +154,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @command.command("resume")
 @name_argument
 @early_stop_option
+@plain_option
 @json_option
 @click.pass_context
 def resume_command(ctx: click.Context, name: str, no_early_stop: bool, as_json: bool) -> None:
@@ -217,7 +228,8 @@ def rm_command(wiring: Wiring, name: str, yes: bool) -> None:
     """Forget a batch that has ended; its runs stay."""
     ledger = wiring.ledger()
     batch = ledger.batches.get(name)
-    if ledger.batches.is_driven(name) or any(state.is_open for state in states_in(wiring, name)):
+    is_open = any(state.is_open for state in states_in(wiring, name)) or holds_machines(ledger, name)
+    if ledger.batches.is_driven(name) or is_open:
         raise UsageError(f"batch {name} has runs that have not ended", hint=f"vastrun batch stop {name}")
     confirm(f"forget batch {name}", yes=yes)
     former = ledger.batches.remove(name)
@@ -229,6 +241,6 @@ def _row(wiring: Wiring, name: str) -> BatchRow:
     return BatchRow(
         batch=batches.get(name),
         states=states,
-        progress=progress_of_batch(states, batches.held_usd(name), wiring.now()),
+        progress=progress_in(wiring.ledger(), name, wiring.now()),
         is_driven=batches.is_driven(name),
     )

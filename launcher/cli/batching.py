@@ -23,6 +23,7 @@ from launcher.decisions.estimates import usd
 from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.ui.render.batch import (
     ended_text,
+    open_runs_lines,
     plan_document,
     plan_text,
     progress_line,
@@ -53,7 +54,7 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
     """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     must_ship(wiring, read_job(points[0].spec_json), file)
-    market, ledger = wiring.provider(submission.provider), wiring.ledger()
+    market, ledger = wiring.market_of_many(submission.provider), wiring.ledger()
     now = wiring.now()
     plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
     if submission.dry_run:
@@ -73,25 +74,28 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> i
     """Drive the batch to its end and print its results; return the exit code."""
     interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
     interrupts.subject = f"the runs of {name}"
-    screen = wiring.plainly().screen(wiring.now())
+    screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
     try:
         with interrupts.listening():
             states = wiring.drive_batch(name, interrupts, BatchLines(screen), prunes=prunes)
     finally:
         screen.close()
-    batch = wiring.ledger().batches.get(name)
+    ledger = wiring.ledger()
+    batch, is_held = ledger.batches.get(name), batches.holds_machines(ledger, name)
     show_results(wiring, batch, states, as_json=as_json)
-    if told := _what_is_left(batch, states, interrupts.current()):
+    if told := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
         say(f"{told}\ntry:   vastrun batch resume {name}", err=True)
-    return exit_code(batch, states, interrupts.current())
+    return exit_code(batch, states, interrupts.current(), is_held=is_held)
 
 
-def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserRequest) -> str:
+def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserRequest, *, is_held: bool) -> str:
     """Say what was not started, or goes on without this launcher; empty where nothing is left to do."""
     if request is UserRequest.DETACH:
         return "the runs continue without this launcher; their leases limit how long"
     if still := sum(state.is_open for state in states):
         return f"{still} of {len(states)} points have runs that did not end: a machine may still be rented"
+    if is_held:
+        return "a machine that was held for the batch did not end: it may still be rented"
     waiting = sum(state.is_waiting for state in states)
     if not waiting:
         return ""
@@ -104,15 +108,18 @@ def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, 
     show(results_document(rows, batch), results_text(rows, batch.spec, width()), as_json=as_json)
 
 
-def exit_code(batch: Batch, states: Sequence[PointState], request: UserRequest) -> int:
+def exit_code(
+    batch: Batch, states: Sequence[PointState], request: UserRequest, *, is_held: bool = False
+) -> int:
     """Return 0 when every point succeeded or was pruned; else 3 stopped, 9 at a limit, 5 a point failed.
 
-    11, whatever became of the points, when a machine may still be rented that was to be given back.
+    11, whatever became of the points, when a machine may still be rented that was to be given back:
+    `is_held`, one that was held for them.
     """
     wanted = [state for state in states if state.point.wanted]
     if request is UserRequest.DETACH:
         return 0
-    if any(state.is_open for state in states):
+    if is_held or any(state.is_open for state in states):
         return EXIT_TEARDOWN_NOT_CONFIRMED
     if all(state.verdict in _GOOD for state in wanted):
         return 0
@@ -124,6 +131,14 @@ def exit_code(batch: Batch, states: Sequence[PointState], request: UserRequest) 
 def states_in(wiring: Wiring, name: str) -> list[PointState]:
     """Return the points of a batch with their runs, by number."""
     return batches.states_in(wiring.ledger(), name)
+
+
+def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:
+    """Return a line for each run of the batch that goes on, under a header; none where none does."""
+    ledger, now = wiring.ledger(), wiring.now()
+    runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
+    values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
+    return open_runs_lines(runs, values, now)
 
 
 class BatchLines:

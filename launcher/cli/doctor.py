@@ -1,28 +1,106 @@
-"""`vastrun doctor`: is everything ready for a launch?"""
+"""`vastrun doctor`: is everything ready for a launch, and is the live service as we assume?"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from launcher.cli.options import json_option, provider_anyway_option
+from launcher.cli.options import json_option, provider_anyway_option, set_option, yes_option
 from launcher.cli.output import say
-from launcher.commands.doctor import Health, Patient, examine
-from launcher.providers import provider_class
-from launcher.ui.render.doctor import finding_text, findings_document
-from launcher.ui.render.documents import to_text
 from launcher.wiring import Wiring
 
 
 @click.command("doctor")
 @provider_anyway_option
+@click.option(
+    "--rent", "rents", is_flag=True, help="Rent a machine on Vast, and compare it with what is assumed."
+)
+@click.option("--usd", type=click.FloatRange(0.01, 100), default=0.25, help="--rent: at most so much [0.25].")
+@click.option("--gpus", type=click.IntRange(1, 8), default=1, help="--rent: with so many GPUs [1].")
+@set_option
+@click.option(
+    "--file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="--rent: for what was seen [conformance-RUN.json].",
+)
+@click.option(
+    "--watch",
+    "watch_s",
+    metavar="S",
+    type=click.FloatRange(0, 600),
+    default=60.0,
+    help="--rent: watch an ended machine so long [60].",
+)
+@click.option("--down-url", metavar="URL", help="--rent: what the machine downloads [a file of PyPI's].")
+@click.option(
+    "--settle",
+    "settle_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Add to FILE what was charged, 15 min later.",
+)
+@yes_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, provider: str, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    provider: str,
+    rents: bool,
+    usd: float,
+    gpus: int,
+    sets: tuple[str, ...],
+    file: Path | None,
+    watch_s: float,
+    down_url: str | None,
+    settle_file: Path | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Examine this computer and every provider: ok, warn or fail, and what to do. Changes nothing.
 
     A provider that is not set up, and is not the chosen one, is a warning. Exit code 0 when nothing fails.
+
+    With --rent, a machine of Vast's is rented for at most ten minutes, a job of 20 steps takes the whole
+    road, and what Vast does is compared with what vastrun assumes. Exit code 0 when all agrees, 12 when a
+    row deviates. --settle adds the bill.
+
+    \b
+      vastrun doctor --rent
+      vastrun doctor --settle conformance-RUN.json
     """
     wiring: Wiring = ctx.obj
+    if rents and settle_file is not None:
+        raise click.UsageError("--rent and --settle exclude each other")
+    if settle_file is not None:
+        from launcher.cli.conformance import settle
+
+        ctx.exit(settle(wiring, settle_file, as_json=as_json))
+    if rents:
+        from launcher.cli.conformance import Wish, rent
+
+        wish = Wish(
+            usd=usd,
+            gpus=gpus,
+            sets=sets,
+            file=file,
+            watch_s=watch_s,
+            download_url=down_url,
+            yes=yes,
+            as_json=as_json,
+        )
+        ctx.exit(rent(wiring, wish))
+    ctx.exit(_examine(wiring, provider, as_json=as_json))
+
+
+def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
+    """Show the findings; return 1 where one fails."""
+    from launcher.commands.doctor import Health, Patient, examine
+    from launcher.providers import provider_class
+    from launcher.ui.render.doctor import finding_text, findings_document
+    from launcher.ui.render.documents import to_text
+
     provider_class(provider)  # an unknown one is a mistake in typing, not a finding
     patient = Patient(
         state=wiring.state,
@@ -39,5 +117,4 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
             say(finding_text(finding))
     if as_json:
         say(to_text(findings_document(findings)))
-    if any(finding.health is Health.FAIL for finding in findings):
-        ctx.exit(1)
+    return int(any(finding.health is Health.FAIL for finding in findings))

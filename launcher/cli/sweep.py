@@ -9,11 +9,26 @@ import click
 from launcher.cli.batch import dry_run_option
 from launcher.cli.batching import Submission, reads_text, submit
 from launcher.cli.failures import reads
-from launcher.cli.options import example_or, json_option, provider_option, yes_option
+from launcher.cli.options import example_or, json_option, plain_option, provider_option, yes_option
 from launcher.cli.output import say
 from launcher.config import load_sweep
-from launcher.core.batch import MOST_PARALLEL, MOST_POINTS, BatchLimits, BatchObjective, BatchSpec
+from launcher.core.batch import (
+    MOST_PARALLEL,
+    MOST_POINTS,
+    BatchLimits,
+    BatchObjective,
+    BatchSpec,
+    Sharing,
+)
 from launcher.core.early_stop import EarlyStop
+
+_SHARING = click.Choice(("auto", "never"))
+reuse_option = click.option(
+    "--reuse", type=_SHARING, default="never", show_default=True, help="Machines take points in turn."
+)
+pack_option = click.option(
+    "--pack", type=_SHARING, default="never", show_default=True, help="Points share a machine's GPUs."
+)
 
 
 @click.command("sweep")
@@ -32,10 +47,13 @@ from launcher.core.early_stop import EarlyStop
 @click.option(
     "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune what is behind from there on."
 )
+@reuse_option
+@pack_option
 @click.option("--name", help="The batch's name [that of the job file, with -sweep].")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
 @dry_run_option
 @yes_option
+@plain_option
 @json_option
 @click.pass_context
 def command(
@@ -49,6 +67,8 @@ def command(
     metric: str,
     goal: str,
     early_stop: int | None,
+    reuse: Sharing,
+    pack: Sharing,
     name: str | None,
     out: Path | None,
     dry_run: bool,
@@ -69,6 +89,8 @@ def command(
         objective=BatchObjective(metric=metric, goal="max" if goal == "max" else "min"),
         limits=BatchLimits(usd=usd, parallel=parallel),
         early_stop=None if early_stop is None else EarlyStop(min_steps=early_stop),
+        reuse=reuse,
+        pack=pack,
     )
     text = reads_text(job_file, "JOB.yaml")
     loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now())

@@ -20,6 +20,8 @@ COMMANDS: Mapping[str, str] = {
     "stop": "Stop a run: save a checkpoint, download the outputs, destroy the machine.",
     "resume": "Continue driving a run whose launcher was killed.",
     "why": "Explain why a run ended, with all proofs, and what to try next.",
+    "report": "Write one HTML page of a run or a batch, which opens without a network.",
+    "diff": "Show in what two runs differ: job, image, host, end, metrics.",
     "cost": "Show what runs cost, together or each, and compare that with the bill.",
     "hosts": "List the machines that were rented, and those avoided because they failed.",
     "ssh": "Open a shell on a run's machine, or run a command there.",
@@ -29,7 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "reap": "End machines of ours that no open run claims.",
     "config": "Show or change your settings: budgets of a month and of all runs, the provider.",
     "image": "Build, push, lock, verify and list the container images.",
-    "doctor": "Check this computer, the account and its key; suggest fixes.",
+    "doctor": "Check this computer, the account and its key; with --rent, the live service.",
     "schema": "Print the JSON Schema of job or batch files, for editors.",
     "completion": "Print the completion script of a shell.",
 }
@@ -55,6 +57,7 @@ EXIT_CODES: Mapping[int, str] = {
     9: "a time or money limit was reached, or a budget has no room for a run",
     10: "unknown: a proof of success is missing, or two contradict each other",
     11: "the destruction of the machine is not confirmed; try again: vastrun resume RUN",
+    12: "doctor --rent: the live service is not as assumed; the report names each row",
     124: "wait --timeout ran out",
     130: "interrupted before anything was rented",
 }

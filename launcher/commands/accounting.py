@@ -11,6 +11,7 @@ from launcher.core import Charge, Run, Verdict
 from launcher.core.errors import UsageError
 from launcher.decisions.calendar import Calendar
 from launcher.decisions.grouping import By, Group, group_of, grouped
+from launcher.decisions.held_spending import shared
 from launcher.decisions.reconciling import (
     NOBODY,
     Reconciled,
@@ -147,7 +148,7 @@ def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:
 
 def _spendings(ledger: Ledger, runs: Sequence[Run], now: float) -> list[Spending]:
     by_id = {run.id: run for run in ledger.runs()}
-    return [spending_of(run, now, ledger.events(run.id), by_id) for run in runs]
+    return shared([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
 
 
 def _scores(run: Run) -> Mapping[str, float]:

@@ -33,11 +33,22 @@ ServicesFor = Callable[[str, Origin], Services]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Placed:
+    """Where a run goes."""
+
+    provider: str
+    spec: JobSpec
+    """With the machine named that it is to have a slot of, if any."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attempts:
     """Starts and drives runs. `new_id` names the next one."""
 
     services_for: ServicesFor
     new_id: Callable[[], str]
+    place_again: Callable[[Run, JobSpec], Placed] | None = None
+    """Where another attempt after that run goes; None: to the same provider."""
 
     def start(
         self,
@@ -153,11 +164,14 @@ class Attempts:
                 if shortage := short_of_money(job, chain, now) or short_of_time(job, chain, now):
                     _tell(services, former, shortage)
                 return None
+            placed = Placed(provider=former.provider, spec=spec)
+            if self.place_again is not None:
+                placed = self.place_again(former, spec)
             run_id = self.new_id()
             folder = out_dir or _folder_after(chain, run_id, services.output_store)
             run = self._begin(
-                spec,
-                provider=former.provider,
+                placed.spec,
+                provider=placed.provider,
                 run_id=run_id,
                 out_dir=folder,
                 parent=former.id,
@@ -185,7 +199,7 @@ class Attempts:
         try:
             services.output_store.describe(run, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands
-            _tell(services, run, f"README.md of its outputs is not up to date: {error}")
+            _tell(services, run, f"the pages in its outputs are not up to date: {error}")
         return run
 
 

@@ -57,9 +57,16 @@ class HeldStatus:
     """Until its own lease ends it."""
 
 
-def begin_holding(attempts: Attempts, request: HoldRequest, *, run_id: str, out_dir: str) -> Run:
-    """Write the row of a run that holds a machine, in phase `plan`. Raises UsageError."""
-    return attempts.start(request.spec, provider=request.provider, run_id=run_id, out_dir=out_dir)
+def begin_holding(
+    attempts: Attempts, request: HoldRequest, *, run_id: str, out_dir: str, batch: str = ""
+) -> Run:
+    """Write the row of a run that holds a machine, in phase `plan`; of a `batch`, for its runs alone.
+
+    Raises UsageError; BudgetError when a budget has no room for what the machine may cost.
+    """
+    return attempts.start(
+        request.spec, provider=request.provider, run_id=run_id, out_dir=out_dir, batch=batch
+    )
 
 
 def held_now(runs: Sequence[Run], now: float) -> list[HeldStatus]:

@@ -56,6 +56,10 @@ class BatchLimits:
     stop: StopRules = field(default_factory=StopRules)
 
 
+Sharing = Literal["auto", "never"]
+"""`auto`: where that is expected to cost less."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchSpec:
     """A batch file without its points."""
@@ -67,6 +71,15 @@ class BatchSpec:
     limits: BatchLimits = field(default_factory=BatchLimits)
     early_stop: EarlyStop | None = None
     """None: every run goes on to its end."""
+    reuse: Sharing = "never"
+    """A machine takes several points, one after the other."""
+    pack: Sharing = "never"
+    """A machine with several GPUs takes several points at once."""
+
+    @property
+    def holds_machines(self) -> bool:
+        """Return whether its points may share machines."""
+        return "auto" in (self.reuse, self.pack)
 
     @property
     def early_goal(self) -> Goal:

@@ -164,6 +164,8 @@ class JobSpec:
     """Words of the user's own, by which costs are added up."""
     hold: Hold | None = field(default=None, metadata=OURS)
     """The machine is held for other runs: there is neither `train` nor `command`."""
+    slot_on: str | None = field(default=None, metadata=OURS)
+    """The id of the run whose machine it takes a slot of; None: any that is held for everybody."""
 
     @property
     def ranks_per_node(self) -> int:

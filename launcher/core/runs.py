@@ -221,13 +221,16 @@ class UserRequest(StrEnum):
     @property
     def strength(self) -> int:
         """Of several requests the strongest holds."""
-        return list(UserRequest).index(self)
+        return _STRENGTH[self]
 
     @property
     def cause(self) -> Cause | None:
         """Return what a run ends with that is ended for this; None: it is not ended for it."""
         return CAUSE_OF_REQUEST[self]
 
+
+_STRENGTH: Mapping[UserRequest, int] = {request: number for number, request in enumerate(UserRequest)}
+"""A running launcher asks before each request to its box, and each second."""
 
 CAUSE_OF_REQUEST: Mapping[UserRequest, Cause | None] = {
     UserRequest.NONE: None,

@@ -148,6 +148,8 @@ EXIT_CODE_OF: Mapping[Verdict, int] = {
 
 EXIT_TEARDOWN_NOT_CONFIRMED = 11
 """Whatever became of the training: a machine may still be rented."""
+EXIT_DEVIATES = 12
+"""`doctor --rent`: the live service is not as vastrun assumes."""
 EXIT_TIMED_OUT = 124
 """`wait --timeout` ran out; as timeout(1) does."""
 EXIT_DECLINED = 3

@@ -88,7 +88,7 @@ class MachineShape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleet:
+class CheapestMachines:
     """The machines for a queue of points, and both prices: packed, and each on a machine of its own."""
 
     machines: tuple[MachineShape, ...]
@@ -100,7 +100,7 @@ class Fleet:
 
 def fleet_for(
     points: int, offers: Iterable[Offer], *, gpus: int, seconds: float, most_slots: int = 64
-) -> Fleet | None:
+) -> CheapestMachines | None:
     """Return the machines on which `points` of so many GPUs and seconds cost least; None without an offer.
 
     An offer of many GPUs that is cheaper per GPU than single ones is found here. One after the other the
@@ -123,7 +123,7 @@ def fleet_for(
     if not machines:
         return None
     taken = sum(shape.used for shape in machines)
-    return Fleet(
+    return CheapestMachines(
         machines=tuple(machines),
         packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / taken,
         single_usd_per_hour=min(singles, default=None),

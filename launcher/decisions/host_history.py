@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from launcher.config import read_job
 from launcher.core import Cause, Run
 from launcher.core.phases import BEFORE_TRAINING
+from launcher.core.slots import POOL
 from launcher.decisions import policy
 
 HALF_LIFE_S = 7 * 86400.0
@@ -42,8 +43,14 @@ class HostRecord:
 
 
 def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
-    """Return the provider's hosts that nothing should be rented on now."""
-    records = host_records((run for run in runs if run.provider == provider), now)
+    """Return the provider's hosts that nothing should be rented on now.
+
+    What a host did to a run on a slot counts too. That a machine is lost, its own run tells.
+    """
+    records = host_records(
+        (run for run in runs if run.provider == provider or _tells_of_host(run)),
+        now,
+    )
     return frozenset(record.host for record in records if record.avoided)
 
 
@@ -67,6 +74,10 @@ def blames_host(run: Run) -> bool:
     return run.cause in (Cause.HOST, Cause.SLOW) or (
         run.cause is Cause.LOST and not _lease_may_have_ended(run)
     )
+
+
+def _tells_of_host(run: Run) -> bool:
+    return run.provider == POOL and run.cause is not Cause.LOST
 
 
 def _record(runs: Sequence[Run], now: float) -> HostRecord:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from launcher.config import read_job
 from launcher.core import Offer, Phase, Run
@@ -21,12 +22,16 @@ LEAST_LEFT_S = 300.0
 """A machine that its own lease ends sooner takes no more slots."""
 GIVE_BACK_S = 60.0
 """An idle machine is kept no longer, once the queue has nothing for it."""
+TAKES_SLOTS = "the machine takes slots"
+"""Begins the line in the diary of a run that holds a machine, once slots can be made there."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
 """A machine may have slots from when its run holds it until it is gone."""
 _COLLECT_S = 120.0
 """A machine that was held has its log to collect, and nothing that is worth a dollar."""
 _ROUNDING = 1e-6
 """A third of three times a size may be less than that size."""
+_MOST_JOBS = 512
+"""Jobs that are remembered: each verb of the provider `pool` asks for those of all machines that are held."""
 _LEAST_DISK_GB = 8.0
 """No job asks for less disk."""
 
@@ -65,14 +70,19 @@ def held_machines(runs: Iterable[Run]) -> list[Held]:
 def is_holder(run: Run) -> bool:
     """Tell whether the run holds a machine for others, and has no job of its own."""
     # Few runs hold machines, and to read a job takes a while.
-    return '"hold": null' not in run.spec_json and read_job(run.spec_json).hold is not None
+    return '"hold": null' not in run.spec_json and _job_of(run.spec_json).hold is not None
 
 
 def _held(run: Run) -> Held | None:
     if run.offer is None or not is_holder(run):
         return None
-    spec = read_job(run.spec_json)
+    spec = _job_of(run.spec_json)
     return None if spec.hold is None else Held(run=run, spec=spec, hold=spec.hold, offer=run.offer)
+
+
+@lru_cache(maxsize=_MOST_JOBS)
+def _job_of(spec_json: str) -> JobSpec:
+    return read_job(spec_json)
 
 
 def holder_of(run: Run) -> str | None:
@@ -82,15 +92,26 @@ def holder_of(run: Run) -> str | None:
     found = slot_id_of(run.instance_id or "")
     if found is not None:
         return found.holder
-    return None if run.offer is None else run.offer.id
+    return slot_on(run) if run.offer is None else run.offer.id
+
+
+def slot_on(run: Run) -> str | None:
+    """Return the id of the run on whose machine it is to have a slot; None: on any."""
+    return None if '"slot_on": null' in run.spec_json else read_job(run.spec_json).slot_on
+
+
+def is_for(job: JobSpec, held: Held) -> bool:
+    """Tell whether the machine is held for this job: that of a batch takes the batch's own runs alone."""
+    return not held.run.batch if job.slot_on is None else held.run.id == job.slot_on
 
 
 def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle_s: float) -> JobSpec:
     """Return the job of a run that holds a machine for so many runs of `job` at once.
 
-    What the job asks for is asked for by each slot. `hours` and `usd` are the limits of the machine.
+    What the job asks for is asked for by each slot, and it pays for each what it would for one machine.
+    `hours` and `usd` are the limits of the machine.
     """
-    wanted, gpus = job.resources, job.resources.gpus
+    wanted, gpus, most = job.resources, job.resources.gpus, job.limits.usd_per_hour
     resources = replace(
         wanted,
         gpus=gpus * slots,
@@ -100,10 +121,13 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     return JobSpec(
         name=f"hold-{job.name}"[:63],
         resources=resources,
-        limits=Limits(hours=hours, usd=usd, usd_per_hour=job.limits.usd_per_hour, collect_s=_COLLECT_S),
+        limits=Limits(
+            hours=hours, usd=usd, usd_per_hour=None if most is None else most * slots, collect_s=_COLLECT_S
+        ),
         image=job.image,
         image_unpinned=job.image_unpinned,
         ranks=1,
+        tags=job.tags,
         hold=Hold(slots=max(1, gpus) * slots, idle_s=idle_s),
     )
 

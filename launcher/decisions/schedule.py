@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from launcher.core import Cause, Phase, Run, Verdict
 from launcher.core.batch import BatchLimits, BatchPoint
 from launcher.core.bills import cost_usd
+from launcher.decisions.shares import counted_in_total
 
 _NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED})
 """Of a point: not ended yet, as it should be, or as its user or its batch wanted."""
@@ -76,6 +78,10 @@ class BatchProgress:
     """What all rented machines cost now."""
     forecast_usd: float | None
     """At its end, if the points to come cost what those that ended did; None: none has ended yet."""
+    machines: int = 0
+    """So many are held for its points, or are to be."""
+    idle_usd: float = 0.0
+    """Of what is spent: what machines that were held cost beyond the shares of the runs on them."""
 
     @property
     def ended(self) -> int:
@@ -99,12 +105,54 @@ def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointSt
     return [PointState(point=point, runs=tuple(by_point.get(point.id, ()))) for point in points]
 
 
-def progress_of_batch(states: Sequence[PointState], held_usd: float, now: float) -> BatchProgress:
-    """Return how the batch stands. `held_usd`: what its runs hold of its budget."""
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """What of a batch is still to be started. Nothing, where nothing more is started."""
+
+    queue: Sequence[PointState] = ()
+    more: int = 0
+    """So many points its search has yet to ask for."""
+    running: Sequence[PointState] = ()
+    parallel: int = 1
+
+    @property
+    def rounds(self) -> int:
+        """Return how many points follow each other where all that may run at once does."""
+        to_come = len(self.queue) + self.more
+        return math.ceil(to_come / max(1, min(self.parallel, to_come + len(self.running))))
+
+    @property
+    def may_be_more(self) -> bool:
+        """Tell whether points may come that do not wait yet: asked for by a search, or as another attempt."""
+        return self.more > 0 or any('"retry": {}' not in state.point.spec_json for state in self.running)
+
+
+def took_s(states: Iterable[PointState]) -> list[float]:
+    """Return the seconds for which points that succeeded had their last machine, or their slot."""
+    ended = [state.last for state in states if state.verdict is Verdict.SUCCEEDED]
+    return [run.released_at - run.rented_at for run in ended if run and run.rented_at and run.released_at]
+
+
+def machines_of(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs that hold machines for a batch, of all of the batch's runs."""
+    return [run for run in runs if not run.point]
+
+
+def progress_of_batch(
+    states: Sequence[PointState], held_usd: float, now: float, machines: Sequence[Run] = ()
+) -> BatchProgress:
+    """Return how the batch stands. `held_usd`: what its runs hold of its budget.
+
+    `machines`: the runs that hold machines for it, ended ones too. They have the bill; a run on a slot shows
+    its share of that. What is nobody's share is idle, and to come once more for no point.
+    """
     ended = [state for state in states if state.runs and not state.is_open and not state.is_waiting]
-    open_runs = [run for state in states for run in state.runs if run.phase is not Phase.ENDED]
+    runs = [run for state in states for run in state.runs]
+    counted = counted_in_total([*runs, *machines])
+    paid = [run for run in (*runs, *machines) if run.id in counted]
     ended_usd = sum(cost_usd(run, now) for state in ended for run in state.runs)
-    spent = sum(cost_usd(run, now) for state in states for run in state.runs)
+    spent = sum(cost_usd(run, now) for run in paid)
+    idle = max(0.0, spent - sum(cost_usd(run, now) for run in runs)) if machines else 0.0
     waiting = sum(state.is_waiting for state in states)
     running = sum(state.is_open for state in states)
     to_come = waiting + running
@@ -117,8 +165,14 @@ def progress_of_batch(states: Sequence[PointState], held_usd: float, now: float)
         failed=sum(state.has_failed for state in ended),
         spent_usd=spent,
         reserved_usd=max(0.0, held_usd - spent),
-        usd_per_hour=sum(run.usd_per_hour for run in open_runs if run.rented_at and not run.released_at),
-        forecast_usd=ended_usd * (1 + to_come / len(ended)) if ended else None,
+        usd_per_hour=sum(
+            run.usd_per_hour
+            for run in paid
+            if run.phase is not Phase.ENDED and run.rented_at and not run.released_at
+        ),
+        forecast_usd=ended_usd * (1 + to_come / len(ended)) + idle if ended else None,
+        machines=sum(run.phase is not Phase.ENDED for run in machines),
+        idle_usd=idle,
     )
 
 

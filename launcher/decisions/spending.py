@@ -29,16 +29,18 @@ class Spending:
     """So many more were trained than any run that it continues had."""
     has_end: bool = True
     """The end of the run is in this span, if it has ended."""
+    is_held: bool = False
+    """It held a machine for others: that this ended says nothing of success or failure."""
 
     @property
     def failed(self) -> bool:
         """The run ended with any verdict but success."""
-        return self.run.verdict not in (None, Verdict.SUCCEEDED)
+        return not self.is_held and self.run.verdict not in (None, Verdict.SUCCEEDED)
 
     @property
     def finished(self) -> bool:
         """The run succeeded, in this span."""
-        return self.run.verdict is Verdict.SUCCEEDED and self.has_end
+        return not self.is_held and self.run.verdict is Verdict.SUCCEEDED and self.has_end
 
     def within(self, since: float, until: float) -> Spending | None:
         """Return the part in that span, by its share of the hours; None: there is none."""

@@ -87,7 +87,7 @@ class BootTimeouts:
 
         Returns what to tell; mostly nothing.
         """
-        self.running_since = self.answers_since = self.boxless_since = None
+        self.running_since = self.answers_since = self.boxless_since = self.mistrusted_since = None
         self.moved_at, self.blind = now, True
         if why == self.told and now - self.told_at < _TELL_UNSEEN_S:
             return ""

@@ -11,6 +11,7 @@ from launcher.core.errors import BoxError, GoneError, ProviderError, Unreachable
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.judge import judge
+from launcher.decisions.pooling import TAKES_SLOTS
 from launcher.flow.beginning import Beginning
 from launcher.flow.context import PhaseEnd, RunContext
 from launcher.flow.lease_end import how_lost, is_due, set_deadline
@@ -51,6 +52,8 @@ class WatchState:
     metered_at: float = 0.0
     saved_at: float = 0.0
     onstart_step: str = ""
+    has_done_steps: bool = False
+    """All that the job plans: what follows may end at any moment."""
     saving: Saving = field(default_factory=Saving)
     pace: Pace = field(default_factory=Pace)
     beginning: Beginning = field(default_factory=Beginning)
@@ -72,7 +75,7 @@ def watch(context: RunContext) -> PhaseEnd | None:
             if _may_leave(context, state):
                 return None
             look_s = policy.look_s(context.services.runs_at_once())
-            _listen(context, _SLICE_PAUSE_S if state.saving.brought else look_s)
+            _listen(context, state, _SLICE_PAUSE_S if state.saving.brought else look_s)
         except (UnreachableError, GoneError) as error:
             end = _silent(context, state, error)
             if end is not None:
@@ -124,14 +127,24 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     return None
 
 
-def _listen(context: RunContext, seconds: float) -> None:
-    """Until the next look, the log is shown as it grows. Ends at once when the user wants something new."""
+def _listen(context: RunContext, state: WatchState, seconds: float) -> None:
+    """Until the next look, the log is shown as it grows. Ends at once when the user wants something new, or
+    the training seems over."""
     until, request = context.now() + seconds, context.user_request()
     # Where many are followed nobody reads along: each look brings its log, and that is enough.
     pause_s = min(_LISTEN_S, seconds) if seconds <= policy.LOOK_S else seconds
     while context.now() < until and context.user_request() is request:
         context.wait(pause_s)
         context.show_log()
+        if state.has_done_steps and _seems_over(context):
+            return
+
+
+def _seems_over(context: RunContext) -> bool:
+    """No more than a hint: the next look tells how the box stands."""
+    with suppress(BoxError):
+        return bool(context.remote().read(layout.EXIT, limit=1))
+    return False
 
 
 def _note(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
@@ -142,6 +155,7 @@ def _note(context: RunContext, state: WatchState, box_status: BoxStatus) -> None
     if box_status.onstart_step != state.onstart_step:
         state.onstart_step = box_status.onstart_step
         context.tell(box_status.onstart_step)
+    state.has_done_steps = box_status.step >= planned_steps(context.spec)
     state.pace.saw(min(box_status.step, planned_steps(context.spec)), now)
     _tell_beginning(context, state, box_status)
     context.show(progress_of(box_status, context.spec, state.pace, now))
@@ -169,7 +183,7 @@ def _tell_beginning(context: RunContext, state: WatchState, box_status: BoxStatu
 
 def _beginning_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
     if context.spec.hold is not None:
-        return f"the machine takes slots: {context.spec.hold.slots}"
+        return f"{TAKES_SLOTS}: {context.spec.hold.slots}"
     return f"training: {of}" if knows_step(box_status) else "the program runs"
 
 

@@ -50,3 +50,10 @@ LOSS = 1e30
 """The largest loss that is drawn: what is larger has diverged."""
 LEAST_LOSS = 1e-30
 """What is smaller is 0."""
+SERIES = 64
+"""Names of one file of metrics that are drawn."""
+SERIES_LINES = 20_000
+"""Of the metrics, as they are read for a report; of more, every second or third."""
+PICTURE_BYTES = 1 << 20
+PICTURE_PIXELS = 1 << 24
+"""Of one picture: what shows it needs 64 MB for them."""

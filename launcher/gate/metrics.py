@@ -38,11 +38,11 @@ def curves_of(lines: Iterable[bytes]) -> tuple[Curve, ...]:
     """Read the curves of some lines of metrics. What is no number of ours is left out."""
     values: dict[str, dict[int, float | None]] = {name: {} for name in SERIES}
     for line in lines:
-        record = _record(line)
+        record = record_of(line)
         step = record.get("step")
         if type(step) is int and 0 <= step <= caps.STEPS:
             for name in SERIES.keys() & record.keys():
-                values[name][step] = _number(record[name])
+                values[name][step] = number_in(record[name])
     return tuple(_curve(name, by_step) for name, by_step in values.items() if by_step)
 
 
@@ -53,16 +53,17 @@ def records_of(lines: Iterable[bytes]) -> list[dict[str, float]]:
     """
     found = []
     for line in lines:
-        record = _record(line)
+        record = record_of(line)
         step = record.get("step")
         if type(step) is int and 0 <= step <= caps.STEPS:
-            named = {name: _number(value) for name, value in record.items() if _is_name(name)}
+            named = {name: number_in(value) for name, value in record.items() if is_name(name)}
             known = {name: value for name, value in named.items() if value is not None}
             found.append({"step": step} | {name: known[name] for name in known if name != "step"})
     return found
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """Return whether the name may be shown."""
     return name.isprintable() and len(name) <= caps.NAME_BYTES
 
 
@@ -71,15 +72,16 @@ def point_of(line: bytes, name: str) -> tuple[int, float] | None:
 
     What is told and is no number of ours, as the loss of a training that diverged, is NaN.
     """
-    record = _record(line)
+    record = record_of(line)
     step = record.get("step")
     if name not in record or type(step) is not int or not 0 <= step <= caps.STEPS:
         return None
-    value = _number(record[name])
+    value = number_in(record[name])
     return step, math.nan if value is None else value
 
 
-def _record(line: bytes) -> Mapping[str, Any]:
+def record_of(line: bytes) -> Mapping[str, Any]:
+    """Read a line of metrics; empty when it is none."""
     try:
         record = json.loads(line) if len(line) <= caps.LINE_CHARACTERS else None
     except (ValueError, RecursionError):
@@ -87,8 +89,8 @@ def _record(line: bytes) -> Mapping[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _number(value: object) -> float | None:
-    """The value; None when it is no finite number, or beyond what any loss is."""
+def number_in(value: object) -> float | None:
+    """Return the value; None when it is no finite number, or beyond what any loss is."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= caps.LOSS:
         return None  # also NaN
     return float(value) if abs(value) >= caps.LEAST_LOSS else 0.0

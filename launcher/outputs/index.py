@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from launcher.core import Run
 from launcher.gate import caps
@@ -17,6 +17,8 @@ from launcher.outputs.folder import Outputs
 from trainer.contract import layout
 
 _CHUNK = 1 << 20
+_LAST_BYTES = 1 << 14
+_LINE_BYTES = caps.LINE_CHARACTERS
 _MOST_WANDB = 20
 _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 """Folders that W&B makes. Any other name is not told: it would go into a command."""
@@ -99,12 +101,28 @@ def _curves(path: Path) -> tuple[Curve, ...]:
     return curves_of(metric_lines(path)) if path.is_file() else ()
 
 
-def metric_lines(path: Path) -> Iterator[bytes]:
-    """Yield lines of the metrics, spread over all of them: as many as are read within a second.
+def metric_lines(path: Path, most: int = caps.METRICS_LINES) -> Iterator[bytes]:
+    """Yield the lines of the metrics; of more than `most`, so many that are spread over all of them.
 
-    Raises OSError.
+    Reads each byte twice at most, however long or short its lines are. Raises OSError.
     """
     with path.open("rb") as file:
         lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK), b""))
+        size = file.tell()
         file.seek(0)
-        yield from islice(file, 0, None, max(1, math.ceil(lines / caps.METRICS_LINES)))
+        yield from file if lines <= most else _spread(file, size, most)
+
+
+def _spread(file: BinaryIO, size: int, most: int) -> Iterator[bytes]:
+    """Yield lines at even distances in bytes, and the last ones.
+
+    Not every N-th line: where one in N tells of a validation, that would be all of these or none.
+    """
+    end = max(0, size - _LAST_BYTES)
+    for start in range(0, end, math.ceil(size / most)):
+        if start >= file.tell():
+            file.seek(start)
+            file.readline(_LINE_BYTES)  # the rest of the line that it fell into
+        yield file.readline(_LINE_BYTES)
+    file.seek(end)
+    yield from file.read(_LAST_BYTES).split(b"\n")[1:]

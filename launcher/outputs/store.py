@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launcher.core import CheckpointCopy, Collected, Run
+from launcher.core.errors import StorageError
 from launcher.outputs.checkpoints import continue_copy
 from launcher.outputs.collecting import collect
 from launcher.outputs.folder import Outputs
@@ -17,14 +19,25 @@ from launcher.outputs.places import IgnoresCase, ignores_case
 from launcher.outputs.storing import claim, must_be_free, need_space, stored, storing
 from launcher.ports import Remote
 
+Report = Callable[[Run, float], str]
+"""The page of a run, as HTML."""
+REPORT = "report.html"
+_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a bug in the page may raise. The run has ended: that must not keep its launcher from going on."""
+
 
 class FolderStore:
     """A folder a run. `OutputStore` says what each verb promises."""
 
-    def __init__(self, disk_ignores_case: IgnoresCase = ignores_case, index: Index | None = None) -> None:
-        """`index` writes what `describe` puts there; None: nothing."""
+    def __init__(
+        self,
+        disk_ignores_case: IgnoresCase = ignores_case,
+        index: Index | None = None,
+        report: Report | None = None,
+    ) -> None:
+        """`index` and `report` write what `describe` puts there; None: nothing."""
         self._disk_ignores_case = disk_ignores_case
-        self._index = index
+        self._index, self._report = index, report
 
     def must_be_free(self, run: Run) -> None:
         with storing(Path(run.out_dir)):
@@ -64,13 +77,26 @@ class FolderStore:
 
     def describe(self, run: Run, now: float) -> None:
         out = Path(run.out_dir)
-        if self._index is None or not Outputs(run).log.is_file():
+        if not Outputs(run).log.is_file():
             return
         with storing(out):
-            texts = self._index(run, contents_of(run), now)
-            need_space(out, sum(map(len, texts.values())))
-            for name, text in texts.items():
-                stored(out / name, text.encode(errors="replace"))
+            if self._index is not None:
+                _write(out, self._index(run, contents_of(run), now))
+            if self._report is not None:
+                _write(out, {REPORT: self._page(run, now)})
+
+    def _page(self, run: Run, now: float) -> str:
+        assert self._report is not None
+        try:
+            return self._report(run, now)
+        except _FAULTS as fault:
+            raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
+
+
+def _write(out: Path, texts: Mapping[str, str]) -> None:
+    need_space(out, sum(map(len, texts.values())))
+    for name, text in texts.items():
+        stored(out / name, text.encode(errors="replace"))
 
 
 def _disk_bytes(run: Run) -> float:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from launcher.core import Run
+from launcher.ui.list_screen import Listed
 from launcher.ui.question import HeldStream
 from launcher.ui.render.live import LearningCurve
 from launcher.ui.screen import Look, StreamScreen
@@ -20,6 +21,17 @@ def screen_on(
     if not live.is_wanted(sys.stderr, environ):
         return plain_screen_on(output, environ, began=began, now=now)
     return live.LiveScreen(output, began=began, now=now, curve_of=_curves())
+
+
+def list_screen_on(
+    output: HeldStream, environ: Mapping[str, str], listed: Listed, *, began: float, now: Callable[[], float]
+) -> StreamScreen:
+    """Return what shows many runs at once: with a list of those that go on, where somebody looks."""
+    from launcher.ui import list_screen, live
+
+    if not live.is_wanted(sys.stderr, environ):
+        return plain_screen_on(output, environ, began=began, now=now)
+    return list_screen.ListScreen(output, listed, began=began, now=now)
 
 
 def plain_screen_on(

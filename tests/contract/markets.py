@@ -66,12 +66,15 @@ class Market:
 def context(
     folder: Path, clock: Clock | None = None, *, runs: Callable[[], Sequence[Run]] = tuple, **environ: str
 ) -> ProviderContext:
-    """What a launcher makes a provider from, with what it keeps in `folder`. `runs`: the open ones."""
+    """What a launcher makes a provider from, with what it keeps in `folder`. `runs`: the open ones.
+
+    Who waits by a clock looks at the same one, or would look again and again until the true one comes to it.
+    """
     return ProviderContext(
         environ=environ,
         state=folder / "state",
         clock=clock or RealClock(),
-        uptime=time.monotonic,
+        uptime=clock.now if clock else time.monotonic,
         python=sys.executable,
         image_lock=shipped_lock,
         speeds=lambda _provider, _spec: SpeedHistory(),
@@ -106,6 +109,7 @@ def ssh(folder: Path) -> Market:
 def vast(folder: Path) -> Market:
     emulator = VastEmulator([Machine(id=number) for number in range(41000, 41004)], rate_limits=False)
     emulator.__enter__()
+    clock = FakeClock(time.time())
 
     def make() -> Provider:
         account = {
@@ -113,7 +117,7 @@ def vast(folder: Path) -> Market:
             "VAST_URL": emulator.url,
             "VAST_LOGIN": emulator.login,
         }
-        return Ready(provider_class("vast").of(context(folder, FakeClock(time.time()), **account)))
+        return Ready(provider_class("vast").of(context(folder, clock, **account)))
 
     return Market(provider=make(), again=make, close=emulator.close)
 

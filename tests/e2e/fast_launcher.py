@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,12 @@ from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.conformance.tape import Value
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
+from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeScreen, FakeUserRequests
 
@@ -124,11 +126,19 @@ class TimedVast(VastProvider):
 class FastLauncher:
     """Use it in a `with`. `factor`: how fast time passes; a run's road itself takes some real seconds."""
 
-    def __init__(self, folder: Path, *, factor: float = 5.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        factor: float = 5.0,
+        market: Sequence[Machine] | None = None,
+        seen: Mapping[str, Value] | None = None,
+    ) -> None:
+        """`seen`: what its Vast does otherwise than usual, by assumption."""
         self._folder = folder
         self._clock = FastClock(factor)
         pace = Pace(created_s=1.0, loading_s=2.0)
-        self.vast = VastEmulator(machines(5), clock=self._clock.emulated, pace=pace)
+        self.vast = VastEmulator(market or machines(5), clock=self._clock.emulated, pace=pace, seen=seen)
         self.lateness = Lateness()
         self.screen = CueScreen()
         self.struck_at: float | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
@@ -49,6 +51,18 @@ def test_a_batch_on_this_computer_gives_each_program_its_values(terminal: Termin
     assert terminal.leftovers() == []
 
 
+def test_a_sweep_with_reuse_holds_this_computer_for_its_points(terminal: Terminal) -> None:
+    write(terminal.folder)
+    line = ("sweep", "job.yaml", "n=1,2,3", "naps=0", "fails=0", "--parallel", "1", "--reuse", "auto")
+    assert "1 machine held: one point at a time, 3 in turn" in terminal.type(*line, "--dry-run").out
+    done = terminal.type(*line)
+    assert done.exit_code == 0, done.err
+    assert done.out.count("SUCCEEDED") == 3
+    runs = terminal.type("status", "--json").json()["runs"]
+    assert [run["provider"] for run in runs].count("pool") == 3 and len(runs) == 4
+    assert terminal.leftovers() == []
+
+
 def test_a_launcher_of_a_batch_that_is_killed_is_followed_by_another_one(
     rented: Terminal, vast: VastEmulator
 ) -> None:
@@ -63,3 +77,51 @@ def test_a_launcher_of_a_batch_that_is_killed_is_followed_by_another_one(
     assert verdicts == ["FAILED", "SUCCEEDED", "SUCCEEDED", "SUCCEEDED"]
     assert len(vast.billing.meters) == 4 and len(vast.instances) == 0
     assert rented.type("cost", "--json").json()["usd"] >= 0.998 * vast.billing.total_usd()
+
+
+HELD = """\
+name: held
+job: job.yaml
+grid: {n: [1, 2, 3, 4, 5, 6, 7, 8], naps: [1], fails: [0]}
+limits: {usd: 10, parallel: 2}
+reuse: auto
+"""
+
+
+def test_a_batch_that_reuses_machines_rents_two_and_leaves_none(rented: Terminal, vast: VastEmulator) -> None:
+    write(rented.folder)
+    (rented.folder / "held.yaml").write_text(HELD)
+    plan = rented.type("batch", "submit", "held.yaml", "--provider", "vast", "--dry-run", "--json").json()
+    assert (plan["fleet"]["machines"], plan["fleet"]["points_in_turn"]) == (2, 4)
+    assert len(vast.billing.meters) == 0
+
+    done = rented.type("batch", "submit", "held.yaml", "--provider", "vast", "-y", "--json")
+    assert done.exit_code == 0, done.err
+    assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 8
+    assert len(vast.billing.meters) <= 2 and len(vast.instances) == 0, done.err
+    status = rented.type("batch", "status", "held", "--json").json()
+    assert status["machines"] == 0 and 0 < status["idle_usd"] <= status["usd"]
+    cost = rented.type("cost", "--by", "batch", "--json").json()
+    assert cost["total"]["usd"] >= 0.998 * vast.billing.total_usd()
+    assert cost["total"]["usd"] <= 1.2 * vast.billing.total_usd() + 0.01
+    assert status["usd"] == pytest.approx(cost["total"]["usd"])
+
+
+def test_machines_that_a_killed_launcher_held_are_used_or_ended_by_the_next(
+    rented: Terminal, vast: VastEmulator
+) -> None:
+    write(rented.folder)
+    (rented.folder / "held.yaml").write_text(HELD)
+    first = rented.start("batch", "submit", "held.yaml", "--provider", "vast", "-y")
+
+    def is_on_a_slot() -> bool:
+        assert first.process.poll() is None, "the batch was over before it was killed"
+        runs = rented.type("status", "--json").json()["runs"]
+        return any(run["provider"] == "pool" and run["phase"] == "ended" for run in runs)
+
+    eventually(is_on_a_slot, what="a point that has ended on a slot")
+    first.kill()
+    done = rented.type("batch", "resume", "held", "--json")
+    assert done.exit_code == 0, done.err
+    assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 8
+    assert len(vast.billing.meters) <= 3 and len(vast.instances) == 0, done.err

@@ -11,6 +11,7 @@ from typing import Any
 from tests.emulators.answers import refusal
 
 EMAIL = "user@example.com"
+UNKNOWN_KEY = "Invalid user key"
 OURS, OTHER = 10001, 10002
 """Numbers of accounts."""
 INSTANCE_KEY_CALLS = frozenset({"show_instance", "set_state", "destroy"})
@@ -86,7 +87,7 @@ class Account:
         if not key:
             raise refusal(403, "auth_error", "This action requires login.")
         if key not in self.keys:
-            raise refusal(404, "auth_error", "Invalid user key")
+            raise refusal(404, "auth_error", UNKNOWN_KEY)
         return self.keys[key]
 
     def add_ssh_key(self, public_key: str, now: float) -> SshKey:

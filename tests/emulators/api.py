@@ -10,8 +10,11 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.emulators import account_api, instances_api, offers_api, templates_api
-from tests.emulators.account import OURS
+from tests.emulators.account import OURS, UNKNOWN_KEY
 from tests.emulators.answers import ApiError, Reply, no_such_instance, refusal, reply, text_reply
+from tests.emulators.behaviour import refused as refused_by
+from tests.emulators.behaviour import worded
+from tests.emulators.bending import bent
 from tests.emulators.call import Call, Route
 from tests.emulators.faults import REQUEST, Fault, Place
 from tests.emulators.world import World
@@ -23,6 +26,7 @@ ROUTES: tuple[Route, ...] = (
     *templates_api.ROUTES,
 )
 _RESULT = re.compile(r"/results/([0-9a-f]+)$")
+_DOWNLOAD = re.compile(r"/download/(\d{1,9})$")
 _RETRY_AFTER_S = 2
 _TOO_MANY = "API requests too frequent"
 
@@ -74,7 +78,7 @@ def answer(world: World, request: Request) -> Reply:
         try:
             return _answer(world, request)
         except ApiError as error:
-            return error.reply
+            return _keyed(world, error.reply)
         finally:
             world.instances.settle()
 
@@ -84,6 +88,9 @@ def _answer(world: World, request: Request) -> Reply:
     result = _RESULT.match(parts.path)
     if result and request.method == "GET":
         return world.result(result[1])
+    download = _DOWNLOAD.match(parts.path)
+    if download and request.method == "GET":
+        return world.download(int(download[1]))
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     token = _token(request, query)
     if not world.reaches(token):
@@ -94,7 +101,22 @@ def _answer(world: World, request: Request) -> Reply:
         return _REFUSALS[fault.name]
     call = Call(ids=ids, query=query, body=_body(request.body), key=None, address=request.address)
     call = _admit(world, route, call, token)
-    return _distorted(route.handler(world, call), fault)
+    return _distorted(_carried_out(world, route, call), fault)
+
+
+def _carried_out(world: World, route: Route, call: Call) -> Reply:
+    """The handler's answer, or its refusal, as this Vast gives it."""
+    try:
+        done = route.handler(world, call)
+    except ApiError as error:
+        done = error.reply
+    return bent(route.name, world, call, done)
+
+
+def _keyed(world: World, refused: Reply) -> Reply:
+    """A refusal for a key that is none, as this Vast gives it."""
+    unknown = refused.content_type == "application/json" and refused.content.get("msg") == UNKNOWN_KEY
+    return worded(refused, world.behaviour.word("key.bad")) if unknown else refused
 
 
 def _find(method: str, path: str) -> tuple[Route, tuple[int, ...]]:
@@ -124,10 +146,22 @@ def _admit(world: World, route: Route, call: Call, token: str | None) -> Call:
     world.limits.check(route.name, key.key, box)
     if key.user_id != OURS and call.ids:
         raise no_such_instance(call.id)
+    if key.instance_id is not None and (told := _told(world, route.name, key.instance_id, call)):
+        if not told.startswith("2"):
+            raise ApiError(refused_by(f"{told} auth_error"))
+        return replace(call, key=key)
     if not key.allows(route.name, route.category, call.ids[0] if call.ids else None, call.body):
         msg = f"This key does not have the permission {route.category} for this call."
         raise refusal(403, "auth_error", msg)
     return replace(call, key=key)
+
+
+def _told(world: World, endpoint: str, instance_id: int, call: Call) -> str:
+    """What the key of a box is answered there, where this Vast is told that; empty: as usual."""
+    row = {"list_instances": "key.list", "show_user": "key.account"}.get(endpoint, "")
+    if endpoint == "show_instance" and call.ids == (instance_id,):
+        row = "key.own_row"
+    return world.behaviour.word(row) if row and world.behaviour.is_told(row) else ""
 
 
 def _distorted(done: Reply, fault: Fault | None) -> Reply:

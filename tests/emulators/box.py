@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -14,6 +14,8 @@ class Graphics:
     names: Sequence[str]
     memory_mb: int
     driver: str
+    cuda: float = 0.0
+    """The newest that the driver supports; 0: it does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,8 @@ class Program:
     """Published beside that of sshd, as `8000/tcp`."""
     by_sh: bool = False
     """The onstart text is given to /bin/sh, whatever its first line says."""
+    session_env: Mapping[str, str] = field(default_factory=dict)
+    """Seen by whoever logs in, too."""
 
 
 class Box(Protocol):

@@ -149,6 +149,7 @@ class ContainerBox:
             "usr/local/bin/nvidia-smi": (nvidia_smi(self._graphics), 0o755),
             "root/onstart.sh": (onstart, 0o700),
             **_ssh_files(keys),
+            **_session_files(program),
         }
 
     def _put(self, files: Mapping[str, tuple[str, int]]) -> None:
@@ -158,6 +159,12 @@ class ContainerBox:
 
 def _ssh_files(keys: Sequence[str]) -> Mapping[str, tuple[str, int]]:
     return {"root/.ssh/authorized_keys": ("".join(f"{key.strip()}\n" for key in keys), 0o600)}
+
+
+def _session_files(program: Program) -> Mapping[str, tuple[str, int]]:
+    """The image's own file is left alone where there is nothing to say."""
+    lines = "".join(f'{name}="{value}"\n' for name, value in program.session_env.items())
+    return {"etc/environment": (lines, 0o644)} if lines else {}
 
 
 def _archive(files: Mapping[str, tuple[str, int]]) -> bytes:

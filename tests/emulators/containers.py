@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.emulators.account import Account
+from tests.emulators.behaviour import Behaviour
 from tests.emulators.box import Box, Graphics, Program
 from tests.emulators.faults import SSH, Faults
 from tests.emulators.gateway import Gateway, Mood
@@ -34,12 +35,14 @@ class Containers:
         self,
         account: Account,
         faults: Faults,
+        behaviour: Behaviour,
         folder: Path,
         url: str,
         make_box: Callable[[str, Graphics], Box],
     ) -> None:
         self._account = account
         self._faults = faults
+        self._behaviour = behaviour
         self._folder = folder
         self._url = url
         self._make_box = make_box
@@ -67,7 +70,7 @@ class Containers:
     def start(self, instance: Instance, quirk: str | None) -> None:
         """The container runs its program."""
         fault = self._faults.first(SSH, instance.place)
-        moods = _MOODS.get(fault.name, {}) if fault else {}
+        moods = {**self._told_moods(), **(_MOODS.get(fault.name, {}) if fault else {})}
         for name, port in instance.ports.items():
             port.set_mood(moods.get(name, Mood.OPEN))
             port.bytes_per_s = _SLOW if fault and fault.name == "slow_network" else None
@@ -77,6 +80,10 @@ class Containers:
         instance.box.start(self._program(instance, quirk), [] if denied else list(instance.ssh_keys.values()))
         if quirk == "log_noise":
             self._make_noise(instance)
+
+    def _told_moods(self) -> dict[str, Mood]:
+        ways = {"ssh.direct": SSH_PORT, "ssh.proxy": PROXY}
+        return {port: Mood.REFUSING for row, port in ways.items() if self._behaviour.word(row) != "opens"}
 
     def end(self, instance: Instance) -> None:
         """Every process of the container is about to be killed."""
@@ -123,17 +130,25 @@ class Containers:
         entrypoint = () if rental.ssh else (*filter(None, [rental.onstart]), *rental.args)
         return Program(
             env=self._environment(instance, with_key=quirk != "no_container_key"),
-            onstart="" if skipped or not rental.ssh else rental.onstart,
+            onstart="" if skipped or not rental.ssh else self._onstart(rental.onstart),
             entrypoint=entrypoint or (() if rental.ssh else ("true",)),
             ssh=rental.ssh,
             ports=rental.published,
-            by_sh=quirk == "onstart_by_sh",
+            by_sh=quirk == "onstart_by_sh" or self._behaviour.word("onstart.shell") != "bash",
+            session_env={"CONTAINER_API_KEY": instance.api_key}
+            if self._behaviour.word("box.session_key") == "present"
+            else {},
+        )
+
+    def _onstart(self, ordered: str) -> str:
+        return (
+            ordered if self._behaviour.word("onstart.sha256") == "as ordered" else f"{ordered}\n# changed\n"
         )
 
     def _environment(self, instance: Instance, *, with_key: bool) -> dict[str, str]:
         published = {name: port.number for name, port in instance.ports.items() if name != PROXY}
         injected = {
-            "CONTAINER_ID": str(instance.id),
+            "CONTAINER_ID": self._shown_id(instance),
             "CONTAINER_LABEL": f"C.{instance.id}",
             "VAST_CONTAINERLABEL": f"C.{instance.id}",
             "PUBLIC_IPADDR": instance.address,
@@ -143,9 +158,13 @@ class Containers:
             "VAST_URL": self._url,
             **{_port_variable(name): str(number) for name, number in published.items()},
         }
-        if with_key:
+        if with_key and self._behaviour.word("box.key") == "present":
             injected["CONTAINER_API_KEY"] = instance.api_key
         return {**self._account.secrets, **instance.rental.variables, **injected}
+
+    def _shown_id(self, instance: Instance) -> str:
+        right = self._behaviour.word("box.container_id") == "the machine's id"
+        return str(instance.id if right else instance.id + 1)
 
     def _make_noise(self, instance: Instance) -> None:
         instance.box.note(_NOISE.format(port=instance.ports[PROXY].number) * 50)

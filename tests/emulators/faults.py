@@ -127,6 +127,8 @@ class Fault:
     machine_id: int | None = None
     instance_id: int | None = None
     seconds: float | None = None
+    every: int = 0
+    """Strikes again at every so many chances, for ever; 0: only as often as `times` says."""
 
     def fits(self, place: Place) -> bool:
         """Whether this is the place it waits for."""
@@ -155,14 +157,17 @@ class Faults:
         machine_id: int | None = None,
         instance_id: int | None = None,
         seconds: float | None = None,
+        every: int = 0,
     ) -> Fault:
         """The fault strikes at its next `times` chances: where a place is named, only there.
+
+        `every`: or for ever, at every so many chances.
 
         RUNNING faults strike a running instance, after `seconds` of running where that is given.
         """
         if name not in FAULTS:
             raise ValueError(f"no fault is called {name!r}; known: {', '.join(FAULTS)}")
-        fault = Fault(name, times, after, endpoint, machine_id, instance_id, seconds)
+        fault = Fault(name, times, after, endpoint, machine_id, instance_id, seconds, every)
         self._waiting.append(fault)
         return fault
 
@@ -183,7 +188,9 @@ class Faults:
             fault.after -= 1
             return None
         fault.times -= 1
-        if fault.times <= 0:
+        if fault.every:
+            fault.after = fault.every - 1
+        elif fault.times <= 0:
             self._waiting.remove(fault)
         self.struck.append(name)
         return fault

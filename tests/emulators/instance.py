@@ -71,6 +71,8 @@ class Instance:
     """Nor is it to be had by its id."""
     price_factor: float = 1.0
     """By which its GPUs' price has changed since it was rented."""
+    downloaded: int = 0
+    """Bytes that it fetched by itself, as far as they are counted."""
     ended: bool = False
     """The host took the machine back."""
     generation: int = 0
@@ -105,6 +107,11 @@ class Instance:
         return "470.57.02" if "old_driver" in self.flaws else self.machine.driver
 
     @property
+    def cuda(self) -> float:
+        """The newest that the driver supports."""
+        return 11.4 if "old_driver" in self.flaws else self.machine.cuda
+
+    @property
     def gpu_usd_per_hour(self) -> float:
         """For all its GPUs."""
         usd = self.machine.gpu_usd * self.gpus if self.bid_usd is None else self.bid_usd
@@ -114,7 +121,7 @@ class Instance:
     def traffic(self) -> tuple[int, int]:
         """Bytes into and out of the box."""
         ports = self.ports.values()
-        return sum(port.received for port in ports), sum(port.sent for port in ports)
+        return self.downloaded + sum(port.received for port in ports), sum(port.sent for port in ports)
 
     def state(self, actual: str | None, cur: str, intended: str) -> None:
         """What the row says from now on."""

@@ -35,7 +35,6 @@ def spoil(row: dict[str, Any], fault: str) -> dict[str, Any]:
 def _hardware(instance: Instance) -> dict[str, Any]:
     names, machine = instance.gpu_names, instance.machine
     halved = 0.5 if "low_memory" in instance.flaws else 1.0
-    old = "old_driver" in instance.flaws
     return {
         "gpu_name": names[0] if names else None,
         "gpu_totalram": machine.gpu_ram_mb * len(names),
@@ -44,7 +43,7 @@ def _hardware(instance: Instance) -> dict[str, Any]:
         "disk_space": instance.rental.disk_gb * (0.5 if "small_disk" in instance.flaws else 1.0),
         "driver_version": instance.driver,
         "driver_vers": driver_number(instance.driver),
-        "cuda_max_good": 11.4 if old else machine.cuda,
+        "cuda_max_good": instance.cuda,
         "country_code": machine.geolocation.rpartition(", ")[2],
     }
 

@@ -6,11 +6,12 @@ import itertools
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.emulators.account import Account
 from tests.emulators.answers import ApiError, no_such_ask, no_such_instance, refusal
+from tests.emulators.behaviour import Behaviour
 from tests.emulators.billing import Billing, Meter, Rates
 from tests.emulators.box import Graphics
 from tests.emulators.clock import Clock
@@ -23,10 +24,27 @@ from tests.emulators.market import Ask, Market
 from tests.emulators.offer_rows import storage_usd_per_hour
 from tests.emulators.rental import Rental
 
+BY_ID, IN_LIST = "by_id", "in_list"
+"""Where the API shows instances."""
 _GHOST_S = 2.0
 _FIRST_ID = 50_000_000
 """Ids differ between emulators, as processes of several share this computer."""
 _NEVER = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ghost:
+    """An instance that is gone and shown."""
+
+    begins: float
+    ends: float
+    instance: Instance
+    where: str = ""
+    """Only there; empty: everywhere."""
+
+    def is_there(self, now: float, where: str) -> bool:
+        """Whether it is shown there now."""
+        return self.begins <= now < self.ends and self.where in ("", where)
 
 
 class Fleet:
@@ -41,9 +59,11 @@ class Fleet:
         billing: Billing,
         faults: Faults,
         containers: Containers,
+        behaviour: Behaviour,
         pace: Pace,
         honours_queue: bool,
     ) -> None:
+        self._behaviour = behaviour
         self._clock = clock
         self._market = market
         self._account = account
@@ -52,7 +72,7 @@ class Fleet:
         self._containers = containers
         self._ids = itertools.count(_FIRST_ID + secrets.randbelow(10**7))
         self._instances: dict[int, Instance] = {}
-        self._ghosts: list[tuple[float, float, Instance]] = []
+        self._ghosts: list[Ghost] = []
         self._events = EventQueue(clock.now())
         self._life = Life(
             self._instances,
@@ -61,6 +81,7 @@ class Fleet:
             account=account,
             faults=faults,
             containers=containers,
+            behaviour=behaviour,
             pace=pace,
             honours_queue=honours_queue,
         )
@@ -72,10 +93,10 @@ class Fleet:
     def __len__(self) -> int:
         return len(self._instances)
 
-    def seen(self) -> list[Instance]:
-        """What the API shows: what is rented, and now and then a row of one that is gone."""
+    def seen(self, where: str) -> list[Instance]:
+        """What the API shows, by its id or in the list: what is rented, and now and then what is gone."""
         now = self._clock.now()
-        return [*self, *(ghost for begins, ends, ghost in self._ghosts if begins <= now < ends)]
+        return [*self, *(one.instance for one in self._ghosts if one.is_there(now, where))]
 
     def get(self, instance_id: int) -> Instance:
         """The instance. Raises ApiError (404)."""
@@ -159,6 +180,14 @@ class Fleet:
         else:
             self._life.hold(instance)
 
+    def count_download(self, instance: Instance, size: int, delay_s: float) -> None:
+        """It has fetched so many bytes, which are counted after so long."""
+
+        def count(there: Instance) -> None:
+            there.downloaded += size
+
+        self._events.after(instance, delay_s, count, lasting=True)
+
     def rename(self, instance: Instance, label: str | None) -> None:
         """The label from now on."""
         instance.label = instance.meter.label = label
@@ -173,9 +202,17 @@ class Fleet:
             return
         ghost = self._faults.take("row_reappears", instance.place)
         if ghost:
-            begins = self._clock.now() + (ghost.seconds or 1.0)
-            self._ghosts.append((begins, begins + _GHOST_S, instance))
+            self._haunt(instance, ghost.seconds or 1.0, _GHOST_S)
+        for where in (BY_ID, IN_LIST):
+            self._haunt(instance, 0.0, self._behaviour.number(f"gone.{where}"), where)
+        if self._behaviour.word("gone.again") == "yes":
+            self._haunt(instance, 2 * _GHOST_S, 4 * _GHOST_S)
         self._remove(instance)
+
+    def _haunt(self, instance: Instance, after_s: float, seconds: float, where: str = "") -> None:
+        """It is shown for so long, though it is gone; `where`: only there."""
+        begins = self._clock.now() + after_s
+        self._ghosts.append(Ghost(begins=begins, ends=begins + seconds, instance=instance, where=where))
 
     def cut(self, seconds: float) -> None:
         """No box can be reached for so long."""
@@ -219,9 +256,18 @@ class Fleet:
             bid_usd=rental.bid_usd,
             flaws=flaws,
         )
-        instance.box = self._containers.furnish(instance_id, _graphics(instance))
+        instance.price_factor *= self._price_factor(instance)
+        state = self._behaviour.word("create.state")
+        instance.actual = None if state == "null" else state
+        instance.box = self._containers.furnish(instance_id, _graphics(instance, self._behaviour))
         instance.meter = self._billing.open(_meter(instance))
         return instance
+
+    def _price_factor(self, instance: Instance) -> float:
+        """What makes its whole price so many times that of the offer."""
+        gpu_usd = instance.gpu_usd_per_hour
+        disk_usd = storage_usd_per_hour(instance.machine, instance.rental.disk_gb)
+        return ((gpu_usd + disk_usd) * self._behaviour.number("create.price") - disk_usd) / gpu_usd
 
     def _bill(self, moment: float) -> None:
         """Everybody has paid until that moment, which is now."""
@@ -266,8 +312,14 @@ class Fleet:
 _CENT_FRACTION = 1e-9
 
 
-def _graphics(instance: Instance) -> Graphics:
-    return Graphics(names=instance.gpu_names, memory_mb=instance.machine.gpu_ram_mb, driver=instance.driver)
+def _graphics(instance: Instance, behaviour: Behaviour) -> Graphics:
+    shown = round(len(instance.gpu_names) * behaviour.number("box.gpus"))
+    return Graphics(
+        names=instance.gpu_names[:shown],
+        memory_mb=round(instance.machine.gpu_ram_mb * behaviour.number("box.gpu_memory")),
+        driver=instance.driver,
+        cuda=instance.cuda + behaviour.number("box.cuda"),
+    )
 
 
 def _meter(instance: Instance) -> Meter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulators.account import OURS
-from tests.emulators.answers import Reply, refusal, reply
+from tests.emulators.answers import ApiError, Reply, refusal, reply
+from tests.emulators.behaviour import refused
 from tests.emulators.call import Call, Route
 from tests.emulators.faults import FAULTS, ROW
 from tests.emulators.instance import Instance
 from tests.emulators.instance_rows import instance_row, spoil
+from tests.emulators.instances import BY_ID, IN_LIST
 from tests.emulators.query import matches, sort_key
 from tests.emulators.rental import MAX_COMMAND
 from tests.emulators.world import World
@@ -32,7 +35,7 @@ _UNAVAILABLE = "Required resources are currently unavailable, state change queue
 
 def show_instance(world: World, call: Call) -> Reply:
     """One row; null when there is no such instance."""
-    there = (one for one in world.instances.seen() if not _is_absent(world, one))
+    there = (one for one in world.instances.seen(BY_ID) if not _is_absent(world, one))
     instance = next((one for one in there if one.id == call.id), None)
     row = _row(world, instance) if instance else None
     if row and not world.settings.ports_by_id:
@@ -45,7 +48,7 @@ def list_instances(world: World, call: Call) -> Reply:
     filters = call.json_query("select_filters", {}) or {}
     order = call.json_query("order_by") or [{"col": "id", "dir": "asc"}]
     _check_columns([*filters, *(part["col"] for part in order)])
-    ours = world.instances.seen() if call.key and call.key.user_id == OURS else []
+    ours = world.instances.seen(IN_LIST) if call.key and call.key.user_id == OURS else []
     listed = [one for one in ours if not _is_hidden(world, one)]
     rows = [{**_row(world, one), "volume_info": []} for one in listed]
     found = [row for row in rows if matches(row, filters)]
@@ -88,7 +91,7 @@ def _is_absent(world: World, instance: Instance) -> bool:
 def list_old(world: World, call: Call) -> Reply:
     """The list that clients must not use any more."""
     if world.settings.old_list:
-        return reply({"instances": [_row(world, one) for one in world.instances.seen()]})
+        return reply({"instances": [_row(world, one) for one in world.instances.seen(IN_LIST)]})
     msg = "/api/v0/instances/ is deprecated. Use /api/v1/instances/ instead."
     raise refusal(410, "deprecated_endpoint", msg)
 
@@ -107,7 +110,8 @@ def set_state(world: World, call: Call) -> Reply:
         label = call.body["label"]
         if label is not None and len(label) > 1024:
             raise refusal(400, "invalid_args", "label is longer than 1024")
-        world.instances.rename(instance, label)
+        if world.behaviour.word("label.shown") == "the new label":
+            world.instances.rename(instance, label)
     if "state" in call.body:
         return reply(_change_state(world, instance, call.body["state"]))
     return reply({"success": True})
@@ -177,7 +181,7 @@ def request_logs(world: World, call: Call) -> Reply:
     if call.body.get("daemon_logs"):
         text = instance.status_msg or ""
     else:
-        text = instance.box.log()
+        text = _log(world, instance)
     lines = text.splitlines(keepends=True)
     wanted = call.body.get("filter")
     if wanted:
@@ -211,6 +215,9 @@ def attach_key(world: World, call: Call) -> Reply:
     key = str(call.body.get("ssh_key") or "").strip()
     if not key.startswith(("ssh-", "ecdsa-", "sk-")):
         raise refusal(400, "invalid_args", "Invalid SSH key.")
+    word = world.behaviour.word("key.attach")
+    if not instance.runs and word != "200 success":
+        raise ApiError(refused(word))
     world.instances.attach_key(instance, key)
     return reply({"success": True, "msg": "SSH key added to instance."})
 
@@ -219,6 +226,17 @@ def detach_key(world: World, call: Call) -> Reply:
     """One ssh key less."""
     world.instances.detach_key(world.instances.get(call.id), call.ids[1])
     return reply({"success": True, "msg": "SSH key removed from instance."})
+
+
+def _log(world: World, instance: Instance) -> str:
+    """What the container printed, as this Vast shows it."""
+    silent_s = world.behaviour.number("log.seconds")
+    if silent_s and world.clock.now() - (instance.running_since or world.clock.now()) < silent_s:
+        return ""
+    text, said = instance.box.log(), world.behaviour.word("log.host_keys")
+    if said == "none in the log":
+        return "".join(line for line in text.splitlines(keepends=True) if "SHA256:" not in line)
+    return text if said == "the same" else re.sub(r"SHA256:\S{43}", f"SHA256:{'x' * 43}", text)
 
 
 def _change_state(world: World, instance: Instance, state: Any) -> Mapping[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from tests.emulators.account import Account
+from tests.emulators.behaviour import Behaviour
 from tests.emulators.containers import Containers
 from tests.emulators.dead_ends import DEAD_ENDS
 from tests.emulators.event_queue import EventQueue
@@ -40,6 +42,7 @@ class Life:
         account: Account,
         faults: Faults,
         containers: Containers,
+        behaviour: Behaviour,
         pace: Pace,
         honours_queue: bool,
     ) -> None:
@@ -49,7 +52,8 @@ class Life:
         self._account = account
         self._faults = faults
         self._containers = containers
-        self._pace = pace
+        told_s = behaviour.number("loading.seconds") if behaviour.is_told("loading.seconds") else None
+        self._pace = pace if told_s is None else replace(pace, loading_s=max(0.0, told_s - pace.created_s))
         self._honours_queue = honours_queue
         self._fault_actions = {
             "outbid": self._outbid,

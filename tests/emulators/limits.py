@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.emulators.answers import ApiError, text_reply
+from tests.emulators.behaviour import Behaviour, refused
 from tests.emulators.clock import Clock
 
 SPACING_S: Mapping[str, float] = {
@@ -35,7 +36,6 @@ SPACING_S: Mapping[str, float] = {
 }
 PENALTY_S: Mapping[str, float] = {"create": 12.0}
 """Who calls too early waits this long from then on."""
-SEARCHES_A_MINUTE = 10
 _SEARCHES = frozenset({"search", "search_new", "search_legacy"})
 _BURST = 1e-3
 
@@ -50,11 +50,12 @@ class _Caller:
 class Limits:
     """Refuses calls that come too fast."""
 
-    def __init__(self, clock: Clock, *, enabled: bool) -> None:
+    def __init__(self, clock: Clock, behaviour: Behaviour, *, enabled: bool) -> None:
         self.enabled = enabled
         self.refused = 0
         """How many calls were."""
         self._clock = clock
+        self._behaviour = behaviour
         self._allowed_at: dict[_Caller, float] = {}
         self._searches: dict[str, deque[float]] = defaultdict(deque)
 
@@ -75,19 +76,24 @@ class Limits:
             penalty = PENALTY_S.get(caller.endpoint)
             if penalty:
                 self._allowed_at[caller] = now + penalty
-            raise self._refusal(spacing)
+            self._refuse(spacing, self._behaviour.word("limit.list"))
         self._allowed_at[caller] = now + spacing
 
     def _check_searches(self, who: str) -> None:
         now, recent = self._clock.now(), self._searches[who]
         while recent and recent[0] <= now - 60:
             recent.popleft()
-        if len(recent) >= SEARCHES_A_MINUTE:
-            raise self._refusal(60 / SEARCHES_A_MINUTE)
+        a_minute = self._behaviour.number("limit.searches")
+        if len(recent) >= a_minute:
+            self._refuse(60 / a_minute, "429 text")
         recent.append(now)
 
-    def _refusal(self, spacing_s: float) -> ApiError:
+    def _refuse(self, spacing_s: float, word: str) -> None:
+        """Raises ApiError, but where such a call is answered all the same."""
+        if word.startswith("200"):
+            return
         self.refused += 1
-        return ApiError(
-            text_reply(f"API requests too frequent: endpoint threshold={spacing_s:g}", status=429)
-        )
+        usual = text_reply(f"API requests too frequent: endpoint threshold={spacing_s:g}", status=429)
+        reply = usual if word == "429 text" else refused(word)
+        says_when = self._behaviour.word("limit.retry_after") == "yes"
+        raise ApiError(replace(reply, headers={"Retry-After": f"{spacing_s:.0f}"} if says_when else {}))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 DAY_S = 86400.0
 
@@ -103,8 +105,16 @@ GPU_MODELS = (
         nvlink_bw=450.0,
     ),
 )
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _PLACES = ("Texas, US", "Oregon, US", "Quebec, CA", "Sweden, SE", "Czechia, CZ", "Japan, JP", "Poland, PL")
 _DRIVERS = ((12.4, "550.127.05"), (12.8, "570.133.20"), (13.0, "580.95.05"))
+
+
+def here_mb() -> int:
+    """How much memory a box has, which is this computer's: machines that promise more are not as offered."""
+    have = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    texts = [path.read_text().strip() for path in map(Path, _LIMITS) if path.is_file()]
+    return min([*have, *(int(text) for text in texts if text.isdecimal())]) // 10**6
 
 
 def synthetic_machines(count: int, *, seed: int = 0) -> Sequence[Machine]:

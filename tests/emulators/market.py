@@ -64,6 +64,7 @@ class Market:
         self._ids = itertools.count(50751794)
         self._asks: dict[int, Ask] = {}
         self._current: dict[tuple[int, int], int] = {}
+        self._taken: set[int] = set()
         self._holdings: dict[int, Holding] = {}
 
     def search(
@@ -88,6 +89,15 @@ class Market:
         """The offer of that id, for as long as the id lasts."""
         ask = self._asks.get(ask_id)
         return ask if ask and self._clock.now() - ask.issued_at <= REISSUE_S + _GRACE_S else None
+
+    def take(self, ask: Ask) -> None:
+        """The offer is rented: what is left of its machine is on offer under another id."""
+        self._taken.add(ask.id)
+        self._current.pop((ask.machine.id, ask.gpus), None)
+
+    def is_taken(self, ask_id: int) -> bool:
+        """Whether the offer was rented."""
+        return ask_id in self._taken
 
     def asks(self) -> Sequence[Ask]:
         """Every offer that was made so far."""

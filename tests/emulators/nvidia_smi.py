@@ -30,6 +30,7 @@ answer() {{
   printf -v joined '%s, ' "${{line[@]}}"
   echo "${{joined%, }}"
 }}
+(($#)) || echo '| NVIDIA-SMI {driver}    Driver Version: {driver}    CUDA Version: {cuda} |'
 for argument; do
   case $argument in
     -L) for i in "${{!names[@]}}"; do
@@ -47,4 +48,5 @@ def nvidia_smi(graphics: Graphics) -> str:
         names=" ".join(map(shlex.quote, graphics.names)),
         memory_mb=graphics.memory_mb,
         driver=graphics.driver,
+        cuda=f"{graphics.cuda:.1f}" if graphics.cuda else "N/A",
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.emulators.answers import ApiError, Reply, no_such_ask, refusal, reply
+from tests.emulators.behaviour import refused
 from tests.emulators.call import Call, Route
 from tests.emulators.faults import Place
 from tests.emulators.machines import DAY_S
@@ -91,6 +92,8 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
     if ask is None:
         raise no_such_ask(404, 3603, ask_id)
     _refuse(world, ask)
+    if rental.cancel_unavail and world.market.is_taken(ask.id):
+        raise ApiError(refused(world.behaviour.word("create.again")))
     _check_account(world)
     lowest = ask.machine.min_bid_usd * ask.gpus
     too_low = rental.bid_usd is not None and rental.bid_usd < lowest - 1e-9
@@ -108,6 +111,8 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
         world.instances.create_later(other, rental, again.seconds or 0.0)
     stopped = world.faults.take("created_stopped", Place(machine_id=ask.machine.id)) is not None
     instance = world.instances.create(ask, rental, stopped=stopped)
+    if not world.behaviour.word("create.again").startswith("200"):
+        world.market.take(ask)
     if world.faults.take("create_denied_done", Place(machine_id=ask.machine.id)):
         raise _NO_CREDIT
     return reply({"success": True, "new_contract": instance.id, "instance_api_key": instance.api_key})

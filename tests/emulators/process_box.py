@@ -84,7 +84,7 @@ class ProcessBox:
 
     def start(self, program: Program, keys: Sequence[str]) -> None:
         self._wait()
-        self._furnish()
+        self._furnish(program)
         self.authorize(keys)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         plan = self.root / "plan.json"
@@ -199,7 +199,7 @@ class ProcessBox:
             return ["/bin/sh", str(script)]
         return [str(script)]
 
-    def _furnish(self) -> None:
+    def _furnish(self, program: Program) -> None:
         for folder in _FOLDERS:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         self._script("session", _SESSION.format(root=self.root, path=shlex.quote(self._path())))
@@ -208,7 +208,9 @@ class ProcessBox:
         self._script("ssh-keygen", _SSH_KEYGEN.format(root=self.root, ssh_keygen=keygen))
         config = _SSHD_CONFIG.format(root=self.root, sftp=_sftp_server())
         (self.root / "etc/ssh/sshd_config").write_text(config)
-        (self.root / "etc/environment").touch()
+        session = "".join(f'{name}="{value}"\n' for name, value in program.session_env.items())
+        with (self.root / "etc/environment").open("a") as environment:
+            environment.write(session)
         host_key = self.root / "etc/ssh/ssh_host_ed25519_key"
         if not host_key.exists():
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "box", "-f", str(host_key)]

@@ -10,10 +10,14 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.core.errors import UsageError
+from launcher.providers.vast.conformance.record import read_record
+from launcher.providers.vast.conformance.tape import Value
 from tests.emulators import ssh_servers
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
@@ -25,7 +29,7 @@ from tests.emulators.faults import FAULTS, Faults
 from tests.emulators.instance import REALISTIC, Pace
 from tests.emulators.instances import Fleet
 from tests.emulators.limits import Limits
-from tests.emulators.machines import Machine, synthetic_machines
+from tests.emulators.machines import Machine, here_mb, synthetic_machines
 from tests.emulators.market import Market
 from tests.emulators.process_box import ProcessBox
 from tests.emulators.server import Server
@@ -57,12 +61,18 @@ class VastEmulator:
         old_list: bool = False,
         ports_by_id: bool = True,
         image: str | None = None,
+        make_box: Callable[[str, Graphics], Box] | None = None,
+        seen: Mapping[str, Value] | None = None,
     ) -> None:
-        """`image`: instances are containers of it, whatever image is asked for."""
+        """`image`: instances are containers of it, whatever image is asked for.
+
+        `make_box`: makes what instances are, in the place of processes. `seen`: what it does otherwise than
+        usual, by assumption.
+        """
         self.clock = clock or Clock()
         self._docker = _docker_host(image)
         address = self._docker.address if self._docker else "127.0.0.1"
-        self._server = Server((address, port), self._answer, self.clock.now)
+        self._server = Server((address, port), self._answer, self._shown_time)
         settings = Settings(
             machines=synthetic_machines(40, seed=seed) if machines is None else machines,
             seed=seed,
@@ -72,10 +82,11 @@ class VastEmulator:
             honours_queue=honours_queue,
             old_list=old_list,
             ports_by_id=ports_by_id,
+            seen=seen or {},
         )
         self.folder = Path(tempfile.mkdtemp(prefix="vast-"))
         """Where the boxes are: `C.<instance id>` each."""
-        make_box = self._docker.make_box if self._docker else self._make_process_box
+        make_box = make_box or (self._docker.make_box if self._docker else self._make_process_box)
         self._world = World(settings, self.clock, self.folder, self._server.url, make_box)
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
@@ -182,6 +193,9 @@ class VastEmulator:
         self.requests.append((request.method, request.target.partition("?")[0]))
         return answer(self._world, request)
 
+    def _shown_time(self) -> float:
+        return self.clock.now() - self._world.behaviour.number("clock.ahead")
+
     def _tick(self) -> None:
         while not self._closing.wait(_TICK_S):
             with self.lock:
@@ -206,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         emulator = VastEmulator(
-            synthetic_machines(options.machines, seed=options.seed),
+            [_honest(one) for one in synthetic_machines(options.machines, seed=options.seed)],
             port=options.port,
             seed=options.seed,
             clock=Clock(options.speed),
@@ -214,8 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pace=REALISTIC if options.realistic else None,
             rate_limits=not options.no_rate_limits,
             image=options.docker,
+            seen=read_record(options.like).seen if options.like else None,
         )
-    except RuntimeError as error:
+    except (RuntimeError, UsageError) as error:
         sys.exit(f"error: {error}")
     for name in options.fault:
         emulator.faults.add(name)
@@ -229,6 +244,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _honest(machine: Machine) -> Machine:
+    """With no more memory than its boxes will have."""
+    return replace(machine, cpu_ram_mb=min(machine.cpu_ram_mb, here_mb()))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.emulators.vast", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="loopback port; any free one by default")
@@ -237,6 +257,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--credit", type=float, default=100.0, help="dollars on the account")
     parser.add_argument("--speed", type=float, default=1.0, help="how fast its time passes")
     parser.add_argument("--docker", metavar="IMAGE", help="instances are containers of this image")
+    parser.add_argument(
+        "--like", metavar="FILE", type=Path, help="as `vastrun doctor --rent` has seen the live service to be"
+    )
     parser.add_argument("--realistic", action="store_true", help="as slow as the real one")
     parser.add_argument("--no-rate-limits", action="store_true", help="answer however fast calls come")
     parser.add_argument(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.providers.vast.conformance.tape import Value
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
+from tests.emulators.behaviour import Behaviour
 from tests.emulators.billing import Billing
 from tests.emulators.box import Box, Graphics
 from tests.emulators.clock import Clock
@@ -39,6 +41,8 @@ class Settings:
     """Whether `GET /api/v0/instances/` still answers."""
     ports_by_id: bool = True
     """Whether a look at one instance shows its ports."""
+    seen: Mapping[str, Value] = field(default_factory=dict)
+    """By assumption, what it does otherwise than usual."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,16 @@ class World:
         self.settings = settings
         self.clock = clock
         self.url = url
+        self.folder = folder
+        self.behaviour = Behaviour(settings.seen)
         self.lock = threading.RLock()
         self.faults = Faults()
         self.account = Account(settings.credit_usd)
-        self.limits = Limits(clock, enabled=settings.rate_limits)
+        self.limits = Limits(clock, self.behaviour, enabled=settings.rate_limits)
         self.market = Market(settings.machines, clock, seed=settings.seed)
         self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s)
         self.templates = Templates(self.account.user_id)
-        self.containers = Containers(self.account, self.faults, folder, url, make_box)
+        self.containers = Containers(self.account, self.faults, self.behaviour, folder, url, make_box)
         self.instances = Fleet(
             clock=clock,
             market=self.market,
@@ -78,6 +84,7 @@ class World:
             billing=self.billing,
             faults=self.faults,
             containers=self.containers,
+            behaviour=self.behaviour,
             pace=settings.pace,
             honours_queue=settings.honours_queue,
         )
@@ -114,6 +121,15 @@ class World:
         if fault:
             self._miscounts_until = self.clock.now() + (20.0 if fault.seconds is None else fault.seconds)
         return 1 if self.clock.now() < self._miscounts_until else 0
+
+    def download(self, size: int) -> Reply:
+        """So many bytes, which count as traffic of what runs: boxes have no addresses of their own here."""
+        counted = round(size * self.behaviour.number("download.billed"))
+        for instance in self.instances:
+            if instance.runs:
+                delay_s = self.behaviour.number("download.seconds")
+                self.instances.count_download(instance, counted, delay_s)
+        return Reply(body=bytes(size), content_type="application/octet-stream")
 
     def publish(self, text: str) -> str:
         """The address where the text will be, soon, for anyone who knows it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,6 +18,10 @@ TRICKLE = 1 << 14
 """Bytes of what has no end."""
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\x0c\u2028\r1700000000.000 supervisor all is well"
 """Clears the screen, names the window, writes backwards, and looks like a line of somebody else."""
+
+
+MARKUP = "</script></style></code><script>alert(1)</script><img src=http://evil onerror='alert(1)'>&lt;\""
+"""Ends whatever it stands in, and asks another computer."""
 
 
 def _nothing(status: dict[str, Any]) -> None:
@@ -52,6 +57,20 @@ def _failed_step(**changes: Any) -> Lie:
 def _entry(name: str, content: bytes = b"evil", **changes: Any) -> Lie:
     entry = {"path": name, "size": len(content), "sha256": sha256(content).hexdigest()}
     return Lie(files={name: content}, listed=(entry | changes,))
+
+
+def _line(step: int, **values: Any) -> bytes:
+    """Of metrics."""
+    return json.dumps({"step": step} | values).encode() + b"\n"
+
+
+def _picture(content: bytes, name: str = "fields.png") -> Lie:
+    return replace(_entry(f"{layout.EVALUATION}/{name}", content), harmless=True)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    """A part of a PNG."""
+    return len(data).to_bytes(4) + kind + data + zlib.crc32(kind + data).to_bytes(4)
 
 
 def _supervisor(**changes: Any) -> Lie:
@@ -107,6 +126,14 @@ _METRICS = b"".join(
     for step in _STEPS
     for loss in _NUMBERS
 )
+PNG = (
+    b"\x89PNG\r\n\x1a\n"
+    + _chunk(b"IHDR", (2).to_bytes(4) + (2).to_bytes(4) + b"\x08\x00\x00\x00\x00")
+    + _chunk(b"IDAT", zlib.compress(b"\0\xff\0" * 2))
+    + _chunk(b"IEND", b"")
+)
+"""Two by two pixels."""
+_HUGE = (60_000).to_bytes(4) * 2 + b"\x08\x00\x00\x00\x00"
 _LATEST = f"{layout.CHECKPOINTS}/latest.json"
 
 LIES: Mapping[str, Lie] = {
@@ -122,7 +149,7 @@ LIES: Mapping[str, Lie] = {
     "loss that is text": _supervisor(loss="low"),
     "loss that is a list": _supervisor(loss=[0.5]),
     "ranks that are none": _supervisor(ranks=[{"rank": "all"}, 3, None]),
-    "many ranks": _supervisor(ranks=[{"rank": 0}] * 100_000),
+    "more ranks than any machine has": _supervisor(ranks=[{"rank": 0}] * 10_001),
     "supervisor that is text": _says(supervisor="fine"),
     "exit code that is text": _says(exit_code="0"),
     "exit code beyond any number": _says(exit_code=2**70),
@@ -153,6 +180,7 @@ LIES: Mapping[str, Lie] = {
     # Its log.
     "log that steers": Lie(files={layout.LOG: f"1.000 rank0 {STEERING}\n".encode()}, harmless=True),
     "log whose source steers": Lie(files={layout.LOG: b"1.000 \x1b[2J\xc2\x9b hello\n"}, harmless=True),
+    "log that is markup": Lie(files={layout.LOG: f"1.000 rank0 Error: {MARKUP}\n".encode()}, harmless=True),
     "log of no text": Lie(files={layout.LOG: bytes(range(256)) * 20 + b"\n"}, harmless=True),
     "log without an end": Lie(files={layout.LOG: _endless(b"1.000 rank0 x\n")}),
     "log in one line without an end": Lie(files={layout.LOG: _endless(b"x")}),
@@ -184,6 +212,13 @@ LIES: Mapping[str, Lie] = {
     "outcome with a start at no time": _outcome(
         starts=[{"reason": "oom", "detail": STEERING, "world_size": 2, "started_at": 1e300, "ended_at": -1}]
     ),
+    "outcome that is markup": _outcome(
+        **_FAILED, detail=MARKUP, scores={MARKUP: 1.0}, checks=[_CHECK | {"name": MARKUP, "text": MARKUP}]
+    ),
+    "outcome that hangs in markup": _outcome(
+        **_FAILED | {"reason": "hang"},
+        hang={"rank": 0, "step": 1, "activity": MARKUP, "stalled_s": 60, "frame": MARKUP, "stacks": []},
+    ),
     "outcome that is deep": Lie(files={layout.OUTCOME: b"[" * 100_000}),
     "outcome that is large": Lie(files={layout.OUTCOME: b"[" + b"0," * 6_000_000 + b"0]"}),
     "outcome that is nothing": Lie(files={layout.OUTCOME: b"null"}),
@@ -199,6 +234,15 @@ LIES: Mapping[str, Lie] = {
     ),
     "metrics that are cut within a line": Lie(files={layout.METRICS: b'{"step": 9, "lo'}, harmless=True),
     "metrics in one deep line": Lie(files={layout.METRICS: b"[" * 900_000}, harmless=True),
+    "metrics whose names are markup": Lie(
+        files={layout.METRICS: b"".join(_line(n, **{MARKUP: n}) for n in range(9))}, harmless=True
+    ),
+    "metrics of many long names": Lie(
+        files={layout.METRICS: _line(1, **{f"{n}" * 50: n for n in range(900)})}, harmless=True
+    ),
+    "metrics of many lines that are long": Lie(
+        files={layout.METRICS: _line(1, loss=7.5, x="x" * 1000) * 30_000}, harmless=True
+    ),
     "exit code in words": Lie(files={layout.EXIT: b"well\n"}, harmless=True),
     "exit code of many digits": Lie(files={layout.EXIT: b"9" * 5000}, harmless=True),
     "steps that are no steps": Lie(files={layout.STEPS: b"[]\n3\n" + b"{" * 90_000}, harmless=True),
@@ -240,6 +284,15 @@ LIES: Mapping[str, Lie] = {
     "list that is no list": Lie(files={layout.MANIFEST: b'{"files": {}}'}),
     "list that is large": Lie(files={layout.MANIFEST: b'{"files": [' + b"{}," * 6_000_000 + b"{}]}"}),
     "list of many files": Lie(files={layout.MANIFEST: b'{"files": [' + b"{}," * 100_000 + b"{}]}"}),
+    # Its pictures.
+    "picture that is SVG": _picture(b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>'),
+    "picture that is a page": _picture(f"<!doctype html>{MARKUP}".encode()),
+    "picture with a page behind it": _picture(PNG + MARKUP.encode()),
+    "picture with a text in it": _picture(PNG[:-12] + _chunk(b"tEXt", MARKUP.encode()) + PNG[-12:]),
+    "picture without an end": _picture(PNG[:-12]),
+    "picture of no size on earth": _picture(PNG[:8] + _chunk(b"IHDR", _HUGE) + PNG[33:]),
+    "picture that is large": _picture(PNG[:-12] + _chunk(b"IDAT", bytes(2 << 20)) + PNG[-12:]),
+    "picture whose name is markup": _picture(PNG, "a'\"><b onclick=evil>.png"),
     # Checkpoints that are to come home before the end.
     "newest checkpoint elsewhere": Lie(files={_LATEST: b'{"path": "../../../evil"}'}),
     "newest checkpoint that is large": Lie(files={_LATEST: b'{"path": "' + b"x" * 100_000 + b'"}'}),

@@ -25,6 +25,7 @@ from tests.hostile.boxes import LyingMarket, Since
 from tests.hostile.lies import LIES, Lie
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.inbox import inbox
+from tests.launcher.ui.report.reading import assert_sound
 
 LIMIT_USD = 3.0
 """What the job allows."""
@@ -193,3 +194,5 @@ def assert_harmless_pages(out: Path) -> None:
             assert {part.tag.rpartition("}")[2] for part in ElementTree.fromstring(text).iter()} <= SHAPES
         if name == "README.md":
             assert all(line.startswith("    ") for line in text.split("\n") if "owned" in line)
+    if (out / "README.md").exists():
+        assert_sound((out / "report.html").read_text())

@@ -24,6 +24,7 @@ from launcher.outputs.store import FolderStore
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.notify import UrlNotifier
 from launcher.ui.render.index import index_of
+from launcher.ui.report.run_page import page_of
 from launcher.ui.screen import Look, StreamScreen
 from launcher.wiring import Wiring
 from tests.fake_outputs import FakePacker
@@ -126,6 +127,9 @@ class Terminal:
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.who = who
         self.environ: dict[str, str] = {}
+        self.browsed: list[str] = []
+        """Addresses that a browser was to show."""
+        self.has_browser = True
         self.job = folder / "job.yaml"
         self.job.write_text(JOB)
         self._chances = itertools.count()
@@ -164,7 +168,9 @@ class Terminal:
             ledger=lambda: self.ledger,
             provider=lambda _: self.market,
             packer=lambda _: FakePacker(self.folder),
-            output_store=lambda: FolderStore(index=index_of),
+            output_store=lambda: FolderStore(
+                index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
+            ),
             screen=lambda began: StreamScreen(
                 sys.stderr, Look(live=False, color=False), began=began, now=self.clock.now
             ),
@@ -176,7 +182,12 @@ class Terminal:
             rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
             exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
             config_file=self.folder / "config.yaml",
+            browse=self._browse,
         )
+
+    def _browse(self, address: str) -> bool:
+        self.browsed.append(address)
+        return self.has_browser
 
     def _interrupts(
         self, first: UserRequest, request: UserRequest, until: float | None, views: bool

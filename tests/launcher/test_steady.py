@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from launcher.wiring import steady_clock
+from launcher.clocks import steady_clock
 
 
 @pytest.mark.parametrize("jump_s", [-7200.0, 7200.0])

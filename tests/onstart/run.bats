@@ -59,6 +59,42 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   [[ $(grep -c once run/run.log) == 1 ]]
 }
 
+@test "the training's program loads before its turn, and goes on at its turn" {
+  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  stub_step 20-two 'until [[ -e loading ]]; do sleep 0.05; done; echo two'
+  stub_step 50-train 'touch loading; [[ -n $VASTRUN_TURN ]]; read -r; echo trains'
+  VASTRUN_PROVIDER=local run_to_end
+  [[ $(<run/exit) == 0 && $(cut -d' ' -f2- run/run.log) == $'20-two two\n50-train trains' ]]
+}
+
+@test "it loads only after the user's code is unpacked and set-up is over" {
+  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  touch code.tar.gz
+  stub_step 30-three 'sleep 0.2; [[ ! -e loading ]]'
+  stub_step 40-four 'until [[ -e loading ]]; do sleep 0.05; done'
+  stub_step 50-train 'touch loading; read -r'
+  VASTRUN_PROVIDER=local run_to_end
+  [[ $(<run/exit) == 0 ]]
+}
+
+@test "a program that ended before its turn is started again at its turn" {
+  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  stub_step 20-two 'until [[ -s gone ]]; do sleep 0.05; done; while kill -0 "$(<gone)"; do sleep 0.05; done'
+  stub_step 50-train '[[ -z ${VASTRUN_TURN-} ]] || { echo $$ >gone; exit 1; }
+    echo trains'
+  VASTRUN_PROVIDER=local run_to_end
+  [[ $(<run/exit) == 0 && $(<run/run.log) == *'50-train trains' ]]
+}
+
+@test "a program that waits for its turn is ended with the run when a step before it fails" {
+  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  stub_step 20-two 'until [[ -s waits ]]; do sleep 0.05; done; exit 3'
+  stub_step 50-train 'sleep 60 & echo $! >.waits; mv .waits waits; wait'
+  VASTRUN_PROVIDER=local run_to_end
+  [[ $(<run/exit) == 3 ]]
+  eventually 'dead $(<waits)'
+}
+
 @test "start returns at once, in a session of its own" {
   stub_step 10-one 'ps -o sid= -p $PPID >sid; sleep 60'
   SECONDS=0

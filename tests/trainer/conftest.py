@@ -7,12 +7,14 @@ import json
 import multiprocessing
 import os
 import pickle
+import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
@@ -39,11 +41,29 @@ SMALL: dict[str, Any] = {
     "plots": False,
 }
 
-# Imported once, in the server that ranks are forked from: a rank then starts in milliseconds.
-PRELOADED = ["tests.trainer.preloaded"]
+_PRELOADED = "tests.trainer.preloaded"
 
 # Tests that train in this process share the cores with others; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def forking() -> ForkServerContext:
+    """Make processes from a server that has imported all of a rank, once: one then starts in milliseconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_PRELOADED])
+    return context
+
+
+def assert_is_quick() -> None:
+    """Of a process that `forking` made. Python has one such server: whoever comes first says what it has."""
+    assert _PRELOADED in sys.modules, "another server was there first: its test needs the fixture fork_server"
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> None:
+    """Of ranks, and there before a loader in this process starts one that has no torch."""
+    forking()
+    forkserver.ensure_running()
 
 
 def together(
@@ -54,9 +74,7 @@ def together(
     The ranks have their gloo groups (`distributed.group.Ranks`); the function is one of a module. A rank that
     fails fails the test with its traceback; at the deadline all are killed, and stderr says where they stood.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    pipes, processes = [], []
+    context, pipes, processes = forking(), [], []
     with tempfile.TemporaryDirectory() as folder:
         try:
             for rank in range(ranks):
@@ -94,6 +112,7 @@ def _take_part(
     pipe: connection.Connection, rank: Rank, within_s: float, function: Callable[..., Any], arguments: Any
 ) -> None:
     """One rank of `together`, from its groups to its answer."""
+    assert_is_quick()
     import torch
     import torch.distributed as torch_dist
 
@@ -200,9 +219,7 @@ class RunningRanks:
             "VASTRUN_BOX": self.box.path,
         }
         environment = os.environ | {name: str(value) for name, value in variables.items()}
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        process = context.Process(target=_train, args=(environment, self.box.path / f"rank-{rank}.log"))
+        process = forking().Process(target=_train, args=(environment, self.box.path / f"rank-{rank}.log"))
         process.start()
         return process
 
@@ -215,6 +232,7 @@ def ended(process: BaseProcess, within_s: float = LONGEST_S) -> int:
 
 
 def _train(environment: dict[str, str], log: Path) -> None:
+    assert_is_quick()
     from trainer.train import main
 
     os.environ.clear()

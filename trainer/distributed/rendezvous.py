@@ -1,8 +1,8 @@
-"""Rendezvous: how the launch agents of several nodes meet; c10d's, but with the nodes in our order."""
+"""Rendezvous: how launch agents meet: several nodes as with c10d, but in our order; one alone at once."""
 
 from __future__ import annotations
 
-from torch.distributed import PrefixStore
+from torch.distributed import HashStore, PrefixStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
@@ -14,6 +14,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
 IN_ORDER = "c10d-in-order"
+ALONE = "one-node"
 
 
 class InOrder(RendezvousHandler):
@@ -66,4 +67,48 @@ def create(parameters: RendezvousParameters) -> RendezvousHandler:
     return InOrder(met, node, parameters.local_addr)
 
 
+class Alone(RendezvousHandler):
+    """The rendezvous of a single node, which waits for nobody.
+
+    c10d's opens a server, a thread and a random pause of up to 0.3 s for nodes that do not come.
+    """
+
+    def __init__(self, run_id: str, address: str) -> None:
+        self._run_id = run_id
+        self._address = address
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        store = HashStore()
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo.build(0, store, self._address))
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_backend(self) -> str:
+        return ALONE
+
+    @property
+    def use_agent_store(self) -> bool:
+        return False
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        """Do nothing: nobody else would hear of it."""
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def create_alone(parameters: RendezvousParameters) -> RendezvousHandler:
+    """Make the rendezvous of a LaunchConfig with one node."""
+    assert parameters.local_addr is not None
+    return Alone(parameters.run_id, parameters.local_addr)
+
+
 rendezvous_handler_registry.register(IN_ORDER, create)
+rendezvous_handler_registry.register(ALONE, create_alone)

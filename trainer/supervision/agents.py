@@ -1,7 +1,7 @@
 """Agents: the processes that start the ranks, one a start. Standard library only.
 
 Each leaves a copy of itself behind for the next start (`launch_agent.py`): only the first imports
-torch.
+torch, and it may do so before its turn.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from trainer.supervision.launch import Agent, Launch, make_folders, spare_of
 from trainer.supervision.launch_agent import LaunchOrder
 from trainer.supervision.processes import send
 
+_READ_LATE = "NCCL_"
+"""Variables that count when ranks begin to talk, not when torch is imported: the preflight sets them late."""
 _ROOM = 1 << 20
 """For an order that nobody reads yet: the environment of a container may be large."""
 
@@ -32,17 +34,38 @@ class Agents:
 
     _first: subprocess.Popen[bytes] | None = None
     """Whose stdin the copies read, too."""
+    _loading: dict[str, str] | None = None
+    """The environment of the first while it has no order yet."""
+
+    def prepare(self, box: Path, env: Mapping[str, str]) -> None:
+        """Have the first agent import what it needs; its order comes with `begin`."""
+        make_folders(box)
+        self._start(box, env)
+        self._loading = dict(env)
 
     def begin(self, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
         """Begin to start the ranks, by an agent in a process group of its own."""
         make_folders(box)
-        agent = self._spare(box) or self._start(box, env)
+        agent = self._prepared(env) or self._spare(box) or self._start(box, env)
         order = LaunchOrder(world_size=world_size, env=dict(env))
         assert self._first is not None and self._first.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # an agent that has ended is seen by whoever watches it
             self._first.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
             self._first.stdin.flush()
         return Launch(box=box, world_size=world_size, agent=agent)
+
+    def _prepared(self, env: Mapping[str, str]) -> Agent | None:
+        """The agent that was started early, unless it has ended or loaded under another environment."""
+        first, loading, self._loading = self._first, self._loading, None
+        if first is None or loading is None:
+            return None
+        changed = {name for name in {*loading, *env} if loading.get(name) != env.get(name)}
+        if first.poll() is None and all(name.startswith(_READ_LATE) for name in changed):
+            return first
+        first.kill()
+        first.wait()
+        self._first = None
+        return None
 
     def _spare(self, box: Path) -> Agent | None:
         pid = spare_of(box)

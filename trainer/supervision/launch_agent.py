@@ -8,6 +8,7 @@ takes less time. For the onboard trainer it imports what ranks need, too, and th
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -111,6 +112,7 @@ def _begin(order: LaunchOrder, copy: int) -> None:
     """Make this process the agent of a new start; `copy` is that of the one after it."""
     os.environ.clear()
     os.environ.update(order.env)
+    importlib.invalidate_caches()  # folders may have come since, as that of the user's code
     os.setpgid(0, 0)
     nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
@@ -148,7 +150,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
-    from trainer.distributed.rendezvous import IN_ORDER
+    from trainer.distributed.rendezvous import ALONE, IN_ORDER
 
     return LaunchConfig(
         min_nodes=this_node.nodes,
@@ -156,8 +158,8 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
         nproc_per_node=count,
         run_id=job.run_id,
         role="rank",
-        rdzv_backend="c10d" if this_node.nodes == 1 else IN_ORDER,
-        rdzv_endpoint=this_node.endpoint,  # one node: port 0, picked while it is bound, so no race
+        rdzv_backend=ALONE if this_node.nodes == 1 else IN_ORDER,
+        rdzv_endpoint=this_node.endpoint,
         rdzv_configs={"join_timeout": _RENDEZVOUS_S, "is_host": this_node.is_host, "node": this_node.node},
         local_addr=this_node.address,
         max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store

@@ -32,6 +32,11 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """Take back what `die_with_parent` arranged."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def adopt_orphans() -> None:
     """Make descendants that lose their parent children of this process, so that they can be found."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -13,7 +13,7 @@ from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import Hang
 from trainer.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
-from trainer.distributed.nodes import network_environment
+from trainer.distributed.nodes import ThisNode, network_environment
 from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch
@@ -64,8 +64,7 @@ def run_ranks(
     """Start the ranks and return when none of them, nor anything that they started, is left."""
     # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
     started_at, memory_kills_before, this_node = time.time(), memory_kills(box), peers.this_node
-    inherited = {**os.environ, **network_environment(this_node)}
-    launch = begin(box, start.world_size, rank_environment(job, start, box, inherited))
+    launch = begin(box, start.world_size, environment_of(box, job, start, this_node))
     begin_pushing(box, job)
     log.follow(_tails(box, this_node.ranks(start.world_size)))
     watch = Watch(
@@ -236,6 +235,11 @@ class Watch:
                 self._told.add(process.rank)
                 how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
+
+
+def environment_of(box: Path, job: Job, start: Start, this_node: ThisNode) -> dict[str, str]:
+    """Return the environment of the ranks, from that of this process."""
+    return rank_environment(job, start, box, {**os.environ, **network_environment(this_node)})
 
 
 def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -17,13 +18,23 @@ from launcher.core.errors import (
 )
 from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
-from launcher.decisions.pooling import POOL, Held, held_machines, holder_of, slot_offer, unfit, units_of
+from launcher.decisions.pooling import (
+    POOL,
+    Held,
+    held_machines,
+    holder_of,
+    is_for,
+    slot_offer,
+    unfit,
+    units_of,
+)
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.ports import Abilities, Clock, Provider, Remote
 from launcher.providers import ProviderContext
 from launcher.providers.pool.machines import HeldMachine
 
 _HINT = "vastrun hold JOB.yaml -d holds one; --provider local, docker or vast rents one for this run alone"
+_KNOWN_S = 1.0
 
 
 class PoolProvider:
@@ -45,6 +56,7 @@ class PoolProvider:
         """`runs`: the open ones. `provider`: what a held machine is rented from, by its name."""
         self._runs, self._provider, self._speeds, self._clock = runs, provider, speeds, clock
         self._machines: dict[str, HeldMachine] = {}
+        self._read_at = -math.inf
         self._lock = threading.Lock()
 
     @classmethod
@@ -55,7 +67,7 @@ class PoolProvider:
     @property
     def free(self) -> bool:
         """True while every machine that is held costs nothing."""
-        return all(machine.held.run.usd_per_hour == 0 for machine in self._held())
+        return all(machine.held.run.usd_per_hour == 0 for machine in self._known() or self._held())
 
     @property
     def abilities(self) -> Abilities:
@@ -64,10 +76,11 @@ class PoolProvider:
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """List a slot on each machine that has room for the job, the cheapest first.
 
-        Raises NoOfferError, which says what each machine lacks.
+        A job that names a machine gets a slot there or nowhere. Raises NoOfferError, which says what each
+        machine lacks.
         """
         offers, lacking = [], []
-        for machine in self._held():
+        for machine in self._machines_for(spec):
             why = self._lack(spec, machine)
             if why:
                 lacking.append(f"{machine.held.run.id}: {why}")
@@ -76,7 +89,10 @@ class PoolProvider:
         if not offers:
             gpus = spec.resources.gpus
             wanted = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
-            what = "; ".join(lacking) or "no machine is held"
+            none = (
+                "no machine is held" if spec.slot_on is None else f"{spec.slot_on} holds no machine any more"
+            )
+            what = "; ".join(lacking) or none
             raise NoOfferError(f"no slot for {wanted}: {what}", hint=_HINT)
         return sorted(offers, key=lambda offer: (offer.expected_usd, offer.usd_per_hour, offer.id))
 
@@ -182,10 +198,18 @@ class PoolProvider:
                 return min(most, spec.train.steps / speed.steps_per_s / 3600)
         return most
 
+    def _machines_for(self, spec: JobSpec) -> list[HeldMachine]:
+        if spec.slot_on is not None:
+            named = self._machine(spec.slot_on)
+            return [] if named is None else [named]
+        return [machine for machine in self._held() if is_for(spec, machine.held)]
+
     def _held(self) -> list[HeldMachine]:
         """Every machine that may have slots, with the connection that there was to it."""
+        asked_at = self._clock.now()
         held = {one.run.id: one for one in held_machines(self._runs())}
         with self._lock:
+            self._read_at = asked_at
             gone = [self._machines.pop(run_id) for run_id in self._machines.keys() - held.keys()]
             for run_id, one in held.items():
                 known = self._machines.get(run_id)
@@ -199,7 +223,18 @@ class PoolProvider:
         return found
 
     def _machine(self, holder: str) -> HeldMachine | None:
-        return next((machine for machine in self._held() if machine.held.run.id == holder), None)
+        """That of this run."""
+        for machines in (self._known, self._held):
+            for machine in machines():
+                if machine.held.run.id == holder:
+                    return machine
+        return None
+
+    def _known(self) -> list[HeldMachine]:
+        """What the ledger said a moment ago, which still holds: many runs ask at once."""
+        with self._lock:
+            is_fresh = 0 <= self._clock.now() - self._read_at < _KNOWN_S
+            return list(self._machines.values()) if is_fresh else []
 
 
 def _slots_of(machine: HeldMachine) -> list[Instance]:

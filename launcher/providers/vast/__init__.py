@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -95,6 +95,8 @@ class VastProvider:
         self._offline_since: dict[str, float] = {}
         self._crowd = crowd
         self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
+        self._given_back: dict[str, bool] = {}
+        """Machines whose end Vast agreed to: whether it said since, by their id, that there is none."""
         self._markets: dict[str, Latest[Sequence[Offer]]] = {}
         self._taken: dict[str, float] = {}
         """When a run of this process had asked for an offer, inf while it asks: no other one need try it."""
@@ -106,6 +108,37 @@ class VastProvider:
         return Abilities(
             account=self, bills=self, keys=self, market=self, rents_every_s=LIMITS["create"].seconds
         )
+
+    @property
+    def api(self) -> VastApi:
+        """The calls themselves, for who looks at more than machines."""
+        return self._api
+
+    @property
+    def clock(self) -> Clock:
+        """Its time."""
+        return self._clock
+
+    def request(self, order: RentalOrder) -> dict[str, Any]:
+        """Return what Vast is asked for when that is rented. Holds no secret."""
+        return renting.request(order, self._env)
+
+    def public_key(self, label: str) -> str:
+        """Return the SSH key, as Vast is handed it, of the run that the label names."""
+        return self._keys.pair(run_id_in(label)).public
+
+    def host_keys(self, instance_id: str) -> Collection[str]:
+        """Return the fingerprints in the machine's log. Raises UnreachableError, ProviderError."""
+        return self._logged.of(instance_id)
+
+    def shells(self, instance: Instance) -> Mapping[str, Remote]:
+        """Return a shell for each address alone, by its way: `direct`, `proxy`. Raises as `connect`."""
+        row, _ = self._own_row(instance.id)
+        if row is None:
+            raise GoneError(f"Vast has no instance {instance.id}")
+        addresses = {"direct": row.direct, "proxy": row.proxy}
+        run_id = run_id_in(instance.label)
+        return {way: self._shell(row, run_id, [at]) for way, at in addresses.items() if at is not None}
 
     @classmethod
     def of(cls, context: ProviderContext) -> VastProvider:
@@ -163,7 +196,7 @@ class VastProvider:
         if self._crowd:
             self._taken[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, self._env, self._clock.now())
+            return renting.rent(self._api, order, self._env, self._clock.now(), self._newest_row)
         finally:
             if self._crowd:
                 self._taken[offer_id] = self._clock.now()
@@ -208,6 +241,7 @@ class VastProvider:
             try:
                 with contextlib.suppress(GoneError):
                     self._api.destroy(instance_id)
+                self._given_back.setdefault(instance_id, False)
             finally:
                 self._rows.forget()
 
@@ -230,18 +264,29 @@ class VastProvider:
     def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         """The machine's row, and when it was asked for.
 
-        Vast answers one such question in two seconds. For many runs a list that has the machine is enough;
-        that it is gone only its own row can say.
+        Vast answers one such question in two seconds. For many runs a list that has the machine is enough.
+        That it is gone its own row has to say, once: after that, of a machine that was given back, a list
+        that was asked for later and lacks it says so again.
         """
         if self._crowd:
             rows, asked_at = self._rows.get()
             listed = [row for row in rows if _is_ours(row) and str(row.get("id")) == instance_id]
             if listed:
                 return InstanceRow.of(listed[0]), asked_at
+            if self._given_back.get(instance_id):
+                return None, asked_at
         return self._own_row(instance_id)
+
+    def _newest_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+        """The row of a machine that was only just rented."""
+        self._rows.forget()
+        return self._row(instance_id)
 
     def _own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
+        if found is None and instance_id in self._given_back:
+            self._given_back[instance_id] = True
+            self._rows.forget()
         return (None if found is None else InstanceRow.of(found)), self._api.asked_at
 
     def _offline_s(self, row: InstanceRow) -> float:

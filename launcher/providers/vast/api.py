@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,11 +14,13 @@ from launcher.core.addresses import is_private
 from launcher.core.errors import AuthError, GoneError, ProviderError, UncertainError, UsageError
 from launcher.ports import Clock
 from launcher.providers.vast.limits import Limiter
-from launcher.providers.vast.refusals import Answer, error_of, silent
+from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
 from launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from vastai import VastAI
+
+    from launcher.providers.vast.conformance.tape import Exchange
 
 SERVER = "https://console.vast.ai"
 _TIMEOUT_S = 30.0
@@ -94,6 +96,33 @@ class VastApi:
         self._made: VastAI | None = None
         self._making = threading.Lock()
         self._of_thread = threading.local()
+        self._record: Callable[[Exchange], None] | None = None
+
+    @property
+    def server(self) -> str:
+        """Its address."""
+        return self._account.server
+
+    def record(self, record: Callable[[Exchange], None]) -> None:
+        """Hand on every answer from now on."""
+        with self._making:
+            self._record, self._made = record, None
+
+    def with_key(self, key: str) -> VastApi:
+        """Return the same API for another key, in the same queues."""
+        other = VastApi(replace(self._account, key=key), self._limiter, self._clock)
+        other._record = self._record
+        return other
+
+    def once(self, endpoint: str, *calls: Callable[[VastAI], object], pause_s: float = 0.0) -> None:
+        """Make calls in one turn, `pause_s` apart, each once; what comes of them is for who records."""
+        sdk = self._sdk()
+        with self._limiter.turn(endpoint):
+            for number, call in enumerate(calls):
+                if number:
+                    self._clock.sleep(pause_s)
+                with suppress(RefusedError, NoAnswerError):
+                    _once(partial(call, sdk))
 
     @property
     def asked_at(self) -> float:
@@ -115,7 +144,7 @@ class VastApi:
                 query=dict(query), type=kind, order=order, storage=disk_gb, no_default=True
             )
 
-        return _list(self._repeat("search", search))
+        return list_of(self._repeat("search", search))
 
     def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Rent. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
@@ -177,7 +206,7 @@ class VastApi:
             return answer.json()
 
         try:
-            answer = _object(self._repeat("show", show))
+            answer = object_of(self._repeat("show", show))
         except GoneError:
             return None
         if "instances" not in answer:
@@ -186,7 +215,7 @@ class VastApi:
 
     def destroy(self, instance_id: str) -> None:
         """Ask Vast to end the instance. Returns when it agreed. Raises GoneError when there is none."""
-        answer = _object(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
+        answer = object_of(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
         if answer.get("success") is False:
             said = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast does not destroy {instance_id}: {said}")
@@ -205,7 +234,7 @@ class VastApi:
             return answer.json(), answer.headers.get("Date")
 
         user, date = self._repeat("account", show)
-        return _object(user), date
+        return object_of(user), date
 
     def hosted_machines(self) -> None:
         """Check that the key may read the machines that the account lets; raises AuthError when not."""
@@ -241,7 +270,7 @@ class VastApi:
         """Every page of a list, each with its rows under that name."""
         token: str | None = None
         for _ in range(_PAGES):
-            answer = _object(self._repeat(endpoint, partial(list_from, token)))
+            answer = object_of(self._repeat(endpoint, partial(list_from, token)))
             if answer.get("success") is False or not isinstance(answer.get(rows), list):
                 raise silent(f"a list of {rows} without its rows")
             yield answer
@@ -291,6 +320,10 @@ class VastApi:
         with self._making:
             if self._made is None:
                 self._made = _sdk_of(self._account)
+                if self._record is not None:
+                    from launcher.providers.vast.conformance.recording import RecordingClient
+
+                    self._made.client = RecordingClient(self._made.client, self._record, self._clock.now)
             return self._made
 
 
@@ -355,15 +388,3 @@ def _in_words(error: Exception) -> str:
     while reason.args and isinstance(reason.args[0], Exception):
         reason = reason.args[0]
     return f"{name}: {getattr(reason, 'reason', None) or reason}"[:300]
-
-
-def _object(answer: Any) -> Mapping[str, Any]:
-    if not isinstance(answer, dict):
-        raise silent(f"a {type(answer).__name__} instead of an object")
-    return answer
-
-
-def _list(answer: Any) -> list[Any]:
-    if not isinstance(answer, list):
-        raise silent(f"a {type(answer).__name__} instead of a list")
-    return answer

@@ -33,6 +33,7 @@ LIMITS: Mapping[str, Limit] = {
     "destroy": Limit(1, 3.0),
     "account": Limit(1, 1.0),
     "attach key": Limit(1, 1.0),
+    "label": Limit(1, 1.0),
     "logs": Limit(1, 1.0),
     "charges": Limit(1, 1.0),
 }

@@ -87,7 +87,7 @@ def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estim
     """Mix those that cost as good as the same: many launches must not want one. Else the order stays."""
     left, found = list(estimates), []
     while left:
-        equals = [one for one in left if one.usd <= left[0].usd * _EQUAL]
+        equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * _EQUAL]
         left = left[len(equals) :]
         found += chance.sample(equals, len(equals))
     return found
@@ -144,7 +144,7 @@ def _fetching(row: OfferRow, down_gb: float, known: SpeedHistory) -> tuple[float
 def _risks(row: OfferRow, spec: JobSpec, fetch_hours: float) -> Mapping[str, float]:
     """Chances that the work has to be paid for once more."""
     return {
-        "failure": 1.0 - row.reliability,
+        "failure": max(0.0, 1.0 - row.reliability),  # a market that tells it in percent must not pay us
         "slow start": min(1.0, fetch_hours * 3600 / policy.STILL_S) ** 2 * _SLOW_START_RISK,
         "preemption": _PREEMPTION_RISK if spec.resources.interruptible else 0.0,
     }

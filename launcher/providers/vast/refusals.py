@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from launcher.core import Cause
 from launcher.core.errors import (
@@ -156,3 +157,17 @@ _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...
     ((403,), "", _denied),
 )
 """The text comes first: Vast answers 404 to a bad key, and 400, 404 or 410 to an offer that is gone."""
+
+
+def object_of(answer: Any) -> Mapping[str, Any]:
+    """Return the answer as an object. Raises UnreachableError."""
+    if not isinstance(answer, dict):
+        raise silent(f"a {type(answer).__name__} instead of an object")
+    return answer
+
+
+def list_of(answer: Any) -> list[Any]:
+    """Return the answer as a list. Raises UnreachableError."""
+    if not isinstance(answer, list):
+        raise silent(f"a {type(answer).__name__} instead of a list")
+    return answer

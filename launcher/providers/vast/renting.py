@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,11 @@ _RUNTYPE = "ssh_direc ssh_proxy"
 _LOOKS = 5
 
 
-def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], now: float) -> Instance:
+Look = Callable[[str], tuple[InstanceRow | None, float]]
+"""A machine's row by its id, and when it was asked for."""
+
+
+def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], now: float, look: Look) -> Instance:
     """Rent a machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError."""
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
@@ -28,7 +32,7 @@ def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], now: float) -
         raise _refused(api, instance_id, answer)
     if not instance_id:
         raise UncertainError("Vast confirmed the rental but did not name the machine")
-    return _looked_at(api, instance_id, order, now)
+    return _looked_at(api, instance_id, order, now, look)
 
 
 def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
@@ -92,7 +96,7 @@ def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> Vastr
     return NoOfferError(f"the machine did not start: {error}")
 
 
-def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float) -> Instance:
+def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float, look: Look) -> Instance:
     """The rented machine as Vast lists it; ended at once where it was given to somebody else.
 
     One that cannot be looked at is taken as ordered: it is ours, whatever it is.
@@ -108,8 +112,7 @@ def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float) -
         host=order.offer.host,
     )
     try:
-        found = api.instance(instance_id)
-        row = None if found is None else InstanceRow.of(found)
+        row, asked_at = look(instance_id)
     except VastrunError:
         return ordered
     if row is None:
@@ -118,7 +121,7 @@ def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float) -
     if row.is_stopped:
         _end(api, instance_id)
         raise NoOfferError("another user rented it first; the machine is stopped")
-    listed = instance_of(row, api.asked_at)
+    listed = instance_of(row, asked_at)
     priced = listed if listed.usd_per_hour else ordered
     return replace(
         listed,

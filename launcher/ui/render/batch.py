@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.batch.fleet_plan import FleetPlan
 from launcher.batch.pricing import BatchPlan
 from launcher.core import Run, UserRequest
 from launcher.core.batch import Batch, BudgetUse
 from launcher.core.bills import cost_usd
 from launcher.decisions.schedule import BatchProgress, PointState
-from launcher.ui.render.amounts import rough, usd, usd_sum
+from launcher.ui.render.amounts import duration, rough, usd, usd_sum
 from launcher.ui.render.plan import refusal_text
 from launcher.ui.render.table import facts, table
 
@@ -45,6 +46,7 @@ def plan_text(plan: BatchPlan) -> str:
             "at most",
             "" if free else f"{usd(plan.worst_case_usd)} for all, {usd(plan.share_usd)} for one point",
         ),
+        ("machines", "" if plan.fleet is None else _fleet(plan.fleet)),
         ("budget", _budget(plan)),
         ("time", f"at least {rough(plan.wall_s)}, {_by_what(plan)}" if plan.wall_s else ""),
         ("refused", "\n".join(map(refusal_text, plan.refusals))),
@@ -69,6 +71,32 @@ def plan_document(plan: BatchPlan) -> Document:
         "least_budget_usd": plan.share_usd,
         "seconds_at_least": plan.wall_s,
         "refused": [str(error) for error in plan.refusals],
+        "fleet": None if plan.fleet is None else _fleet_fields(plan.fleet),
+    }
+
+
+def _fleet(fleet: FleetPlan) -> str:
+    """Return what is held: how many machines, for what, at which of two prices."""
+    at_once = f"{_count(fleet.slots, 'point')} at once" if fleet.slots > 1 else "one point at a time"
+    lines = [f"{_count(fleet.machines, 'machine')} held: {at_once}, {fleet.rounds} in turn"]
+    if fleet.offer.usd_per_hour:
+        lines.append(f"expected {usd(fleet.expected_usd)}, at most {usd(fleet.worst_case_usd)}")
+    if fleet.slots > 1:
+        alone = fleet.single_usd_per_hour
+        single = "no machine for one alone" if alone is None else f"{usd(alone)}/h alone"
+        lines.append(f"{fleet.offer.description}: {usd(fleet.packed_usd_per_hour)}/h a point, {single}")
+    return "\n".join(lines)
+
+
+def _fleet_fields(fleet: FleetPlan) -> Document:
+    return {
+        "machines": fleet.machines,
+        "points_at_once": fleet.slots,
+        "points_in_turn": fleet.rounds,
+        "expected_usd": fleet.expected_usd,
+        "at_most_usd": fleet.worst_case_usd,
+        "packed_usd_per_hour": fleet.packed_usd_per_hour,
+        "single_usd_per_hour": fleet.single_usd_per_hour,
     }
 
 
@@ -84,16 +112,38 @@ def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
         f"{progress.failed} failed" if progress.failed else "",
         f"{progress.pruned} pruned" if progress.pruned else "",
         f"{progress.running} running",
+        f"{_count(progress.machines, 'machine')} held" if progress.machines else "",
     ]
     text = ", ".join(part for part in counts if part)
     if not progress.spent_usd and not progress.reserved_usd:
         return text
     of = f" of {usd(budget_usd)}" if budget_usd else ""
-    money = f"; {usd(progress.spent_usd)} spent{of}, {usd(progress.reserved_usd)} reserved"
+    idle = f" ({usd(progress.idle_usd)} idle)" if progress.idle_usd >= 0.0005 else ""
+    money = f"; {usd(progress.spent_usd)} spent{idle}{of}, {usd(progress.reserved_usd)} reserved"
     forecast = "" if progress.forecast_usd is None else f", {usd(progress.forecast_usd)} forecast"
     ends_in_s = progress.budget_ends_in_s(budget_usd)
     warning = "" if ends_in_s is None else f"; at this rate the budget ends in {rough(ends_in_s)}"
     return text + money + forecast + warning
+
+
+def open_runs_lines(
+    runs: Sequence[Run], values: Mapping[str, Mapping[str, Any]], now: float
+) -> Sequence[str]:
+    """Return a header and a line for each run that goes on, the oldest first. `values`: of each point."""
+    rows = [
+        (
+            values_text(values.get(run.point, {})),
+            run.phase.value,
+            f"{run.step}/{run.steps}" if run.steps else str(run.step or "-"),
+            "-" if not run.steps else f"{min(1.0, run.step / run.steps):.0%}",
+            duration(now - run.created_at),
+            usd(cost_usd(run, now)),
+            run.host,
+        )
+        for run in sorted(runs, key=lambda run: run.created_at)
+    ]
+    header = ("POINT", "PHASE", "STEP", "", "AGE", "COST", "HOST")
+    return table(header, rows, right=(2, 3, 4, 5), cut=(0,)).splitlines() if rows else []
 
 
 def ended_text(state: PointState, metric: str, value: float | None) -> str:
@@ -195,6 +245,8 @@ def _batch_fields(row: BatchRow) -> Document:
         "usd": row.progress.spent_usd,
         "reserved_usd": row.progress.reserved_usd,
         "forecast_usd": row.progress.forecast_usd,
+        "machines": row.progress.machines,
+        "idle_usd": row.progress.idle_usd,
         "budget_usd": row.batch.spec.limits.usd,
         "is_driven": row.is_driven,
         "reason": row.batch.reason,
@@ -206,7 +258,7 @@ def _state(row: BatchRow) -> str:
     batch = row.batch
     if row.is_driven:
         return "stopping" if batch.request in (UserRequest.STOP, UserRequest.DESTROY) else "running"
-    if not row.progress.waiting and not row.progress.running:
+    if not (row.progress.waiting or row.progress.running or row.progress.machines):
         return "ended"
     why = batch.reason or ("stopped" if batch.request is UserRequest.STOP else "no launcher drives it")
     return f"{why}: vastrun batch resume {batch.name}"

@@ -45,6 +45,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
             *_said(rows, spec),
             ("best", f"{values_text(rows[0].point.values)}: {spec.objective.metric} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
+            ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
             ("continue", f"vastrun launch JOB.yaml --from {best.id}" if best.step else ""),
         ]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from launcher.gate.metrics import Curve
 from launcher.gate.text import one_line
+from launcher.ui.render.axes import Axis, count_text, linear, logarithmic, wants_logarithm
 
 _WIDTH, _HEIGHT = 800, 450
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 24, 84, 56
 _COLORS = ("#2f7ed8", "#e0701d", "#3a9a5b")
 """Told apart by the colour-blind, and seen on white as on black."""
-_LOG_FROM = 20.0
-"""Positive values that differ by such a factor are drawn on a logarithmic axis."""
 _MARKED = 60
 """A curve of so few points shows each of them."""
 _TITLE_CHARACTERS = 80
-_UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 _GRID, _AXIS = 'class="grid" stroke="#d8dee4"', 'class="axis" stroke="#8c959f"'
 _STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#24292f}"
@@ -29,14 +25,6 @@ _STYLE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Axis:
-    """From values to places on the paper."""
-
-    place: Callable[[float], float]
-    ticks: Sequence[float]
-
-
 def loss_picture(title: str, below: str, curves: Sequence[Curve]) -> str:
     """Draw the curves, with a line of title and one below it. Empty when there is no point to draw."""
     drawn = [curve for curve in curves if curve.points]
@@ -44,10 +32,9 @@ def loss_picture(title: str, below: str, curves: Sequence[Curve]) -> str:
         return ""
     values = [value for curve in drawn for _, value in curve.points]
     steps = [step for curve in drawn for step in (*(step for step, _ in curve.points), *curve.lost)]
-    # A loss that falls by decades shows nothing but its first steps on a linear axis.
-    is_log = min(values) > 0 and max(values) / min(values) >= _LOG_FROM
-    x = _linear(min(steps), max(steps), _LEFT, _WIDTH - _RIGHT, whole=True)
-    y = (_logarithmic if is_log else _linear)(min(values), max(values), _HEIGHT - _BOTTOM, _TOP)
+    is_log = wants_logarithm(values)
+    x = linear(min(steps), max(steps), _LEFT, _WIDTH - _RIGHT, whole=True)
+    y = (logarithmic if is_log else linear)(min(values), max(values), _HEIGHT - _BOTTOM, _TOP)
     parts = [
         *_frame(title, below),
         *_grid(x, y, "loss (logarithmic)" if is_log else "loss"),
@@ -56,35 +43,6 @@ def loss_picture(title: str, below: str, curves: Sequence[Curve]) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def _linear(low: float, high: float, start: float, end: float, *, whole: bool = False) -> _Axis:
-    """An axis with equal steps, a little longer than its values unless these are whole numbers."""
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
-    room = 0.0 if whole else (high - low) * 0.05
-    low, high = low - room, high + room
-    raw = (high - low) / 5
-    power = 10.0 ** math.floor(math.log10(raw))
-    unit = max(next(n * power for n in (1, 2, 5, 10) if n * power >= raw * 0.999), 1.0 if whole else 0.0)
-    first, last = math.ceil(low / unit - 1e-9), math.floor(high / unit + 1e-9)
-    ticks = [number * unit for number in range(first, last + 1)]
-    return _Axis(place=lambda value: start + (end - start) * ((value - low) / (high - low)), ticks=ticks)
-
-
-def _logarithmic(low: float, high: float, start: float, end: float) -> _Axis:
-    """An axis on which each power of ten has as much room."""
-    bottom, top = math.log10(low), math.log10(high)
-    room = (top - bottom) * 0.05
-    bottom, top = bottom - room, top + room
-    every = max(1, math.ceil((top - bottom) / 7))
-    between = (1, 2, 5) if top - bottom < 2.5 else (1,)
-    powers = range(math.floor(bottom / every) * every, math.ceil(top) + 1, every)
-    ticks = [n * 10.0**p for p in powers for n in between if bottom <= math.log10(n) + p <= top]
-    return _Axis(
-        place=lambda value: start + (end - start) * ((math.log10(value) - bottom) / (top - bottom)),
-        ticks=ticks,
-    )
 
 
 def _frame(title: str, below: str) -> Iterator[str]:
@@ -105,7 +63,7 @@ def _text(text: str) -> str:
     return escape(text if len(text) <= _TITLE_CHARACTERS else text[: _TITLE_CHARACTERS - 1] + "…")
 
 
-def _grid(x: _Axis, y: _Axis, label: str) -> Iterator[str]:
+def _grid(x: Axis, y: Axis, label: str) -> Iterator[str]:
     bottom, right, middle = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, (_TOP + _HEIGHT - _BOTTOM) / 2
     for value in y.ticks:
         at = y.place(value)
@@ -120,7 +78,7 @@ def _grid(x: _Axis, y: _Axis, label: str) -> Iterator[str]:
         yield f'<line {_AXIS} x1="{at:.1f}" x2="{at:.1f}" y1="{bottom}" y2="{bottom + 5}"/>'
         yield (
             f'<text class="faint" x="{at:.1f}" y="{bottom + 20}" font-size="12" text-anchor="middle">'
-            f"{_count(value)}</text>"
+            f"{count_text(value)}</text>"
         )
     yield (
         f'<text class="faint" x="{(_LEFT + right) / 2:.1f}" y="{_HEIGHT - 12}" font-size="13" '
@@ -132,15 +90,7 @@ def _grid(x: _Axis, y: _Axis, label: str) -> Iterator[str]:
     )
 
 
-def _count(steps: float) -> str:
-    """`1,500`, `20k`, `3.5M`."""
-    for least, size, unit in _UNITS:
-        if steps >= least:
-            return f"{steps / size:.4g}{unit}"
-    return f"{steps:,.0f}"
-
-
-def _line(curve: Curve, color: str, x: _Axis, y: _Axis) -> Iterator[str]:
+def _line(curve: Curve, color: str, x: Axis, y: Axis) -> Iterator[str]:
     places = [(x.place(step), y.place(value)) for step, value in curve.points]
     path = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
     yield f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2" stroke-linejoin="round"/>'

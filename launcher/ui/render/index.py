@@ -9,6 +9,7 @@ from launcher.core import Phase, Run
 from launcher.core.bills import cost_of
 from launcher.gate.text import one_line
 from launcher.outputs.index import Contents
+from launcher.outputs.store import REPORT
 from launcher.ui.render.amounts import duration, moment, usd
 from launcher.ui.render.curve import loss_picture
 from launcher.ui.render.documents import result_document, to_text
@@ -51,6 +52,7 @@ def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Ite
     yield from (f"    {line}" for line in _facts(row, contents, now).split("\n"))
     yield f"\n![Loss over the steps]({PICTURE})" if has_picture else ""
     yield "\n| here | what it is |\n|---|---|"
+    yield f"| [`{REPORT}`]({REPORT}) | a page for a browser: proofs, costs, curves, pictures, errors |"
     yield f"| [`{RESULT}`]({RESULT}) | the verdict, its proofs, scores and cost, for programs |"
     if has_picture:
         yield f"| [`{PICTURE}`]({PICTURE}) | the loss over the steps, drawn from the metrics |"

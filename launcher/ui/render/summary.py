@@ -27,6 +27,7 @@ def summary(ending: RunEnding, now: float) -> str:
             ("cost", _cost(ending)),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
             ("outputs", run.out_dir),
+            ("report", f"vastrun report {run.id} --open" if run.phase is Phase.ENDED else ""),
             (
                 "next",
                 ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.pruning import LOOK_S, Pruner
+from launcher.batch.pruning import LEAST_LOOK_S, LOOK_S, Pruner, look_s
 from launcher.core import Phase, Run, UserRequest
 from launcher.core.early_stop import EarlyStop
 from launcher.ledger.sqlite import SqliteLedger
@@ -84,9 +84,26 @@ def test_runs_that_fell_behind_are_asked_to_end_once_with_their_reason(batch: Ba
 
 def test_between_two_looks_nothing_is_read(batch: Batch) -> None:
     assert batch.pruner.look([], batch.clock.now()) == []
-    batch.clock.sleep(LOOK_S / 2)
+    batch.clock.sleep(LEAST_LOOK_S / 2)
     assert batch.pruner.look(batch.points.values(), batch.clock.now()) == []
     assert batch.look() == ["b-1", "c-1"]
+
+
+@pytest.mark.parametrize(
+    ("trained_s", "between_s"),
+    [(0.5, LEAST_LOOK_S), (20.0, 5.0), (30.0, 7.5), (4000.0, LOOK_S)],
+)
+def test_looks_come_as_often_as_the_fastest_run_does_a_quarter_of_the_first_rung(
+    trained_s: float, between_s: float, batch: Batch
+) -> None:
+    runs = [points[-1] for points in batch.points.values() if points]
+    slow = replace(runs[0], step=1, phase_at=0.0)
+    assert look_s(RULE, [*runs, slow], runs[0].phase_at + trained_s) == between_s
+
+
+def test_without_a_pace_looks_are_rare(batch: Batch) -> None:
+    runs = [replace(points[-1], step=0) for points in batch.points.values() if points]
+    assert look_s(RULE, runs, batch.clock.now() + 1.0) == LOOK_S
 
 
 @pytest.mark.parametrize(

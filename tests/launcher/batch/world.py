@@ -9,32 +9,38 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.batch.driver import BatchDriver, BatchServices, RunThreads
-from launcher.batch.sharing import RunScreen, SharedRequests
+from launcher.batch.driver import BatchDriver
+from launcher.batch.services import BatchServices
+from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
 from launcher.commands.attempts import Attempts
-from launcher.config import dump_job
-from launcher.core import Instance, Offer, Origin, RentalOrder, UserRequest
+from launcher.config import dump_job, read_job
+from launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest
 from launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
 from launcher.core.errors import NoOfferError
-from launcher.core.job import JobSpec
+from launcher.core.job import Hold, JobSpec
+from launcher.core.slots import POOL
 from launcher.decisions.schedule import BatchProgress, PointState, states_of
+from launcher.decisions.speed_history import SpeedHistory
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Notifier
+from launcher.providers.pool import PoolProvider
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
-from tests.fakes import FakeProvider, FakeScreen, train_job
+from tests.fakes import FakeScreen, train_job
+from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
+from tests.launcher.faults import FaultyProvider, Plan
 
 NAME = "widths"
 SHARE_USD = 0.1
 
 
-class BatchMarket(FakeProvider):
+class BatchMarket(HeldMarket):
     """Each of its machines trains as `trainings` says for the run's number, else as all do."""
 
-    def __init__(self, clock: VirtualTime) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: VirtualTime, held: Callable[[str], Hold | None]) -> None:
+        super().__init__(clock, held)
         self.trainings: list[Training] = []
         self.usual = Training()
         self.by_point: dict[str, Training] = {}
@@ -49,9 +55,11 @@ class BatchMarket(FakeProvider):
     def rent(self, order: RentalOrder) -> Instance:
         if self.rented >= self.machines:
             raise NoOfferError("somebody was faster")
-        self.training = self.trainings.pop(0) if self.trainings else self.usual
         self.labels[order.label] += 1
         return super().rent(order)
+
+    def next_training(self, label: str) -> Training:
+        return self.trainings.pop(0) if self.trainings else self.usual
 
 
 class Mortal:
@@ -89,13 +97,15 @@ class BatchWorld:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.time = VirtualTime()
-        self.market = BatchMarket(self.time)
+        self.market = BatchMarket(self.time, self._hold_of)
         self.screen = FakeBatchScreen()
         self.dead: set[str] = set()
         self.request = UserRequest.NONE
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
         self.notifier: Notifier | None = None
+        self.plan: Plan | None = None
+        """Troubles with the market and its machines that are to come."""
         self.ledger = SqliteLedger(
             Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
         )
@@ -116,7 +126,8 @@ class BatchWorld:
 
         `odd`: the job of the first one.
         """
-        spec = BatchSpec(name=name, job="job.yaml", limits=BatchLimits(**limits))
+        shares = {key: limits.pop(key) for key in ("reuse", "pack") if key in limits}
+        spec = BatchSpec(name=name, job="job.yaml", limits=BatchLimits(**limits), **shares)
         now = self.time.now()
         batch = Batch(
             name=name,
@@ -147,17 +158,31 @@ class BatchWorld:
         """The points with their runs, as the ledger has them."""
         return states_of(self.ledger.batches.points(name), self.ledger.runs(batch=name))
 
+    def machines(self, name: str = NAME) -> list[Run]:
+        """The runs that hold machines for the batch, the oldest first."""
+        runs = self.ledger.runs(batch=name)
+        return sorted((run for run in runs if not run.point), key=lambda run: run.created_at)
+
+    def _hold_of(self, label: str) -> Hold | None:
+        found = [run for run in self.ledger.runs() if run.label == label]
+        return read_job(found[0].spec_json).hold if found else None
+
     def verdicts(self, name: str = NAME) -> Counter[str]:
         """How many points ended how."""
         return Counter(str(state.verdict) for state in self.states(name))
 
     def _services(self, who: str, workers: RunThreads) -> BatchServices:
-        ledger = Mortal(self.ledger, self.time)
+        ledger, market = Mortal(self.ledger, self.time), Mortal(self.market, self.time)
+        if self.plan is not None:
+            market = FaultyProvider(market, "provider", self.plan)
+        pool = PoolProvider(
+            lambda: ledger.runs(open_only=True), lambda _: market, lambda *_: SpeedHistory(), clock=self.time
+        )
 
         def attempts(shared: SharedRequests, screen: RunScreen) -> Attempts:
-            def services_for(_: str, origin: Origin) -> Services:
+            def services_for(provider: str, origin: Origin) -> Services:
                 return Services(
-                    provider=Mortal(self.market, self.time),
+                    provider=Mortal(pool, self.time) if provider == POOL else market,
                     ledger=ledger,
                     clock=shared,
                     packer=FakePacker(self.folder),

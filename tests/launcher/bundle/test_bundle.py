@@ -155,6 +155,19 @@ def test_the_tags_of_a_job_are_those_of_its_wandb_run_too() -> None:
     assert tags(mode="off") == []
 
 
+def test_what_was_packed_for_a_run_is_what_is_shipped(code: Path) -> None:
+    spec = replace(SPEC, code=Code(path=str(code)))
+    with Bundler({}) as bundler:
+        planned = bundler.pack(run_of(spec), spec)
+        (code / "later.py").write_text("x = 1\n")
+        assert bundler.pack(run_of(spec), spec) == planned
+        Path(planned.path).unlink()  # as who cleans up a folder for temporary files does
+        anew = bundler.pack(run_of(spec), spec)
+        assert anew.sha256 != planned.sha256
+        other = replace(spec, name="another")
+        assert bundler.pack(run_of(other), other).sha256 != anew.sha256
+
+
 def test_the_archives_are_gone_with_the_bundler() -> None:
     with Bundler({}) as bundler:
         path = Path(bundler.pack(run_of(SPEC), SPEC).path)

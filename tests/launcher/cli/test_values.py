@@ -12,7 +12,7 @@ from tests.waiting import LONGEST_S
 
 _PROGRAM = """\
 from datetime import datetime
-from launcher.wiring import LocalZone
+from launcher.clocks import LocalZone
 from launcher.config.moments import absolute
 print(absolute({text!r}, datetime.fromtimestamp({now}, tz=LocalZone())))
 """

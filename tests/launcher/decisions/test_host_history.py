@@ -107,6 +107,11 @@ def test_hosts_of_another_provider_are_another_s() -> None:
     assert not avoided([run(provider="docker")], "vast", NOW)
 
 
+def test_what_a_host_did_to_a_run_on_a_slot_counts_and_the_loss_of_its_machine_counts_once() -> None:
+    assert avoided([run(provider="pool")], "vast", NOW) == {"m1"}
+    assert avoided([run(provider="pool", cause=Cause.LOST)], "vast", NOW) == frozenset()
+
+
 def test_a_computer_that_costs_nothing_is_never_avoided() -> None:
     assert not avoided([run(usd_per_hour=0.0), run(usd_per_hour=0.0)], "vast", NOW)
 

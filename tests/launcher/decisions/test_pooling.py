@@ -17,6 +17,7 @@ from launcher.decisions.pooling import (
     hold_spec,
     holder_of,
     idle_since,
+    is_for,
     is_holder,
     slot_offer,
     unfit,
@@ -78,6 +79,24 @@ def on_slot(number: int = 1, **changes: object) -> Run:
         rented_at=NOW,
     )
     return replace(run, **changes)  # type: ignore[arg-type]
+
+
+def test_a_machine_of_a_batch_is_for_the_runs_that_name_it_alone() -> None:
+    everybodys, a_batchs = held(), held(batch="widths")
+    named = replace(JOB, slot_on=a_batchs.run.id)
+    assert is_for(JOB, everybodys) and not is_for(JOB, a_batchs)
+    assert is_for(named, a_batchs)
+    assert not is_for(replace(JOB, slot_on="held-owl-0b0b"), a_batchs)
+
+
+def test_a_run_that_names_its_machine_belongs_there_before_it_has_an_offer() -> None:
+    run = on_slot(1, instance_id=None, spec_json=dump_job(replace(JOB, slot_on="held-owl-0a0a")))
+    assert holder_of(run) == "held-owl-0a0a"
+
+
+def test_each_slot_is_paid_for_as_a_machine_would_be() -> None:
+    job = replace(JOB, limits=replace(JOB.limits, usd_per_hour=0.5))
+    assert hold_spec(job, slots=8, hours=1.0, usd=None, idle_s=60.0).limits.usd_per_hour == 4.0
 
 
 def test_a_machine_that_is_held_asks_for_all_that_its_slots_ask_for() -> None:

@@ -161,20 +161,27 @@ def test_no_machine_gets_more_than_the_longest_time(tmp_path: Path) -> None:
 
 
 class CutOffImpostors(Market):
-    """Nobody can ask it for a while; after that somebody else answers in the place of the first machine."""
+    """Somebody else answers in the place of the first machine, and for a while nobody can ask the market."""
+
+    cut: tuple[float, float] = (0.0, 20.0)
 
     def connect(self, instance: Instance) -> Remote:
         if instance.host != "host-1":
             return super().connect(instance)
-        if self.clock.now() < instance.rented_at + 20:
+        began, ended = self.cut
+        if began <= self.clock.now() - instance.rented_at < ended:
             error = UnreachableError("off line")
             error.cause = Cause.PROVIDER
             raise error
         raise HostKeyError("it has another key")
 
 
-def test_an_impostor_after_a_cut_is_the_machine_s_fault_and_another_is_taken(terminal: Terminal) -> None:
-    terminal.market = CutOffImpostors(terminal.clock, [Training()], usd_per_hour=PRICE)
+@pytest.mark.parametrize("cut", [(0.0, 20.0), (policy.MISTRUST_S - 10, policy.MISTRUST_S + 20)])
+def test_an_impostor_beside_a_cut_is_the_machine_s_fault_and_another_is_taken(
+    terminal: Terminal, cut: tuple[float, float]
+) -> None:
+    terminal.market = market = CutOffImpostors(terminal.clock, [Training()], usd_per_hour=PRICE)
+    market.cut = cut
     assert terminal.launch().exit_code == 0
     good, bad = terminal.ledger.runs()
     assert (bad.host, bad.cause, good.host) == ("host-1", Cause.HOST, "host-2")

@@ -48,6 +48,21 @@ def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
     assert [phase for phase in Phase if phase in told] == [p for p in Phase if p is not Phase.ENDED]
 
 
+@pytest.mark.parametrize("seconds", [20.3, 20.6, 20.9])
+def test_the_end_of_a_training_that_has_done_its_steps_is_seen_at_once(
+    tmp_path: Path, seconds: float
+) -> None:
+    world = World(tmp_path, training=Training(seconds=seconds, scores_s=10.0))
+
+    world.launch()
+
+    events = world.ledger.events(RUN_ID)
+    shipped, collected = (
+        next(event.at for event in events if event.phase is phase) for phase in (Phase.SHIP, Phase.COLLECT)
+    )
+    assert collected - shipped - seconds < 0.3
+
+
 def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}

@@ -18,6 +18,7 @@ from launcher.config import dump_job
 from launcher.core import Event, Phase, Progress, Run
 from launcher.core.job import Limits
 from launcher.ui import live
+from launcher.ui.list_screen import ListScreen
 from launcher.ui.live import LiveScreen
 from launcher.ui.question import HeldStream
 from launcher.ui.render.live import LearningCurve, sparkline
@@ -255,3 +256,21 @@ def test_a_curve_falls_from_the_highest_block_to_the_lowest() -> None:
     assert sparkline([-1.0, 0.0, 1.0], 3) == "▁▅█"
     assert sparkline([1.0], 8) == sparkline([1.0, 2.0], 0) == ""
     assert len(sparkline([float(n + 1) for n in range(1000)], 32)) == 32
+
+
+def test_many_runs_are_a_line_each_below_what_has_ended(screen: Screen) -> None:
+    runs = [f"lr={n}  train  step {n}" for n in range(40)]
+    listed = ListScreen(screen.held, lambda: ["POINT", *runs], began=screen.clock.now(), now=screen.clock.now)
+    listed.gauge("3/43 ended, 40 running")
+    screen.clock.sleep(1)
+    listed.step("point", "1 SUCCEEDED loss 0.1: lr=7")
+    screen.clock.sleep(1)
+    listed.gauge("4/43 ended, 39 running")
+    lines = screen.lines
+    assert lines[0].endswith("1 SUCCEEDED loss 0.1: lr=7")
+    assert lines[1].endswith("4/43 ended, 39 running")
+    assert lines[2:4] == ["POINT", "lr=0  train  step 0"]
+    assert lines[-1] == "… and 24 more"
+    assert len(lines) < 24
+    listed.close()
+    assert screen.lines == lines[:1]

@@ -275,6 +275,7 @@ def test_the_training_is_another(key: str, value: Any, beside: Options, alone: R
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize(("key", "value", "beside", "seen"), BUILT, ids=[row[0] for row in BUILT])
 def test_the_rank_is_built_otherwise(
     key: str, value: Any, beside: Options, seen: Callable[[Session], Any], alone: Ranks, tmp_path: Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import sessions
-from tests.trainer.conftest import PRELOADED, Box, RunningRanks, ended, together
+from tests.trainer.conftest import Box, RunningRanks, ended, forking, together
 from trainer import data
 from trainer.contract import layout
 from trainer.contract.config import DataConfig
@@ -203,10 +202,8 @@ def forge(checkpoint: Path, *, task: str) -> None:
 
 def called(folder: Path, *arguments: object) -> tuple[int, str]:
     """Exit status and output of `python -m trainer.evaluation`, forked from a server that has torch."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
     words, log = [str(argument) for argument in arguments], folder / "evaluation.log"
-    process = context.Process(target=_call, args=(words, log))
+    process = forking().Process(target=_call, args=(words, log))
     process.start()
     return ended(process), log.read_text()
 

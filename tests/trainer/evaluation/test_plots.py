@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.conftest import PRELOADED, ended
+from tests.trainer.conftest import ended, forking
 from trainer.evaluation import report
 from trainer.evaluation.evaluation import WHOLE, Evaluation, Example
 from trainer.evaluation.scores import Scores
@@ -59,9 +58,7 @@ def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, ki
 
 
 def test_where_matplotlib_is_missing_the_report_is_written_and_a_line_says_so(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_write_without_matplotlib, args=(tmp_path,))
+    process = forking().Process(target=_write_without_matplotlib, args=(tmp_path,))
     process.start()
     assert ended(process) == 0
     assert (

@@ -24,6 +24,8 @@ from trainer.data.trajectories import Windows
 from trainer.loading import Loader, make_loader_of
 from trainer.sampling.windows import BatchIndices, SamplePlan, Space
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 DATA = DataConfig(betas=(0.5, 1.0), train=6, test=4, points=32, frames=9)
 ORDER = SamplePlan(
     seed=1,

@@ -6,7 +6,6 @@ Only the launch agent is another one: it forks the ranks where torch's would sta
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.trainer.conftest import PRELOADED, SMALL
+from tests.trainer.conftest import SMALL, assert_is_quick, forking
 from tests.waiting import LONGEST_S
 from trainer import data
 from trainer.contract import layout
@@ -97,14 +96,13 @@ def starting(folder: Path) -> Iterator[Train]:
 
 
 def _start(box: Path) -> BaseProcess:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_supervise, args=(box,))
+    process = forking().Process(target=_supervise, args=(box,))
     process.start()
     return process
 
 
 def _supervise(box: Path) -> NoReturn:
+    assert_is_quick()
     from trainer.supervise import main
 
     os.environ["VASTRUN_BOX"] = str(box)

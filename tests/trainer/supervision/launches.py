@@ -81,10 +81,13 @@ class Launched:
             os.kill(pid, signal.SIGKILL)
         self.wait()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def environment(self) -> dict[str, str]:
+        """Of the supervisor."""
         name, _, value = self._mark.partition("=")
-        environment = os.environ | {name: value, "VASTRUN_BOX": str(self.box), "PYTHONPATH": _root()}
-        return subprocess.Popen([sys.executable, "-P", "-m", "trainer.supervise"], env=environment)
+        return os.environ | {name: value, "VASTRUN_BOX": str(self.box), "PYTHONPATH": _root()}
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-P", "-m", "trainer.supervise"], env=self.environment())
 
     def _status(self) -> Any:
         path = self.box / layout.STATUS

@@ -34,11 +34,14 @@ class SlottedMarket:
     list_lag_s = 0.0
     abilities = Abilities()
 
-    def __init__(self, clock: FakeClock, *, training: Training | None = None) -> None:
+    def __init__(self, clock: FakeClock, *, training: Training | None = None, units: int = UNITS) -> None:
         self.clock = clock
+        self.units = units
         self.slots = FakeProvider(clock, training=training)
         self.names: dict[str, str] = {}
         """By the names of slots, the ids that their boxes have in `slots`."""
+        self.parts: dict[str, int] = {}
+        """How many of the machine's parts each slot has."""
         self.is_gone = self.is_silent = False
         self.says: Listed = lambda _answer: None
         self.printed: str | None = None
@@ -117,7 +120,13 @@ class SlottedMarket:
             self.slots.destroy(self.names.pop(name or ""))
         self.settle()
         rows = [
-            {"name": slot, "label": found.label, "rented_at": found.rented_at, "units": 2, "armed": True}
+            {
+                "name": slot,
+                "label": found.label,
+                "rented_at": found.rented_at,
+                "units": self.parts[slot],
+                "armed": True,
+            }
             for slot, box in self.names.items()
             if (found := self.slots.machine(box)) is not None
         ]
@@ -132,10 +141,11 @@ class SlottedMarket:
         return json.dumps(answer) if self.printed is None else self.printed
 
     def _make(self, name: str) -> str:
-        if 2 * (len(self.names) + 1) > UNITS:
-            return "no part is free"
         order = json.loads(self._orders.pop(name))
-        offer = replace(self.held_offer(), usd_per_hour=PRICE)
+        if sum(self.parts[slot] for slot in self.names) + order["units"] > self.units:
+            return "no part is free"
+        self.parts[name] = order["units"]
+        offer = replace(self.held_offer(), usd_per_hour=PRICE, gpus=order["gpus"])
         instance = self.slots.rent(
             RentalOrder(
                 offer=offer,

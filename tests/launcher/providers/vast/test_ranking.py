@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from launcher.core.job import JobSpec, Resources
 from launcher.decisions.market_report import Term
 from launcher.decisions.speed_history import Speed, SpeedHistory
-from launcher.providers.vast.ranking import Estimate, ranked
+from launcher.providers.vast.ranking import Estimate, ranked, shuffled
 from tests.fakes import train_job
 from tests.launcher.providers.vast.rows import LOCK, offer_row
 from trainer.contract.config import TrainConfig
@@ -47,6 +48,13 @@ def test_what_is_better_and_otherwise_equal_comes_first(
 ) -> None:
     assert best(first, second) == "1"
     assert best(second, first) == "2"
+
+
+@pytest.mark.parametrize("reliability", [99.7, 1e12, -1e12])
+def test_a_reliability_that_is_no_share_makes_no_offer_cheaper_than_nothing(reliability: float) -> None:
+    estimates = ranked([offer_row(id=number, reliability=reliability) for number in (1, 2)], job(), LOCK, NEW)
+    assert all(estimate.usd > 0 for estimate in estimates)
+    assert len(shuffled(estimates, Random(0))) == 2
 
 
 def test_a_dearer_gpu_that_is_much_faster_comes_first() -> None:

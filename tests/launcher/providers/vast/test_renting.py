@@ -147,6 +147,48 @@ def test_a_machine_of_a_crowd_that_began_to_run_since_the_list_is_seen_to_run(
     assert now is not None and not now.idle
 
 
+def test_a_machine_that_a_crowd_rented_is_looked_at_in_its_list(vast: VastEmulator, tmp_path: Path) -> None:
+    provider = open_market(vast, tmp_path, crowd=True)
+    assert rent(provider).usd_per_hour > 0
+    assert not _looks_by_id(vast)
+
+
+def test_a_machine_that_a_list_of_a_crowd_lacks_is_looked_at_by_its_id(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    vast.faults.add("hidden_row")
+    provider = open_market(vast, tmp_path, crowd=True)
+    assert rent(provider).usd_per_hour > 0
+    assert _looks_by_id(vast) == 1
+
+
+def test_that_a_machine_which_a_crowd_gave_back_is_gone_is_asked_by_its_id_once(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    clock = FakeClock(time.time())
+    provider = open_market(vast, tmp_path, clock, crowd=True)
+    machine = rent(provider)
+    provider.destroy(machine.id)
+    for _ in range(2):
+        assert not provider.instances()
+        assert provider.machine(machine.id) is None
+        clock.sleep(2.0)
+    assert _looks_by_id(vast) == 1
+
+
+def test_a_machine_which_a_crowd_gave_back_and_its_list_shows_again_is_there(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    clock = FakeClock(time.time())
+    provider = open_market(vast, tmp_path, clock, crowd=True)
+    machine = rent(provider)
+    vast.faults.add("absent_row", seconds=0.2)
+    vast.faults.add("destroy_ignored")
+    provider.destroy(machine.id)
+    assert provider.machine(machine.id) is None
+    eventually(lambda: (clock.sleep(10.0), provider.machine(machine.id))[1], what="the machine")
+
+
 def test_nothing_is_rented_on_less_credit_than_the_worst_case(tmp_path: Path) -> None:
     with VastEmulator(rate_limits=False, credit_usd=0.1) as vast:
         provider = open_market(vast, tmp_path)
@@ -154,3 +196,7 @@ def test_nothing_is_rented_on_less_credit_than_the_worst_case(tmp_path: Path) ->
             rent(provider)
         assert "billing" in caught.value.hint
         assert not provider.instances()
+
+
+def _looks_by_id(vast: VastEmulator) -> int:
+    return sum(path.startswith("/api/v0/instances/5") for method, path in vast.requests if method == "GET")

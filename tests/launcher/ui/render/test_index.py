@@ -49,7 +49,7 @@ def test_on_top_is_what_the_user_wants_and_the_rest_lies_in_one_folder(tmp_path:
     terminal.launch()
     on_top = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
     assert on_top == {
-        *("README.md", "result.json", "loss.svg", "metrics.jsonl", "log.txt"),
+        *("README.md", "result.json", "loss.svg", "report.html", "metrics.jsonl", "log.txt"),
         *("report", "checkpoints", "outputs", "details"),
     }
     told = page(terminal)
@@ -159,7 +159,7 @@ def test_a_folder_that_takes_no_index_does_not_change_how_the_run_ended(tmp_path
     terminal.at(10, (tmp_path / "out" / "README.md").mkdir)
     end = terminal.launch()
     assert end.exit_code == 0, end.output
-    assert "README.md of its outputs is not up to date: cannot write to" in end.stderr
+    assert "the pages in its outputs are not up to date: cannot write to" in end.stderr
 
 
 def test_what_a_box_says_is_code_on_the_page_and_one_short_line(tmp_path: Path) -> None:

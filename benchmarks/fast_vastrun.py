@@ -1,0 +1,114 @@
+"""`python -m benchmarks.fast_vastrun ...`: the command `vastrun`, for which time passes faster.
+
+Its clocks alone are others: all that it does is what the installed command does. In: the command line, and
+FAST_CLOCK, as `variables` writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, partial
+
+from launcher.cli import cli
+from launcher.core import UserRequest
+from launcher.decisions.speed_history import speed_history_of
+from launcher.image.lock import read_lock
+from launcher.ledger.presence import Presence
+from launcher.ledger.sqlite import SqliteLedger
+from launcher.ports import Provider
+from launcher.providers import ProviderContext
+from launcher.providers.vast import VastProvider
+from launcher.ui.interrupts import Interrupts
+from launcher.wiring import Wiring, wire
+from tests.emulators.clock import Clock
+
+_VARIABLE = "FAST_CLOCK"
+
+
+def variables(clock: Clock) -> Mapping[str, str]:
+    """The environment in which a command has the same time as `clock`."""
+    return {_VARIABLE: f"{clock.factor!r} {clock.began!r} {clock.started!r}"}
+
+
+def main() -> None:
+    """The program."""
+    factor, began, started = map(float, os.environ[_VARIABLE].split())
+    clock = Clock(factor, began=began, started=started)
+    cli(prog_name="vastrun", obj=_faster(wire(os.environ), clock))
+
+
+class _FastInterrupts(Interrupts):
+    """Whose seconds are those of the clock."""
+
+    factor = 1.0
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds / self.factor)
+
+
+class _FastBell:
+    """The Bell of many threads, likewise."""
+
+    def __init__(self, factor: float) -> None:
+        self._factor, self._condition = factor, threading.Condition()
+
+    def wait(self, seconds: float) -> None:
+        with self._condition:
+            self._condition.wait(max(0.0, seconds) / self._factor)
+
+    def ring(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+
+def _faster(wiring: Wiring, clock: Clock) -> Wiring:
+    @cache
+    def ledger() -> SqliteLedger:
+        alive = Presence(wiring.state / "launchers").is_alive
+        return SqliteLedger(wiring.state / "ledger.db", now=clock.now, alive=alive)
+
+    @cache
+    def provider(name: str, *, crowd: bool = False) -> Provider:
+        context = ProviderContext(
+            environ=os.environ,
+            state=wiring.state,
+            clock=clock,
+            uptime=clock.now,
+            python=wiring.python,
+            image_lock=lambda: read_lock(wiring.image_lock),
+            speeds=lambda name, spec: speed_history_of(ledger().runs(), name, spec),
+            runs=lambda: ledger().runs(open_only=True),
+            provider=provider,
+            crowd=crowd,
+        )
+        assert name == VastProvider.name
+        return VastProvider.of(context)
+
+    def interrupts(first: UserRequest, request: UserRequest, until: float | None, views: bool) -> Interrupts:
+        fast = _FastInterrupts(
+            say=lambda _: None,
+            first=UserRequest.STOP if first is UserRequest.NONE else first,
+            request=request,
+            until=until,
+            views=views,
+            now=clock.now,
+        )
+        fast.factor = clock.factor
+        return fast
+
+    return replace(
+        wiring,
+        now=clock.now,
+        ledger=ledger,
+        provider=provider,
+        crowd=partial(provider, crowd=True),
+        bell=lambda: _FastBell(clock.factor),
+        interrupts=interrupts,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""The fleet of a batch: where its next point goes, which machines are held, and when one is given back.
+
+A machine is a run of the batch without a point, whose job is to hold it (docs/pool.md). It is driven in a
+thread of its own, as the runs on its slots are. Its reservation is part of the batch's budget; theirs is 0.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.batch.machines import BatchMachine, BatchMachines
+from launcher.batch.market import Market
+from launcher.batch.sharing import RunThreads
+from launcher.commands.attempts import Attempts, Placed
+from launcher.commands.holding import HoldRequest, begin_holding, give_back
+from launcher.config import read_job
+from launcher.core import NOTHING, Cause, Offer, Run
+from launcher.core.batch import Batch
+from launcher.core.errors import BudgetError, HeldError, VastrunError
+from launcher.core.job import JobSpec
+from launcher.core.phases import BEFORE_TRAINING, Phase
+from launcher.core.slots import POOL
+from launcher.decisions.hold_size import IDLE_S, expected_s, pays, size_of
+from launcher.decisions.holding import IdleMachine, WarmSlot, another_usd, is_given_back, place
+from launcher.decisions.host_history import blames_host
+from launcher.decisions.policy import START_S
+from launcher.decisions.pooling import slot_offer
+from launcher.decisions.schedule import PointState, Waiting
+from launcher.ports import Ledger, Provider
+
+_MORE_AFTER_S = 60.0
+"""So long after a market had no machine to hold it is asked for one again."""
+_MOST_FAILURES = 3
+"""So many machines, one after the other, that never took a run: from then on each point has its own."""
+_LOOKED_AT = 20
+"""So many points are asked whether they want an idle machine: most of a batch want the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetServices:
+    """What a fleet works with."""
+
+    ledger: Ledger
+    attempts: Callable[[], Attempts]
+    workers: RunThreads
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    note: Callable[[str], None]
+
+
+class Fleet:
+    """The machines of one drive of one batch."""
+
+    def __init__(self, batch: Batch, services: FleetServices) -> None:
+        self._batch, self._services = batch, services
+        self._machines = BatchMachines(
+            services.ledger, batch.name, services.now, lambda: self._batch.spec.reuse == "auto"
+        )
+        self._market = Market(self._provider, services.ledger, services.now)
+        self._threads: list[Future[Run]] = []
+        self._placing = threading.RLock()
+        """A run's thread places its next attempt while the batch's places a point."""
+        self._no_offer_at = -math.inf
+        self._failures = 0
+        self.error: VastrunError | None = None
+        """What no machine can be held with: a full disk, a refused key."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a machine is driven here."""
+        return bool(self._threads)
+
+    @property
+    def size(self) -> int:
+        """How many machines are driven here."""
+        return len(self._threads)
+
+    def resume(self) -> None:
+        """Take up the machines that a launcher before left."""
+        machines = self._machines.look()
+        if machines:
+            self._machines.count_uses()
+        for machine in machines:
+            self._drive(machine.run)
+
+    def places(
+        self, batch: Batch, waiting: Waiting, count: int, measured_s: Sequence[float]
+    ) -> Iterator[tuple[PointState, Placed]]:
+        """Say of the first `count` points that wait where each is to be begun. Some wait for a machine.
+
+        `measured_s`: how long points of this batch took. Raises BudgetError as the ledger does, and what the
+        row of a machine that is to be held cannot be written with.
+        """
+        self._batch = batch
+        jobs = [(state, read_job(state.point.spec_json)) for state in waiting.queue[: max(0, count)]]
+        if not self.is_open and not (self._may_hold and jobs):
+            yield from ((state, self._own(job)) for state, job in jobs)
+            return
+        machines = self._machines.look()
+        if any(one.run.cause is Cause.NO_OFFER for one in machines):
+            self._no_offer_at = self._services.now()
+        job_here = jobs[0][1] if jobs else None
+        coming = sum(one.points_at_once(job_here) for one in machines if one.is_coming) if job_here else 0
+        left = len(jobs)
+        for state, job in jobs:
+            with self._placing:
+                placed = self._on_slot(machines, job, waiting, measured_s)
+                if placed is None and coming > 0:
+                    coming -= 1
+                elif placed is None:
+                    slots = self._hold(job, waiting, left, measured_s)
+                    coming += max(0, slots - 1)
+                    waits = bool(slots) or (self.is_open and self._has_no_offer)
+                    placed = None if waits else self._own(job)
+            left -= 1
+            if placed is not None:
+                yield state, placed
+
+    def place_again(self, former: Run, spec: JobSpec) -> Placed:
+        """Say where another attempt goes: to a slot that is free, on another machine if that one failed."""
+        spec = replace(spec, slot_on=None)
+        if spec.hold is not None or self._batch.provider == POOL:
+            return Placed(provider=former.provider, spec=spec)
+        with self._placing:
+            for machine in self._machines.look():
+                is_same = blames_host(former) and machine.run.host == former.host
+                if not is_same and machine.has_room(spec, self._services.now()):
+                    return self._taken(machine, spec)
+        return self._own(spec)
+
+    def refuse(self, run: Run) -> None:
+        """Take in that a run found no slot on its machine."""
+        if (machine := read_job(run.spec_json).slot_on) is not None:
+            self._machines.refuse(machine)
+
+    def give_back(self, batch: Batch, waiting: Waiting) -> None:
+        """Give back the machines that nothing waits for, or that cost more than they save."""
+        self._batch = batch
+        with self._placing:
+            for machine in self._machines.look():
+                if machine.idle_since is not None and not machine.is_ending:
+                    self._end_idle(machine, waiting)
+
+    def reap(self) -> None:
+        """Take in the machines whose runs have ended, or were left."""
+        for thread in [thread for thread in self._threads if thread.done()]:
+            self._threads.remove(thread)
+            try:
+                self._ended(thread.result())
+            except HeldError as held:
+                self._services.note(str(held))
+            except VastrunError as error:
+                self.error = self.error or error
+
+    def _end_idle(self, machine: BatchMachine, waiting: Waiting) -> None:
+        now, run = self._services.now(), machine.run
+        jobs = (read_job(state.point.spec_json) for state in waiting.queue[:_LOOKED_AT])
+        wanted = any(machine.is_coming or not machine.lack(job, now) for job in jobs)
+        if wanted and machine.is_coming:  # how long it takes to boot says nothing of what it saves
+            return
+        idle = IdleMachine(
+            idle_s=now - (machine.idle_since or now),
+            usd_per_hour=run.usd_per_hour,
+            another_usd=0.0 if run.offer is None else another_usd(run.offer, boot_s=START_S, data_s=0.0),
+        )
+        more = waiting.may_be_more and not machine.is_leaving
+        if is_given_back(idle, wanted=wanted, more_may_come=more):
+            self._machines.dropped.add(run.id)
+            give_back(self._services.ledger, run.id)
+
+    @property
+    def _may_hold(self) -> bool:
+        spec = self._batch.spec
+        return spec.holds_machines and self._batch.provider != POOL and self._failures < _MOST_FAILURES
+
+    @property
+    def _has_no_offer(self) -> bool:
+        """Whether the market had no machine to hold, lately."""
+        return self._services.now() - self._no_offer_at < _MORE_AFTER_S
+
+    def _provider(self, name: str) -> Provider:
+        return self._services.attempts().services_for(name, NOTHING).provider
+
+    def _own(self, job: JobSpec) -> Placed:
+        return Placed(provider=self._batch.provider, spec=job)
+
+    def _on_slot(
+        self,
+        machines: Sequence[BatchMachine],
+        job: JobSpec,
+        waiting: Waiting,
+        measured_s: Sequence[float],
+    ) -> Placed | None:
+        """A slot that is free, where it costs no more than a new machine."""
+        now = self._services.now()
+        free = {one.run.id: one for one in machines if one.has_room(job, now)}
+        if not free:
+            return None
+        offers = self._market.offers(self._batch.provider, job)
+        first = next(iter(free.values())).run.offer
+        seconds = 0.0 if first is None else expected_s(job, first, measured_s)
+        warm = [
+            WarmSlot(
+                offer=slot_offer(job, one.held, hours=seconds / 3600),
+                machine_usd_per_hour=one.run.usd_per_hour,
+                busy_s=seconds if one.taken else 0.0,
+            )
+            for one in free.values()
+            if one.held is not None
+        ]
+        found = place(seconds, warm, offers, others=len(waiting.queue) > 1)
+        if found is None or found.slot is None:
+            return None
+        return self._taken(free[found.slot.offer.id], job)
+
+    def _taken(self, machine: BatchMachine, job: JobSpec) -> Placed:
+        self._machines.take(machine, job)
+        return Placed(provider=POOL, spec=replace(job, slot_on=machine.run.id))
+
+    def _hold(self, job: JobSpec, waiting: Waiting, left: int, measured_s: Sequence[float]) -> int:
+        """Begin to hold a machine; return how many such points it takes at once. 0: it would not pay."""
+        if not self._may_hold or self._has_no_offer or job.nodes != 1:
+            return 0
+        spec = self._batch.spec
+        shapes = self._market.shapes(self._batch.provider, job, left, measured_s, packs=spec.pack == "auto")
+        if shapes is None:
+            return 0
+        shape = shapes.machines[0]
+        seconds = expected_s(job, shape.offer, measured_s)
+        rounds = waiting.rounds if spec.reuse == "auto" else 1
+        if shape.slots == 1 and not pays(shape.offer, rounds=rounds, seconds=seconds):
+            return 0
+        return self._begin(job, shape.offer, shape.slots, rounds, seconds, math.ceil(left / shape.used))
+
+    def _begin(
+        self, job: JobSpec, offer: Offer, slots: int, rounds: int, seconds: float, machines: int
+    ) -> int:
+        limit_usd = self._batch.spec.limits.usd
+        free_usd = math.inf
+        if limit_usd is not None:
+            free_usd = limit_usd - self._services.ledger.batches.held_usd(self._batch.name)
+        size = size_of(
+            job, offer, slots=slots, rounds=rounds, seconds=seconds, most_usd=free_usd / machines
+        ) or size_of(job, offer, slots=slots, rounds=1, seconds=seconds, most_usd=free_usd)
+        if size is None:
+            return 0
+        request = HoldRequest(
+            job=job,
+            provider=self._batch.provider,
+            slots=size.slots,
+            hours=size.hours,
+            usd=size.usd,
+            idle_s=IDLE_S,
+        )
+        run_id = self._services.new_id()
+        folder = str(Path(self._batch.folder) / "machines" / run_id)
+        try:
+            run = begin_holding(
+                self._services.attempts(), request, run_id=run_id, out_dir=folder, batch=self._batch.name
+            )
+        except BudgetError:  # one of the user's other budgets
+            return 0
+        self._drive(run)
+        return size.slots
+
+    def _drive(self, run: Run) -> None:
+        attempts = self._services.attempts()
+        self._threads.append(self._services.workers.submit(lambda: attempts.pursue(run)))
+
+    def _ended(self, run: Run) -> None:
+        """Take in how the run of a machine ended."""
+        if run.phase is not Phase.ENDED or run.cause is Cause.STOPPED:
+            return
+        if run.cause is Cause.NO_OFFER:
+            self._no_offer_at = self._services.now()
+        elif run.failed_in not in BEFORE_TRAINING:
+            self._failures = 0
+            return
+        else:
+            self._failures += 1
+            if self._failures == _MOST_FAILURES:
+                self._services.note(f"each point has a machine of its own from now on: {run.detail}")

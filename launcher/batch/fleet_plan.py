@@ -1,0 +1,83 @@
+"""What machines a batch would hold for its points, and what that is expected to cost; nothing is rented."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from launcher.batch.market import Market
+from launcher.core import Offer
+from launcher.core.batch import BatchSpec
+from launcher.core.job import JobSpec
+from launcher.core.slots import POOL
+from launcher.decisions.hold_size import HANDOVER_S, expected_s, pays, size_of
+from launcher.decisions.holding import CheapestMachines, another_usd
+from launcher.decisions.policy import START_S
+from launcher.ports import Ledger, Provider
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlan:
+    """The machines that a batch would hold if all its points were as the first one."""
+
+    machines: int
+    offer: Offer
+    """The first of them."""
+    slots: int
+    """So many points at once on that one."""
+    rounds: int
+    """So many points one after the other on each slot."""
+    expected_usd: float
+    worst_case_usd: float
+    """What is reserved for these machines at most, within the batch's budget."""
+    packed_usd_per_hour: float
+    """Of one point."""
+    single_usd_per_hour: float | None
+    """Of one point on the cheapest machine of its own; None: none is on offer."""
+
+
+def fleet_plan(
+    spec: BatchSpec, job: JobSpec, count: int, provider: Provider, ledger: Ledger, now: float
+) -> FleetPlan | None:
+    """Return what would be held for `count` points of the job; None: each has a machine of its own."""
+    if not spec.holds_machines or provider.name == POOL or job.nodes != 1:
+        return None
+    at_once = min(spec.limits.parallel, count)
+    rounds = math.ceil(count / at_once) if spec.reuse == "auto" else 1
+    market = Market(lambda _: provider, ledger, lambda: now)
+    shapes = market.shapes(provider.name, job, at_once, (), packs=spec.pack == "auto")
+    if shapes is None:
+        return None
+    first = shapes.machines[0]
+    seconds = expected_s(job, first.offer, ())
+    if first.slots == 1 and not pays(first.offer, rounds=rounds, seconds=seconds):
+        return None
+    # Machines that take one round only are had anew for each.
+    times = 1 if spec.reuse == "auto" else math.ceil(count / at_once)
+    return FleetPlan(
+        machines=len(shapes.machines) * times,
+        offer=first.offer,
+        slots=first.slots,
+        rounds=rounds,
+        expected_usd=_expected_usd(shapes, rounds, seconds) * times,
+        worst_case_usd=_worst_usd(spec, job, shapes, rounds, seconds) * times,
+        packed_usd_per_hour=shapes.packed_usd_per_hour,
+        single_usd_per_hour=shapes.single_usd_per_hour,
+    )
+
+
+def _expected_usd(shapes: CheapestMachines, rounds: int, seconds: float) -> float:
+    held_s = rounds * (seconds + HANDOVER_S)
+    return sum(
+        another_usd(shape.offer, boot_s=START_S, data_s=0.0) + shape.offer.usd_per_hour * held_s / 3600
+        for shape in shapes.machines
+    )
+
+
+def _worst_usd(spec: BatchSpec, job: JobSpec, shapes: CheapestMachines, rounds: int, seconds: float) -> float:
+    most_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(shapes.machines)
+    sizes = [
+        size_of(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, most_usd=most_usd)
+        for one in shapes.machines
+    ]
+    return sum(size.usd or 0.0 for size in sizes if size is not None)

@@ -1,0 +1,171 @@
+"""The machines that a batch holds, as the ledger has them: what is free, and which are leaving."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from launcher.config import read_job
+from launcher.core import Run
+from launcher.core.job import JobSpec
+from launcher.core.slots import POOL
+from launcher.decisions.hold_size import needed_s
+from launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from launcher.decisions.pooling import TAKES_SLOTS, Held, held_machines, unfit, units_of
+from launcher.ports import Ledger
+
+_MOST_REFUSALS = 2
+_REST_S = 15.0
+"""After a run found no slot: a line that was cut is often back by then."""
+
+
+@dataclass
+class BatchMachine:
+    """A machine of a run that holds it for the batch."""
+
+    run: Run
+    spec: JobSpec
+    held: Held | None
+    """None: it takes no slots yet, or no more."""
+    is_ready: bool
+    """Slots can be made there now."""
+    is_ending: bool
+    """It was asked to end, or ends by itself."""
+    is_leaving: bool
+    """It is to have no further runs."""
+    taken: int = 0
+    """So many of its parts belong to open runs."""
+    left_uses: float = math.inf
+    """So many of its parts may still be given to a run."""
+    idle_since: float | None = None
+    """None: an open run is on it."""
+
+    @property
+    def is_coming(self) -> bool:
+        """Tell whether it will take slots once it is ready."""
+        return not self.is_leaving and not (self.held is not None and self.is_ready)
+
+    def points_at_once(self, job: JobSpec) -> int:
+        """Return how many such jobs it takes at once when it is empty."""
+        hold = self.spec.hold
+        return 0 if hold is None else hold.slots // max(1, job.resources.gpus)
+
+    def lack(self, job: JobSpec, now: float) -> str:
+        """Return why no run of the job starts on it, whoever is there now; empty: one may."""
+        if self.held is None or self.is_leaving or not self.is_ready:
+            return "it takes no runs now"
+        units = units_of(job.resources, self.held)
+        if self.left_uses < units:
+            return "each part of it is used once"
+        share = self.held.share_usd_per_hour(units)
+        if self.held.left_s(now) < needed_s(job, share):
+            return "its lease ends before all that the job's limits allow"
+        return unfit(job, self.held, now)
+
+    def has_room(self, job: JobSpec, now: float) -> bool:
+        """Tell whether a run of the job may start on it now."""
+        if self.lack(job, now) or self.held is None:
+            return False
+        return self.taken + units_of(job.resources, self.held) <= self.held.hold.slots
+
+    def take(self, job: JobSpec) -> None:
+        """Note that a run of the job is begun there."""
+        assert self.held is not None
+        units = units_of(job.resources, self.held)
+        self.taken += units
+        self.left_uses -= units
+        self.idle_since = None
+
+
+@dataclass
+class BatchMachines:
+    """Of one batch. `look` reads; what no row tells is remembered here."""
+
+    ledger: Ledger
+    batch: str
+    now: Callable[[], float]
+    reuses: Callable[[], bool]
+    """A slot is used more than once."""
+    dropped: set[str] = field(default_factory=set)
+    """Machines that are to end: they get no further runs."""
+    _refusals: dict[str, list[float]] = field(default_factory=dict)
+    """When runs found no slot on a machine."""
+    _ready: set[str] = field(default_factory=set)
+    _specs: dict[str, JobSpec] = field(default_factory=dict)
+    _used: Counter[str] = field(default_factory=Counter)
+    _busy_at: dict[str, float] = field(default_factory=dict)
+
+    def look(self) -> list[BatchMachine]:
+        """Return the machines of open runs, the oldest first."""
+        runs = self.ledger.runs(open_only=True, batch=self.batch)
+        self._specs = {run.id: self._specs.get(run.id) or read_job(run.spec_json) for run in runs}
+        holders = sorted((run for run in runs if not run.point), key=lambda run: run.created_at)
+        if not holders:
+            return []
+        avoid = avoided(self.ledger.runs(causes=HOSTS_CAUSES), POOL, self.now())
+        machines = {run.id: self._machine(run, avoid) for run in holders}
+        for run in runs:
+            spec = self._specs[run.id]
+            machine = machines.get(spec.slot_on or "") if run.provider == POOL else None
+            if machine is not None and machine.held is not None:
+                machine.taken += units_of(spec.resources, machine.held)
+        for machine in machines.values():
+            self._note_use(machine)
+        return list(machines.values())
+
+    def count_uses(self) -> None:
+        """Count the parts that runs had of each machine, by the ledger: another launcher began them."""
+        for run in self.ledger.runs(batch=self.batch):
+            spec = read_job(run.spec_json)
+            if run.provider == POOL and spec.slot_on is not None:
+                self._used[spec.slot_on] += max(1, spec.resources.gpus)
+
+    def refuse(self, run_id: str) -> None:
+        """Note that a run found no slot there: it rests for a while, and ends after the second time."""
+        moments = self._refusals.setdefault(run_id, [])
+        moments.append(self.now())
+        if len(moments) >= _MOST_REFUSALS:
+            self.dropped.add(run_id)
+
+    def take(self, machine: BatchMachine, job: JobSpec) -> None:
+        """Note that a run of the job is begun on the machine."""
+        machine.take(job)
+        self._used[machine.run.id] += max(1, job.resources.gpus)
+
+    def _machine(self, run: Run, avoid: frozenset[str]) -> BatchMachine:
+        spec = self._specs[run.id]
+        held = next(iter(held_machines([run])), None)
+        takes = held is not None and held.takes_slots
+        asked = self.ledger.user_request(run.id).cause is not None
+        is_over = run.cause is not None or (held is not None and not takes)
+        slots = 0 if spec.hold is None else spec.hold.slots
+        return BatchMachine(
+            run=run,
+            spec=spec,
+            held=held if takes else None,
+            is_ready=takes and self._is_ready(run.id) and not self._rests(run.id),
+            is_ending=asked or is_over,
+            is_leaving=asked or is_over or run.id in self.dropped or (takes and run.host in avoid),
+            left_uses=math.inf if self.reuses() else slots - self._used[run.id],
+        )
+
+    def _is_ready(self, run_id: str) -> bool:
+        """Whether slots can be made there: it takes a moment from when its run is to hold it."""
+        if run_id not in self._ready:
+            if not any(event.text.startswith(TAKES_SLOTS) for event in self.ledger.events(run_id)):
+                return False
+            self._ready.add(run_id)
+        return True
+
+    def _rests(self, run_id: str) -> bool:
+        moments = self._refusals.get(run_id, ())
+        return any(self.now() - moment < _REST_S for moment in moments)
+
+    def _note_use(self, machine: BatchMachine) -> None:
+        run_id = machine.run.id
+        if machine.taken:
+            self._busy_at[run_id] = self.now()
+        else:
+            machine.idle_since = self._busy_at.get(run_id, machine.run.phase_at)

@@ -1,0 +1,69 @@
+"""What a market has for the points of a batch, asked seldom: machines for one, and for several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from launcher.core import Offer
+from launcher.core.errors import VastrunError
+from launcher.core.job import JobSpec
+from launcher.decisions.hold_size import IDLE_S, expected_s
+from launcher.decisions.holding import CheapestMachines, fleet_for
+from launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from launcher.decisions.policy import affordable
+from launcher.decisions.pooling import hold_spec
+from launcher.ports import Ledger, Provider
+
+_AGE_S = 60.0
+"""Prices of so long ago are still believed. A machine is rented at those of its own moment."""
+_SIZES = (1, 2, 4, 8)
+"""So many points at once on one machine. GPUs come in powers of two."""
+
+
+class Market:
+    """One provider's, as a batch asks it."""
+
+    def __init__(self, provider: Callable[[str], Provider], ledger: Ledger, now: Callable[[], float]) -> None:
+        self._provider, self._ledger, self._now = provider, ledger, now
+        self._known: dict[str, tuple[float, Sequence[Offer]]] = {}
+
+    def offers(self, provider: str, job: JobSpec) -> Sequence[Offer]:
+        """Return machines for one run of the job; none where the market has none, or does not answer.
+
+        Whoever rents there hears why.
+        """
+        # What a point changes is seldom what a market asks for: all points share one answer.
+        key = "\n".join((provider, str(job.resources), str(job.image), str(job.limits.usd_per_hour)))
+        asked_at, offers = self._known.get(key, (0.0, ()))
+        if not 0 <= self._now() - asked_at < _AGE_S:
+            offers = self._asked(provider, job)
+            self._known[key] = (self._now(), offers)
+        return offers
+
+    def shapes(
+        self, provider: str, job: JobSpec, points: int, measured_s: Sequence[float], *, packs: bool
+    ) -> CheapestMachines | None:
+        """Return the machines on which so many points cost least; None: the market has none for them."""
+        sizes = [size for size in _SIZES if size <= points] if packs and job.resources.gpus else [1]
+        offers = [offer for size in sizes for offer in self.offers(provider, _held(job, size))]
+        if not offers:
+            return None
+        return fleet_for(
+            points,
+            offers,
+            gpus=job.resources.gpus,
+            seconds=expected_s(job, offers[0], measured_s),
+            most_slots=sizes[-1],
+        )
+
+    def _asked(self, provider: str, job: JobSpec) -> Sequence[Offer]:
+        avoid = avoided(self._ledger.runs(causes=HOSTS_CAUSES), provider, self._now())
+        try:
+            found = affordable(job, self._provider(provider).search(job))
+        except VastrunError:
+            return ()
+        return [offer for offer in found if offer.host not in avoid]
+
+
+def _held(job: JobSpec, slots: int) -> JobSpec:
+    return hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=IDLE_S)

@@ -1,0 +1,69 @@
+"""Read model of a batch's report: its points, what they came to, and a curve of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.batch.results import PointResult, finished_in, results_of
+from launcher.core.batch import Batch
+from launcher.decisions.analysis import FinishedPoint, Influence, influences, pareto_front
+from launcher.decisions.schedule import BatchProgress, progress_of_batch, states_of
+from launcher.gate.series import Series
+from launcher.outputs.folder import Outputs
+from launcher.outputs.report_files import series_in
+from launcher.ports import Ledger
+
+_LINES = 2000
+"""Of the metrics of each run: ten times as many as a curve has points."""
+_LOSS = "loss"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchReport:
+    """One batch, as its page shows it."""
+
+    batch: Batch
+    progress: BatchProgress
+    results: Sequence[PointResult]
+    """The best first."""
+    front: Sequence[FinishedPoint]
+    influences: Sequence[Influence]
+    curve_name: str
+    curves: Mapping[str, Series]
+    """By the id of the point."""
+    made_at: float
+
+
+def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
+    """Return what is known of the batch. Raises UsageError when there is none of that name."""
+    batch = ledger.batches.get(name)
+    states = states_of(ledger.batches.points(name), ledger.runs(batch=name))
+    results = results_of(states, batch.spec.objective, now)
+    finished = finished_in(results)
+    curve_name = _curve_name(batch)
+    return BatchReport(
+        batch=batch,
+        progress=progress_of_batch(states, ledger.batches.held_usd(name), now),
+        results=results,
+        front=pareto_front(finished, batch.spec.objective.goal),
+        influences=influences(finished),
+        curve_name=curve_name,
+        curves=_curves(results, curve_name),
+        made_at=now,
+    )
+
+
+def _curve_name(batch: Batch) -> str:
+    """What the runs are compared by, where it is told step by step."""
+    metric = batch.spec.objective.metric
+    return _LOSS if metric.startswith("scores.") else metric
+
+
+def _curves(results: Sequence[PointResult], name: str) -> dict[str, Series]:
+    found: dict[str, Series] = {}
+    for row in results:
+        if row.run is not None:
+            series = series_in(Outputs(row.run), {name}, _LINES)
+            found.update((row.point.id, one) for one in series)
+    return found

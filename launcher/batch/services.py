@@ -1,0 +1,53 @@
+"""What a batch is driven with: its screen, and all that its driver reaches the world through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from launcher.batch.sharing import Bell, RunScreen, RunThreads, SharedRequests
+from launcher.commands.attempts import Attempts
+from launcher.core import UserRequest
+from launcher.core.batch import Batch
+from launcher.decisions.schedule import BatchProgress, PointState
+from launcher.ports import Ledger, Notifier
+
+
+class BatchScreen(Protocol):
+    """Where a batch is shown."""
+
+    def ended(self, state: PointState, batch: Batch) -> None:
+        """Show how a point ended."""
+        ...
+
+    def progress(self, progress: BatchProgress, batch: Batch) -> None:
+        """Show how the batch stands."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show a line."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchServices:
+    """What a batch is driven with."""
+
+    ledger: Ledger
+    attempts: Callable[[SharedRequests, RunScreen], Attempts]
+    """Drives one run, with adapters of its own."""
+    requests: Callable[[], UserRequest]
+    """What the user at this terminal asks for."""
+    workers: RunThreads
+    bell: Bell
+    """What the runs wait by."""
+    sleep: Callable[[float], None]
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    who: str
+    screen: BatchScreen
+    prunes: bool = True
+    """The batch's early stop is followed."""
+    notifier: Notifier | None = None
+    """None: nobody is told but the screen."""

@@ -1,0 +1,106 @@
+"""`vastrun doctor --rent` and `--settle`: what the command does besides its options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.api.runs import begin
+from launcher.cli.failures import concerns
+from launcher.cli.options import confirm
+from launcher.cli.output import say, show
+from launcher.commands.conformance import Examination, conformance_job, report_of, settled
+from launcher.commands.queries import plan_of
+from launcher.core import Run, UserRequest
+from launcher.core.errors import NoOfferError, VastrunError
+from launcher.core.job import JobSpec
+from launcher.decisions.download_check import PYPI_FILE
+from launcher.decisions.estimates import offer_text
+from launcher.providers.vast.conformance.observed import Thoroughness
+from launcher.providers.vast.conformance.record import read_record, write_record
+from launcher.ui.interrupts import Interrupts
+from launcher.ui.render.conformance import conformance_document, conformance_text
+from launcher.wiring import Wiring
+
+_PROVIDER = "vast"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What the user asks of a conformance run."""
+
+    usd: float
+    gpus: int
+    sets: Sequence[str]
+    file: Path | None
+    watch_s: float
+    download_url: str | None
+    yes: bool
+    as_json: bool
+
+
+def rent(wiring: Wiring, wish: Wish) -> int:
+    """Rent a machine, run the job there, show what was seen; return the exit code."""
+    began = wiring.now()
+    spec = conformance_job(wish.usd, wish.gpus, wish.sets, began)
+    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+    examination = Examination(
+        wiring.provider(_PROVIDER),
+        Thoroughness(download_url=wish.download_url or PYPI_FILE, watch_s=wish.watch_s),
+        lambda: interrupts.current() is not UserRequest.NONE,
+    )
+    wiring = replace(wiring, provider=lambda _: examination.provider)
+    run: Run | None = None
+    error: VastrunError | None = None
+    try:
+        _agree(wiring, spec, began, yes=wish.yes)
+    except NoOfferError as nothing:  # the reason may be in what was searched
+        error = nothing
+    with interrupts.listening():
+        if error is None:
+            run, error = _drive(wiring, interrupts, spec, began)
+        examination.look_afterwards()
+    run = None if run is None else wiring.ledger().get(run.id)
+    path = wish.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
+    report = examination.report(run, began, wiring.now())
+    write_record(path, report.record)
+    show(conformance_document(report, str(path)), conformance_text(report, str(path)), as_json=wish.as_json)
+    if error is not None:
+        raise error
+    return report.exit_code
+
+
+def settle(wiring: Wiring, path: Path, *, as_json: bool) -> int:
+    """Add what was charged to a record, show all of it; return the exit code."""
+    record = settled(read_record(path), wiring.provider(_PROVIDER), wiring.now())
+    if record.billed_usd is not None:
+        write_record(path, record)
+    report = report_of(record)
+    show(conformance_document(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
+    if record.billed_usd is None:
+        say("nothing is charged for that machine yet: try again in some minutes", err=True)
+    return report.exit_code
+
+
+def _agree(wiring: Wiring, spec: JobSpec, now: float, *, yes: bool) -> None:
+    """Return when the budgets have room and the user agrees. Costs nothing."""
+    plan = plan_of(spec, wiring.provider(_PROVIDER), wiring.ledger(), now, wiring.budgets(now))
+    if plan.refusals:
+        raise plan.refusals[0]
+    confirm(f"rent {offer_text(plan.spec, plan.offers[0])}, to compare Vast with what is assumed", yes=yes)
+
+
+def _drive(
+    wiring: Wiring, interrupts: Interrupts, spec: JobSpec, began: float
+) -> tuple[Run, VastrunError | None]:
+    """Drive the run as far as it goes; what ended that early is raised after the report."""
+    run_id = wiring.new_id()
+    with wiring.attempts(interrupts, began=began) as attempts:
+        run = begin(attempts, spec, provider=_PROVIDER, run_id=run_id, out=None, parent=None)
+        concerns(run)
+        say(f"run {run.id}, outputs in {run.out_dir}", err=True)
+        try:
+            return attempts.attend(run), None
+        except VastrunError as error:
+            return run, error

@@ -1,0 +1,29 @@
+"""`vastrun diff`: in what two runs differ."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import json_option, the_run
+from launcher.cli.output import show, width
+from launcher.commands.reporting import compared_of
+from launcher.decisions.comparing import differences
+from launcher.ui.render.differences import differences_document, differences_text
+from launcher.wiring import Wiring
+
+
+@click.command("diff")
+@click.argument("one_name", metavar="RUN")
+@click.argument("other_name", metavar="OTHER")
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, one_name: str, other_name: str, as_json: bool) -> None:
+    """Show in what OTHER differs from RUN: job, image, host, end and metrics.
+
+    Of metrics: the scores, and the last value of each name in metrics.jsonl.
+    """
+    runs = [the_run(wiring, name) for name in (one_name, other_name)]
+    one, other = (compared_of(run, wiring.now()) for run in runs)
+    found = differences(one, other)
+    text = differences_text(one.run, other.run, found, width())
+    show(differences_document(one.run, other.run, found), text, as_json=as_json)

@@ -1,0 +1,89 @@
+"""`vastrun report`: one HTML page of a run or a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.batch.reporting import batch_report_of
+from launcher.cli.failures import concerns
+from launcher.cli.options import json_option
+from launcher.cli.output import say, show
+from launcher.commands.reporting import report_of
+from launcher.core import Run
+from launcher.core.errors import NoSuchRunError, UsageError
+from launcher.ledger.run_ids import find_run
+from launcher.outputs.store import REPORT
+from launcher.outputs.storing import need_space, stored, storing
+from launcher.ui.report.batch_page import batch_page
+from launcher.ui.report.run_page import run_page
+from launcher.wiring import Wiring
+
+
+@click.command("report")
+@click.argument("name", metavar="RUN|BATCH")
+@click.option("--open", "opens", is_flag=True, help="Show it in the browser.")
+@click.option("--against", metavar="RUN", help="Show in what the run's job differs from that one's.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"Where to write it [{REPORT} in its outputs].",
+)
+@json_option
+@click.pass_obj
+def command(
+    wiring: Wiring, name: str, opens: bool, against: str | None, output: Path | None, as_json: bool
+) -> None:
+    """Write one HTML page of RUN or BATCH, and print where it is.
+
+    The page opens from the disk and asks no network. Of a run: the verdict with its proofs, time and dollars
+    by phase, curves, pictures, the error in its context, machine and job. Of a batch: the table of results,
+    metric against dollars, parameters, all curves. Each run writes its own at its end.
+    """
+    run = _run_named(wiring, name)
+    if run is None and against is not None:
+        raise UsageError("--against compares two runs; this is a batch", hint="vastrun report RUN")
+    file, text = _of_batch(wiring, name, output) if run is None else _of_run(wiring, run, against, output)
+    content = text.encode(errors="replace")
+    with storing(file.parent):
+        need_space(file.parent, len(content))
+        stored(file, content)
+    show({"file": str(file), "bytes": len(content)}, str(file), as_json=as_json)
+    if opens and not wiring.browse(file.resolve().as_uri()):
+        say(f"no browser was found; open {file} in one", err=True)
+
+
+def _run_named(wiring: Wiring, name: str) -> Run | None:
+    """The run of that name; None when it is a batch's. Raises NoSuchRunError when it is neither's."""
+    ledger = wiring.ledger()
+    names = [batch.name for batch in ledger.batches.all()]
+    if name in names:
+        return None
+    try:
+        run = find_run(ledger, name)
+    except NoSuchRunError as error:
+        if not names:
+            raise
+        raise NoSuchRunError(f"{error}; nor is there such a batch", hint="vastrun batch status") from error
+    concerns(run)
+    return run
+
+
+def _of_run(wiring: Wiring, run: Run, against: str | None, output: Path | None) -> tuple[Path, str]:
+    other = None if against is None else find_run(wiring.ledger(), against)
+    return _place(run.out_dir, run.id, output), run_page(report_of(wiring.ledger(), run, wiring.now(), other))
+
+
+def _of_batch(wiring: Wiring, name: str, output: Path | None) -> tuple[Path, str]:
+    report = batch_report_of(wiring.ledger(), name, wiring.now())
+    file = _place(report.batch.folder, name, output)
+    return file, batch_page(report, file.resolve().parent)
+
+
+def _place(folder: str, name: str, output: Path | None) -> Path:
+    """Where the page is to lie: beside the outputs, or here where nothing came home."""
+    if output is not None:
+        return output
+    return Path(folder) / REPORT if Path(folder).is_dir() else Path(f"{name}.html")

@@ -1,0 +1,171 @@
+"""A conformance run: a small job takes the whole road, and the service is compared with what is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from launcher.config import load_job
+from launcher.core import Run
+from launcher.core.bills import cost_of, cost_usd
+from launcher.core.errors import UsageError
+from launcher.core.job import JobSpec
+from launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
+from launcher.ports import Provider
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.conformance import looking
+from launcher.providers.vast.conformance.afterwards import Afterwards
+from launcher.providers.vast.conformance.answers import number_of
+from launcher.providers.vast.conformance.assumption import Comparison, State, When, compare_all
+from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from launcher.providers.vast.conformance.observed import ObservedVast, Thoroughness
+from launcher.providers.vast.conformance.record import Counted, Record
+from launcher.providers.vast.conformance.tape import Tape, Value
+from launcher.shipped import configs_dir
+
+JOB = "conformance.yaml"
+MOST_S = 600.0
+"""No machine is kept for longer, loading included."""
+SETTLES_S = 900.0
+"""What was charged is worth a look so long after the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What became of a conformance run."""
+
+    record: Record
+    comparisons: Sequence[Comparison]
+
+    @property
+    def deviating(self) -> Sequence[Comparison]:
+        """The rows in which the service is not as assumed."""
+        return [one for one in self.comparisons if one.state is State.DEVIATES]
+
+    @property
+    def unseen(self) -> Sequence[Comparison]:
+        """The rows that were to be seen by now, and were not."""
+        settled = self.record.billed_usd is not None
+        return [
+            one
+            for one in self.comparisons
+            if one.state is State.NOT_SEEN and (settled or one.assumption.when is When.RENT)
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """A machine that may be there comes first, then what deviates, then how the run ended."""
+        if self.record.exit_code == EXIT_TEARDOWN_NOT_CONFIRMED:
+            return EXIT_TEARDOWN_NOT_CONFIRMED
+        if self.deviating:
+            return EXIT_DEVIATES
+        return self.record.exit_code or (EXIT_CODE_OF[Verdict.UNKNOWN] if self.unseen else 0)
+
+
+def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> JobSpec:
+    """Return the job, with its limits. Raises JobFileError."""
+    path = configs_dir() / JOB
+    deadline = datetime.fromtimestamp(now + MOST_S, UTC).isoformat(timespec="seconds")
+    own = (f"limits.usd={usd!r}", f"resources.gpus={gpus}", f"limits.deadline='{deadline}'")
+    text = path.read_text(encoding="utf-8")
+    return load_job(text, str(path), [*own, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
+
+
+class Examination:
+    """One conformance run, from before its order until its report."""
+
+    def __init__(self, provider: Provider, thorough: Thoroughness, stopping: Callable[[], bool]) -> None:
+        """`stopping`: the user wants an end. Raises UsageError for a provider without assumptions."""
+        self._vast = vast_of(provider)
+        self._tape = Tape()
+        self._thorough = thorough
+        self._stopping = stopping
+        self.provider = ObservedVast(self._vast, self._tape, thorough, stopping)
+        """What the run is driven with."""
+
+    def look_afterwards(self) -> None:
+        """Look at what costs nothing once the run is over."""
+        Afterwards(
+            vast=self._vast, tape=self._tape, watch_s=self._thorough.watch_s, stopping=self._stopping
+        ).look()
+
+    def report(self, run: Run | None, began: float, now: float) -> Report:
+        """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
+        seen, usual = _seen(self._tape), Record(began_at=began, ended_at=now)
+        if run is None:
+            return report_of(replace(usual, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
+        return report_of(
+            Record(
+                run=run.id,
+                instance=self._tape.instance_id,
+                machine="" if run.offer is None else run.offer.description[:200],
+                began_at=began,
+                ended_at=run.ended_at or now,
+                verdict="" if run.verdict is None else run.verdict.value,
+                exit_code=run.exit_code(),
+                counted=_counted(run, now),
+                run_usd=cost_usd(run, now),
+                seen=seen,
+            )
+        )
+
+
+def settled(record: Record, provider: Provider, now: float) -> Record:
+    """Return the record with what was charged for its machine by now.
+
+    Raises AuthError, ProviderError; UsageError where no machine was rented.
+    """
+    if not record.instance:
+        raise UsageError(f"{record.run} rented no machine", hint="vastrun doctor --rent")
+    vast, tape = vast_of(provider), Tape()
+    tape.begin(record.instance, record.began_at)
+    vast.api.record(tape.record)
+    charges = [one for one in vast.charged(record.began_at, now) if one.instance_id == record.instance]
+    if not charges:
+        return record
+    tape.measured.update(_charged(tape, record.counted))
+    billed_usd = sum(charge.usd for charge in charges)
+    if record.counted_usd > 0:
+        tape.measured["charge.total"] = billed_usd / record.counted_usd
+    settled_rows = {name: value for name, value in _seen(tape).items() if _is_of_bill(name)}
+    return replace(record, billed_usd=billed_usd, seen={**record.seen, **settled_rows})
+
+
+def report_of(record: Record) -> Report:
+    """Compare all that a record has."""
+    return Report(record=record, comparisons=compare_all(ASSUMPTIONS, record.seen))
+
+
+def vast_of(provider: Provider) -> VastProvider:
+    """Return the provider. Raises UsageError where it is not Vast's."""
+    if not isinstance(provider, VastProvider):
+        raise UsageError(f"nothing is assumed of {provider.name}", hint="vastrun doctor --rent")
+    return provider
+
+
+def _seen(tape: Tape) -> dict[str, Value]:
+    seen = {name: assumption.look(tape) for name, assumption in ASSUMPTIONS.items()}
+    return {name: value for name, value in seen.items() if value is not None}
+
+
+def _is_of_bill(name: str) -> bool:
+    return ASSUMPTIONS[name].when is When.SETTLE
+
+
+def _counted(run: Run, now: float) -> Counted:
+    """Of its own machine alone."""
+    cost = cost_of(replace(run, rentals=()), now)
+    return Counted(gpu_usd=cost.gpu_usd, storage_usd=cost.storage_usd, traffic_usd=cost.traffic_usd)
+
+
+def _charged(tape: Tape, counted: Counted) -> dict[str, Value]:
+    """What was charged for GPUs and disk, to what is counted."""
+    usd = {"gpu": 0.0, "disk": 0.0}
+    for row in looking.charges_of(tape, tape.instance_id):
+        items = row.get("items")
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict) and str(item.get("type")) in usd:
+                usd[item["type"]] += number_of(item.get("amount")) or 0.0
+    pairs = (("charge.gpu", usd["gpu"], counted.gpu_usd), ("charge.disk", usd["disk"], counted.storage_usd))
+    return {name: charged / expected for name, charged, expected in pairs if expected > 0}

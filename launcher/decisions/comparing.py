@@ -1,0 +1,136 @@
+"""Comparing: in what two runs differ: their jobs, images, hosts, ends and metrics. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from launcher.core import Cost, Run
+from launcher.core.job import JobSpec
+
+Section = Literal["job", "image", "host", "end", "metrics"]
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRun:
+    """A run, and what it is compared by."""
+
+    run: Run
+    spec: JobSpec
+    cost: Cost
+    seconds: float
+    """From its begin to its end, or until now."""
+    metrics: Mapping[str, float]
+    """Scores, and the last value of each metric, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Something in which two runs differ. None: one of them has no such thing."""
+
+    section: Section
+    key: str
+    one: Value
+    other: Value
+
+    @property
+    def change(self) -> float | None:
+        """How much larger the other number is, as a share of the first; None where that says nothing."""
+        one, other = self.one, self.other
+        if not _is_number(one) or not _is_number(other) or not one:
+            return None
+        assert isinstance(one, int | float)
+        assert isinstance(other, int | float)
+        return (other - one) / abs(one)
+
+
+def differences(one: ComparedRun, other: ComparedRun) -> list[Difference]:
+    """Return in what the other run differs from the first, section by section."""
+    return [*job_differences(one.spec, other.spec), *_of_runs(one, other)]
+
+
+def job_differences(one: JobSpec, other: JobSpec) -> list[Difference]:
+    """Return the options in which two jobs differ, by the key that `--set` takes."""
+    return list(_differences("job", job_values(one), job_values(other)))
+
+
+def job_values(spec: JobSpec) -> dict[str, Value]:
+    """Return every option of a job that has a value, by the key that `--set` takes.
+
+    Whoever knows a URL in `notify` may write there, so that none is shown.
+    """
+    values = asdict(spec)
+    values["notify"] = [{**target, "url": target["url"] and "<secret>"} for target in values["notify"]]
+    return dict(_flat("", values))
+
+
+def chosen_values(spec: JobSpec) -> dict[str, Value]:
+    """Return the options of a job that are not as they are by default."""
+    usual = job_values(_usual(spec))
+    return {key: value for key, value in job_values(spec).items() if key == "name" or usual.get(key) != value}
+
+
+def _usual(spec: JobSpec) -> JobSpec:
+    """A job that has the same sections, and says nothing in them."""
+    return JobSpec(name="", train=None if spec.train is None else type(spec.train)())
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+    elif isinstance(value, list | tuple) and value:
+        yield prefix, value[0] if len(value) == 1 and isinstance(value[0], str) else json.dumps(value)
+    elif isinstance(value, str | int | float):
+        yield prefix, value
+
+
+def _of_runs(one: ComparedRun, other: ComparedRun) -> Iterator[Difference]:
+    yield from _differences("image", _image(one.run), _image(other.run))
+    yield from _differences("host", _host(one.run), _host(other.run))
+    yield from _differences("end", _end(one), _end(other))
+    yield from _differences("metrics", one.metrics, other.metrics)
+
+
+def _image(run: Run) -> dict[str, Value]:
+    return {"image": run.image or None}
+
+
+def _host(run: Run) -> dict[str, Value]:
+    offer = run.offer
+    return {
+        "provider": run.provider,
+        "host": run.host or None,
+        "gpu": None if offer is None else offer.gpu_name,
+        "gpus": None if offer is None else offer.gpus,
+        "gpu_memory_gb": None if offer is None else offer.gpu_memory_gb,
+        "cuda": None if offer is None or not offer.cuda else offer.cuda,
+        "usd_per_hour": run.usd_per_hour,
+    }
+
+
+def _end(compared: ComparedRun) -> dict[str, Value]:
+    run = compared.run
+    return {
+        "verdict": None if run.verdict is None else str(run.verdict),
+        "cause": None if run.cause is None else str(run.cause),
+        "step": run.step,
+        "seconds": round(compared.seconds, 1),
+        "boot_s": None if run.boot_s is None else round(run.boot_s, 1),
+        "usd": compared.cost.usd,
+    }
+
+
+def _differences(
+    section: Section, one: Mapping[str, Value], other: Mapping[str, Value]
+) -> Iterator[Difference]:
+    for key in dict.fromkeys((*one, *other)):
+        if one.get(key) != other.get(key):
+            yield Difference(section=section, key=key, one=one.get(key), other=other.get(key))
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

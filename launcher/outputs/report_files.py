@@ -1,0 +1,69 @@
+"""What a report shows of a run's folder: series, pictures, parts of the log, a stack; all of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from launcher.gate import caps
+from launcher.gate.pictures import Picture, picture_of
+from launcher.gate.series import Series, series_of
+from launcher.outputs.folder import CHUNK, Outputs
+from launcher.outputs.index import metric_lines
+from trainer.contract import layout
+
+MOST_PICTURES = 24
+_HEAD_BYTES = 1 << 16
+_STACK_BYTES = 1 << 16
+
+
+def series_in(
+    outputs: Outputs, names: Collection[str] | None = None, most_lines: int = caps.SERIES_LINES
+) -> tuple[Series, ...]:
+    """Return what the run's metrics tell, or of that the `names`; nothing where they did not come home."""
+    try:
+        return series_of(metric_lines(outputs.path(layout.METRICS), most_lines), names)
+    except OSError:
+        return ()
+
+
+def pictures_in(outputs: Outputs) -> Mapping[str, Picture]:
+    """Return the pictures of the evaluation by the names of their files, at most `MOST_PICTURES`."""
+    found: dict[str, Picture] = {}
+    with suppress(OSError):
+        for path in sorted(outputs.path(layout.EVALUATION).glob("*.png"))[: 4 * MOST_PICTURES]:
+            picture = picture_of(_start(path, caps.PICTURE_BYTES + 1))
+            if picture is not None and len(found) < MOST_PICTURES:
+                found[path.name] = picture
+    return found
+
+
+def log_head(outputs: Outputs) -> str:
+    """Return whole lines from the begin of the log."""
+    return _whole_lines(_start(outputs.log, _HEAD_BYTES))
+
+
+def log_tail(outputs: Outputs) -> str:
+    """Return whole lines from the end of the log."""
+    with suppress(OSError), outputs.log.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - CHUNK))
+        end = file.read(CHUNK)
+        return _whole_lines(end if size <= CHUNK else end[end.find(b"\n") + 1 :])
+    return ""
+
+
+def stack_in(outputs: Outputs, rank: int) -> str:
+    """Return the stack of a rank that hung; empty where none came home."""
+    return _start(outputs.path(f"{layout.STACKS}/rank-{rank}.txt"), _STACK_BYTES).decode("utf-8", "replace")
+
+
+def _start(path: Path, size: int) -> bytes:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(size)
+    return b""
+
+
+def _whole_lines(content: bytes) -> str:
+    return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")

@@ -1,0 +1,142 @@
+"""Record: what a conformance run saw, as a file that may be attached to an issue. It holds no secret."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from launcher.core.errors import StorageError, UsageError
+from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from launcher.providers.vast.conformance.tape import Value
+
+KIND, VERSION = "vastrun conformance", 1
+_MOST_BYTES = 1 << 20
+_LONGEST_TEXT = 200
+_LARGEST = 1e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What the ledger counts for a machine, in dollars."""
+
+    gpu_usd: float = 0.0
+    storage_usd: float = 0.0
+    traffic_usd: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """All of a file. Dollars, epoch seconds."""
+
+    began_at: float
+    ended_at: float
+    run: str = ""
+    """Its id; empty: no offer fitted."""
+    instance: str = ""
+    """Empty: none was rented."""
+    machine: str = ""
+    """As the offer calls it."""
+    verdict: str = ""
+    """Of the run; empty while it is open."""
+    exit_code: int = 0
+    """Of the run, as of `vastrun launch`."""
+    counted: Counted = Counted()
+    """Of that machine."""
+    run_usd: float = 0.0
+    """Of all machines of the run."""
+    billed_usd: float | None = None
+    """For that machine. None: nothing was settled yet."""
+    seen: Mapping[str, Value] = field(default_factory=dict)
+    """By assumption."""
+
+    @property
+    def counted_usd(self) -> float:
+        """All that the ledger counts for that machine."""
+        return self.counted.gpu_usd + self.counted.storage_usd + self.counted.traffic_usd
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write the file, whole or not at all. Raises StorageError."""
+    text = json.dumps({"kind": KIND, "schema_version": VERSION, **asdict(record)}, indent=2)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}", hint="--file elsewhere"
+        ) from error
+
+
+def read_record(path: Path) -> Record:
+    """Read a file that somebody may have sent. Raises UsageError, which names the file and the key."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"larger than {_MOST_BYTES} bytes")
+        document = json.loads(content)
+        if not isinstance(document, dict) or document.get("kind") != KIND:
+            raise ValueError(f'expected an object with "kind": "{KIND}"')
+        if document.get("schema_version") != VERSION:
+            raise ValueError(f"schema_version: expected {VERSION}, got {document.get('schema_version')!r}")
+        return _record_of(document)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        hint = "a file that `vastrun doctor --rent` has written"
+        raise UsageError(f"{path}: {error}", hint=hint) from error
+
+
+def _record_of(document: Mapping[str, Any]) -> Record:
+    counted = document.get("counted")
+    if not isinstance(counted, dict):
+        raise ValueError(f"counted: expected an object, got {counted!r}"[:_LONGEST_TEXT])
+    exit_code = _number(document, "exit_code")
+    return Record(
+        run=_text(document, "run"),
+        instance=_text(document, "instance"),
+        machine=_text(document, "machine"),
+        began_at=_number(document, "began_at"),
+        ended_at=_number(document, "ended_at"),
+        verdict=_text(document, "verdict"),
+        exit_code=int(exit_code),
+        counted=Counted(**{one.name: _number(counted, one.name) for one in fields(Counted)}),
+        run_usd=_number(document, "run_usd"),
+        billed_usd=None if document.get("billed_usd") is None else _number(document, "billed_usd"),
+        seen=_seen(document.get("seen")),
+    )
+
+
+def _seen(raw: Any) -> dict[str, Value]:
+    """Rows that this version does not know are left out: the file may be older or newer."""
+    if not isinstance(raw, dict):
+        raise ValueError("seen: expected an object")
+    seen: dict[str, Value] = {}
+    for name, assumption in ASSUMPTIONS.items():
+        if name in raw:
+            try:
+                seen[name] = assumption.assumed.read(raw[name])
+            except ValueError as error:
+                raise ValueError(f"seen: {name}: {error}") from error
+    return seen
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document.get(key)
+    if not isinstance(value, str) or len(value) > _LONGEST_TEXT or not (value.isprintable() or not value):
+        raise ValueError(f"{key}: expected a short text, got {str(value)[:_LONGEST_TEXT]!r}")
+    return value
+
+
+def _number(document: Mapping[str, Any], key: str) -> float:
+    value = document.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{key}: expected a number, got {str(value)[:_LONGEST_TEXT]!r}")
+    if not math.isfinite(value) or abs(value) > _LARGEST:
+        raise ValueError(f"{key}: {value:g} is beyond any that is written")
+    return float(value)

@@ -1,0 +1,102 @@
+"""A conformance run in text and for programs: its bill, each assumption beside what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from launcher.commands.conformance import SETTLES_S, Report
+from launcher.providers.vast.conformance.assumption import Comparison, State
+from launcher.ui.render.amounts import duration, usd
+from launcher.ui.render.documents import Document
+from launcher.ui.render.table import facts, table
+
+_WIDTHS = (20, 22, 24)
+"""Of names, what is assumed and what was seen, in a table of 80 columns."""
+
+
+def conformance_text(report: Report, path: str) -> str:
+    """Show the report. `path`: the file of what was seen."""
+    parts = [_summary(report, path), _table(report.comparisons)]
+    parts += [_deviation(one) for one in report.deviating]
+    return "\n\n".join(parts)
+
+
+def conformance_document(report: Report, path: str) -> Document:
+    """Return the report for programs: the bill, and every row."""
+    record = report.record
+    return {
+        "exit_code": report.exit_code,
+        "file": path,
+        "run": record.run,
+        "verdict": record.verdict or None,
+        "counted": {**asdict(record.counted), "usd": record.counted_usd, "run_usd": record.run_usd},
+        "billed_usd": record.billed_usd,
+        "rows": [_row(one) for one in report.comparisons],
+    }
+
+
+def _summary(report: Report, path: str) -> str:
+    record = report.record
+    verdict = record.verdict or ("open" if record.run else "NO_OFFER")
+    count = {state: sum(one.state is state for one in report.comparisons) for state in State}
+    return facts(
+        [
+            ("run", f"{record.run or 'none'} {verdict}, {duration(record.ended_at - record.began_at)}"),
+            ("machine", record.machine if record.instance else "none was rented"),
+            ("ledger", usd(record.run_usd)),
+            ("bill", _bill(report, path)),
+            ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
+            ("file", f"{path}   (holds no secret; attach it to an issue)"),
+        ]
+    )
+
+
+def _bill(report: Report, path: str) -> str:
+    record = report.record
+    if not record.instance:
+        return ""
+    if record.billed_usd is None:
+        return f"not settled yet; in {SETTLES_S / 60:.0f} minutes: vastrun doctor --settle {path}"
+    return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted_usd)}"
+
+
+def _table(comparisons: Sequence[Comparison]) -> str:
+    rows = [
+        (one.state, one.name, _cut(str(one.assumption.assumed), 1), _cut(one.seen_text, 2))
+        for one in comparisons
+    ]
+    return table(("", "ASSUMPTION", "ASSUMED", "SEEN"), rows)
+
+
+def _cut(text: str, column: int) -> str:
+    width = _WIDTHS[column]
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _deviation(one: Comparison) -> str:
+    assumption = one.assumption
+    return facts(
+        [
+            ("deviates", one.name),
+            ("", assumption.text),
+            ("assumed", str(assumption.assumed)),
+            ("seen", one.seen_text),
+            ("how", assumption.how),
+            ("rests on it", assumption.rests),
+        ]
+    )
+
+
+def _row(one: Comparison) -> Document:
+    return {
+        "name": one.name,
+        "state": one.state.value,
+        "text": one.assumption.text,
+        "assumed": str(one.assumption.assumed),
+        "seen": one.seen,
+        "seen_text": one.seen_text,
+        "how": one.assumption.how,
+        "rests": one.assumption.rests,
+        "when": one.assumption.when.value,
+    }

@@ -1,0 +1,148 @@
+"""The page of a batch: what each point came to, what it cost, and which parameter went with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from launcher.batch.reporting import BatchReport
+from launcher.batch.results import PointResult
+from launcher.core import Run
+from launcher.decisions.analysis import NOT_A_CAUSE
+from launcher.outputs.store import REPORT
+from launcher.ui.render.amounts import duration, usd
+from launcher.ui.render.batch import value_text
+from launcher.ui.report.batch_pictures import curves, parallel, scatter, told
+from launcher.ui.report.markup import Content, Html, element, joined
+from launcher.ui.report.page import figures, note, page, scrolled, section, shortened
+from launcher.ui.report.verdicts import badge
+
+_HINT = "Point at a row, a dot or a line to see it in all pictures; a click on a name sorts."
+_INFLUENCES = 8
+_KEYS = 10
+"""Parameters with a column of their own."""
+_STATES = {True: "running", False: "waiting"}
+
+
+def batch_page(report: BatchReport, folder: Path) -> str:
+    """Write the page, to lie in that folder: links to the pages of the runs count from there."""
+    metric = report.batch.spec.objective.metric
+    return page(
+        f"{report.batch.name} · batch",
+        _header(report),
+        section("Results", element("p", _HINT, class_="chosen"), _table(report, folder), name="results"),
+        section(f"{metric} against dollars", scatter(report), name="dollars"),
+        section("Parameters", parallel(report), _influences(report), name="parameters"),
+        section("Curves", curves(report), name="curves"),
+        made_at=report.made_at,
+    )
+
+
+def _header(report: BatchReport) -> Html:
+    batch, progress, objective = report.batch, report.progress, report.batch.spec.objective
+    best = report.results[0] if report.results and report.results[0].metric is not None else None
+    state = "running" if progress.running or progress.waiting else "ended"
+    words = f"{'least' if objective.goal == 'min' else 'greatest'} {objective.metric}"
+    budget = batch.spec.limits.usd
+    return element(
+        "header",
+        element("p", "vastrun", element("span", f"batch on {batch.provider}", class_="id"), class_="brand"),
+        element("h1", shortened(batch.name), " ", element("span", state.upper(), class_="badge calm")),
+        element("p", shortened(batch.reason), class_="cause") if batch.reason else "",
+        "" if best is None else element("p", "Best: ", told(best, batch), class_="score"),
+        figures(
+            [
+                (words, "" if best is None else f"{best.metric:.4g}"),
+                ("spent", usd(progress.spent_usd)),
+                ("budget", "" if budget is None else usd(budget)),
+                ("points", str(progress.points)),
+                ("succeeded", str(progress.succeeded)),
+                ("pruned", str(progress.pruned or "")),
+                ("failed", str(progress.failed or "")),
+                ("running", str(progress.running or "")),
+                ("waiting", str(progress.waiting or "")),
+            ]
+        ),
+    )
+
+
+def _table(report: BatchReport, folder: Path) -> Html:
+    """Show a row for each point; a click on a name sorts by it."""
+    keys = list(dict.fromkeys(key for row in report.results for key in row.point.values))[:_KEYS]
+    metric = report.batch.spec.objective.metric
+    names = ("#", *keys, "Verdict", metric, "Steps", "Time", "Cost", "Run")
+    is_number = (True, *(_are_numbers(report, key) for key in keys), False, True, True, True, True, False)
+    sorted_by = 2 + len(keys)
+    header = element(
+        "tr",
+        *(
+            element(
+                "th",
+                element("button", name, type="button"),
+                scope="col",
+                class_="num" if right else None,
+                aria_sort=_order(report) if number == sorted_by else None,
+            )
+            for number, (name, right) in enumerate(zip(names, is_number, strict=True))
+        ),
+    )
+    rows = [_row(row, keys, is_number, report, folder) for row in report.results]
+    table = element("table", element("thead", header), element("tbody", *rows), class_="results")
+    return scrolled("Results", table, class_="tall")
+
+
+def _order(report: BatchReport) -> str:
+    return "ascending" if report.batch.spec.objective.goal == "min" else "descending"
+
+
+def _row(
+    row: PointResult, keys: Sequence[str], is_number: Sequence[bool], report: BatchReport, folder: Path
+) -> Html:
+    run, values = row.run, row.point.values
+    cells: list[tuple[Content, object]] = [
+        (str(row.point.number), None),
+        *(
+            (shortened(value_text(values[key])) if key in values else "–", values.get(key, ""))
+            for key in keys
+        ),
+        (badge(row.verdict, _state(row)), _state(row)),
+        ("–" if row.metric is None else f"{row.metric:.4g}", "" if row.metric is None else repr(row.metric)),
+        (str(row.step) if run else "–", row.step if run else ""),
+        (duration(row.hours * 3600) if run else "–", f"{row.hours:.6f}" if run else ""),
+        (f"${row.usd:.3f}", f"{row.usd:.6f}"),
+        ("–" if run is None else _linked(run, folder), None if run else ""),
+    ]
+    shown = (
+        element("td", content, class_="num" if right else None, data_sort=None if key is None else str(key))
+        for (content, key), right in zip(cells, is_number, strict=True)
+    )
+    return element("tr", *shown, data_point=row.point.number, data_told=told(row, report.batch))
+
+
+def _are_numbers(report: BatchReport, key: str) -> bool:
+    values = [row.point.values[key] for row in report.results if key in row.point.values]
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _state(row: PointResult) -> str:
+    return str(row.verdict) if row.verdict else _STATES[row.run is not None]
+
+
+def _linked(run: Run, folder: Path) -> Html | str:
+    """The run's id, as a link to its page where that lies on this computer."""
+    its = Path(run.out_dir) / REPORT
+    if not its.is_file():
+        return run.id
+    return element("a", run.id, href=quote(os.path.relpath(its, folder)))
+
+
+def _influences(report: BatchReport) -> Html | str:
+    """Say which parameter went with the metric."""
+    if not report.influences:
+        return ""
+    lines = [element("li", shortened(str(one))) for one in report.influences[:_INFLUENCES]]
+    return joined(
+        element("h3", "What went with the metric"), element("ul", *lines), note(f"It is {NOT_A_CAUSE}.")
+    )

@@ -1,0 +1,213 @@
+"""The pictures of a batch: metric against dollars, its parameters side by side, the curves of its runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from launcher.batch.reporting import BatchReport
+from launcher.batch.results import PointResult
+from launcher.core.batch import Batch
+from launcher.gate.series import POINTS, Series
+from launcher.ui.render.amounts import usd
+from launcher.ui.render.batch import values_text
+from launcher.ui.report.charts import rounded
+from launcher.ui.report.markup import Html, data_block, element, joined
+from launcher.ui.report.page import note, scrolled
+from launcher.ui.report.parameters import Scale, number_scale, parameter_scale, varied_keys
+
+_WIDTH, _HEIGHT = 1056, 400
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 16, 52
+_MANY = 150
+"""More ways than that hide one another: each is drawn fainter."""
+_RANKS = 5
+"""Shades from the best fifth of the points to the last."""
+_NAME_CHARACTERS = 22
+
+
+def scatter(report: BatchReport) -> Html | str:
+    """Draw the metric of each point against its dollars, and the front that no point beats in both."""
+    known = _known(report)
+    if not any(row.usd > 0 for row in known):
+        return ""
+    x = number_scale([row.usd for row in known], _LEFT, _WIDTH - _RIGHT)
+    y = number_scale([_metric(row) for row in known], _HEIGHT - _BOTTOM, _TOP)
+    front = {point.id for point in report.front}
+    line = [f"{x.place(point.usd):.1f},{y.place(point.metric):.1f}" for point in report.front]
+    ordered = sorted(known, key=lambda row: row.point.id in front)
+    dots = [_dot(row, x, y, is_front=row.point.id in front) for row in ordered]
+    words = f"{report.batch.spec.objective.metric} against dollars of {len(known)} points"
+    picture = element(
+        "svg",
+        element("title", words),
+        *_grid(x, y, "dollars", report.batch.spec.objective.metric),
+        element("polyline", points=" ".join(line), class_="front-line") if len(line) > 1 else "",
+        element("g", *dots),
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        class_="picture",
+        role="img",
+    )
+    line_is = note("The line joins those that succeeded and that no other one beats in both.")
+    return element("figure", scrolled(words, picture), line_is)
+
+
+def parallel(report: BatchReport) -> Html | str:
+    """Draw each point as a way through its parameters to its metric, the better ones in a stronger colour."""
+    known = _known(report)
+    keys = varied_keys([dict(row.point.values) for row in known])
+    if not keys or len(known) < 2:
+        return ""
+    top, bottom = _TOP + 26, _HEIGHT - _TOP
+    scales = [parameter_scale([row.point.values[key] for row in known], bottom, top) for key in keys]
+    scales.append(number_scale([_metric(row) for row in known], bottom, top))
+    gap = (_WIDTH - 2 * _LEFT) / len(keys)
+    places = [_LEFT + gap * number for number in range(len(scales))]
+    ways = []
+    for rank, row in reversed(list(zip(ranks(len(known)), known, strict=True))):
+        values = [*(row.point.values[key] for key in keys), _metric(row)]
+        downs = (scale.place(value) for scale, value in zip(scales, values, strict=True))
+        line = " ".join(f"{across:.0f},{down:.1f}" for across, down in zip(places, downs, strict=True))
+        ways.append(_way(row, line, rank))
+    names = [*keys, report.batch.spec.objective.metric]
+    words = f"Parameters and {names[-1]} of {len(known)} points"
+    picture = element(
+        "svg",
+        element("title", words),
+        element("g", *ways, class_="many" if len(ways) > _MANY else None),
+        *(
+            _axis(at, name, scale, is_last=name == names[-1])
+            for at, name, scale in zip(places, names, scales, strict=True)
+        ),
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        class_="picture",
+        role="img",
+    )
+    return element("figure", scrolled(words, picture), shades())
+
+
+def curves(report: BatchReport) -> Html | str:
+    """Draw the curves of all runs, each with at most `POINTS` points."""
+    drawn = [row for row in report.results if row.point.id in report.curves]
+    if not drawn:
+        return ""
+    x, lines = on_one_axis([report.curves[row.point.id] for row in drawn])
+    values = [value for line in lines for value in line if value is not None]
+    order = list(reversed(range(len(drawn))))  # the best on top
+    shade = list(ranks(len(drawn)))
+    data = {
+        "many": True,
+        "log": min(values) > 0 and max(values) / min(values) > 20,
+        "x": x,
+        "curves": [lines[n] for n in order],
+        "points": [drawn[n].point.number for n in order],
+        "ranks": [shade[n] for n in order],
+    }
+    words = f"{report.curve_name} over the steps of {len(drawn)} runs"
+    plot = element("div", class_="plot", role="img", aria_label=words)
+    caption = element("figcaption", words)
+    figure = element(
+        "figure", caption, plot, data_block("curves-data", data), data_chart="curves-data", class_="wide"
+    )
+    return joined(figure, shades())
+
+
+def on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float | None]]]:
+    """Return steps for all curves, at most `POINTS`, and each curve's values there; None: it has none."""
+    steps = sorted({step for one in series for step, _ in one.points})
+    size = max(1, math.ceil(len(steps) / POINTS))
+    groups = [steps[start : start + size] for start in range(0, len(steps), size)]
+    place = {step: number for number, group in enumerate(groups) for step in group}
+    return [_rounded_step(group[-1]) for group in groups], [
+        _at_places(one, place, len(groups)) for one in series
+    ]
+
+
+def _at_places(series: Series, place: Mapping[float, int], many: int) -> list[float | None]:
+    at: list[list[float]] = [[] for _ in range(many)]
+    for step, value in series.points:
+        at[place[step]].append(value)
+    return [rounded(fmean(values)) if values else None for values in at]
+
+
+def _rounded_step(step: float) -> float:
+    return int(step) if step == int(step) else round(step, 1)
+
+
+def ranks(many: int) -> list[int]:
+    """Return the shade of each of so many points, the best first."""
+    return [number * _RANKS // many for number in range(many)]
+
+
+def told(row: PointResult, batch: Batch) -> str:
+    """Say in a line what the point is and what it came to."""
+    metric = "no value" if row.metric is None else f"{batch.spec.objective.metric} {row.metric:.4g}"
+    return f"#{row.point.number}  {values_text(row.point.values)}: {metric}, {usd(row.usd)}"
+
+
+def shades() -> Html:
+    """Explain the colours."""
+    best, last = element("span", class_="key q0"), element("span", class_="key q4")
+    return element("p", "Best fifth", best, " … last fifth", last, class_="note")
+
+
+def _known(report: BatchReport) -> list[PointResult]:
+    """The points with a value of the metric, the best first."""
+    return [row for row in report.results if row.metric is not None and math.isfinite(row.metric)]
+
+
+def _metric(row: PointResult) -> float:
+    assert row.metric is not None
+    return row.metric
+
+
+def _dot(row: PointResult, x: Scale, y: Scale, *, is_front: bool) -> Html:
+    return element(
+        "circle",
+        cx=f"{x.place(row.usd):.1f}",
+        cy=f"{y.place(_metric(row)):.1f}",
+        r=6 if is_front else 4,
+        class_="dot front" if is_front else "dot",
+        data_point=row.point.number,
+    )
+
+
+def _way(row: PointResult, line: str, rank: int) -> Html:
+    return element("polyline", points=line, class_=f"way q{rank}", data_point=row.point.number)
+
+
+def _axis(at: float, name: str, scale: Scale, *, is_last: bool) -> Html:
+    """An upright axis with its name on top and its values beside it."""
+    beside, anchor = (at + 8, "start") if is_last else (at - 8, "end")
+    name = name if len(name) <= _NAME_CHARACTERS else f"…{name[-_NAME_CHARACTERS + 1 :]}"
+    return element(
+        "g",
+        element("line", x1=f"{at:.0f}", x2=f"{at:.0f}", y1=_TOP + 20, y2=_HEIGHT - _TOP, class_="axis"),
+        element("text", name, x=f"{at:.0f}", y=_TOP, text_anchor="middle", class_="title"),
+        *(
+            element("text", words, x=f"{beside:.0f}", y=f"{place + 4:.1f}", text_anchor=anchor, class_="halo")
+            for place, words in scale.labels
+        ),
+    )
+
+
+def _grid(x: Scale, y: Scale, below: str, beside: str) -> list[Html]:
+    bottom, right, middle = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, (_TOP + _HEIGHT - _BOTTOM) / 2
+    parts = []
+    for at, words in y.labels:
+        parts.append(element("line", x1=_LEFT, x2=right, y1=f"{at:.1f}", y2=f"{at:.1f}", class_="grid"))
+        parts.append(element("text", words, x=_LEFT - 8, y=f"{at + 4:.1f}", text_anchor="end"))
+    for at, words in x.labels:
+        parts.append(element("line", x1=f"{at:.1f}", x2=f"{at:.1f}", y1=bottom, y2=bottom + 5, class_="axis"))
+        parts.append(element("text", f"${words}", x=f"{at:.1f}", y=bottom + 20, text_anchor="middle"))
+    parts.append(element("line", x1=_LEFT, x2=right, y1=bottom, y2=bottom, class_="axis"))
+    parts.append(
+        element("text", below, x=(_LEFT + right) / 2, y=_HEIGHT - 8, text_anchor="middle", class_="title")
+    )
+    turned = f"rotate(-90 18 {middle:.0f})"
+    parts.append(
+        element(
+            "text", beside, x=18, y=f"{middle:.0f}", text_anchor="middle", transform=turned, class_="title"
+        )
+    )
+    return parts

@@ -1,0 +1,255 @@
+"""The page of one run: how it ended and why, what it cost, whether it learned, on what and with which job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from launcher.commands.reporting import RunReport, report_of
+from launcher.core import Phase, Run
+from launcher.core.bills import gpu_seconds
+from launcher.decisions.advice import advice_for
+from launcher.decisions.comparing import Difference, chosen_values, job_values
+from launcher.ports import Ledger
+from launcher.ui.render.amounts import duration, moment, usd
+from launcher.ui.render.runs import progress_of
+from launcher.ui.render.summary import cause_line, state_of
+from launcher.ui.report.charts import charts
+from launcher.ui.report.failure import failure, machine_lines
+from launcher.ui.report.markup import Content, Html, element, image, joined
+from launcher.ui.report.page import (
+    facts,
+    figures,
+    folded,
+    note,
+    page,
+    page_bytes,
+    scrolled,
+    section,
+    shortened,
+)
+from launcher.ui.report.timeline import timeline
+from launcher.ui.report.verdicts import badge
+from trainer.contract.scores import lines_of
+
+MOST_BYTES = 400_000
+"""Of the page of a run; its pictures have what the rest leaves."""
+_SPARE_BYTES = 8_000
+"""For the scores, and the words beside the pictures."""
+_SCORES, _EVENTS, _PROOFS, _ATTEMPTS = 40, 100, 40, 40
+_MARKS = {
+    True: ("yes", "✓", "holds"),
+    False: ("no", "✗", "does not hold"),
+    None: ("missing", "?", "is missing"),
+}
+"""Class, sign and words of a proof."""
+
+
+def page_of(ledger: Ledger, run: Run, now: float) -> str:
+    """Write the page of a run as it stands in the ledger and in its outputs."""
+    return run_page(report_of(ledger, run, now))
+
+
+def run_page(report: RunReport) -> str:
+    """Write the page."""
+    run = report.run
+    before = [
+        _header(report),
+        section("What happened", failure(report), name="error"),
+        section("Proofs", _proofs(run), name="proofs"),
+        section(
+            "Time and dollars",
+            timeline(report.spans, report.explanation.steps),
+            _attempts(report),
+            name="time",
+        ),
+        section("Curves", charts(report.series), name="curves"),
+    ]
+    after = [
+        section("Machine", _machine(report), name="machine"),
+        section("Job", _job(report), name="job"),
+        section("Diary", _diary(report), name="diary"),
+    ]
+    room = MOST_BYTES - page_bytes(*before, *after) - _SPARE_BYTES
+    evaluation = section("Evaluation", _scores(report), _pictures(report, room), name="evaluation")
+    return page(f"{run.job} · {run.id}", *before, evaluation, *after, made_at=report.made_at)
+
+
+def _header(report: RunReport) -> Html:
+    run, row = report.run, report.row
+    cause = shortened(cause_line(run))
+    following = advice_for(run, checkpoint=report.explanation.checkpoint)
+    is_done = run.cause is None and run.phase is Phase.ENDED
+    return element(
+        "header",
+        element("p", "vastrun", element("span", run.id, class_="id"), class_="brand"),
+        element("h1", shortened(run.job), " ", badge(row.verdict, state_of(row))),
+        element("p", cause, class_="cause") if cause else "",
+        *(element("p", line, class_="score") for line in _score_lines(report)[:3]),
+        figures(
+            [
+                ("cost", usd(row.usd)),
+                ("time", duration((run.ended_at or report.made_at) - run.created_at)),
+                ("steps", progress_of(run)),
+                ("machine", _gpus(run)),
+                ("price", f"{usd(run.usd_per_hour)}/h" if run.rented_at else ""),
+            ]
+        ),
+        "" if is_done else element("p", element("b", "Next: "), following, class_="next"),
+    )
+
+
+def _score_lines(report: RunReport) -> list[str]:
+    outcome = report.explanation.outcome
+    return [shortened(line) for line in lines_of((outcome.scores if outcome else None) or {})]
+
+
+def _gpus(run: Run) -> str:
+    offer = run.offer
+    if offer is None:
+        return ""
+    return f"{offer.gpus} x {offer.gpu_name}" if offer.gpus and offer.gpu_name else "CPU"
+
+
+def _proofs(run: Run) -> Html | str:
+    """List each proof, and whether it holds."""
+    if not run.proofs:
+        return note("There is none: the run has brought no evidence home.")
+    rows = []
+    for proof in run.proofs[:_PROOFS]:
+        name, sign, words = _MARKS[proof.holds]
+        mark = element("span", sign, element("span", f" {words}", class_="hidden"), class_=f"mark {name}")
+        text = element("span", element("b", shortened(proof.name)), " ", shortened(proof.text))
+        rows.append(element("li", mark, text))
+    return element("ul", *rows, class_="proofs")
+
+
+def _attempts(report: RunReport) -> Html | str:
+    if len(report.attempts) < 2:
+        return ""
+    rows = [
+        element(
+            "tr",
+            element("th", attempt.run.id, scope="row"),
+            element("td", badge(attempt.verdict, state_of(attempt))),
+            element("td", shortened(cause_line(attempt.run))),
+            element("td", usd(attempt.usd), class_="num"),
+        )
+        for attempt in report.attempts[-_ATTEMPTS:]
+    ]
+    names = ("Attempt", "Verdict", "Cause", "Cost")
+    header = element("tr", *(element("th", name, scope="col") for name in names))
+    table = element("table", element("thead", header), element("tbody", *rows))
+    return element("div", element("h3", "Attempts"), scrolled("Attempts", table))
+
+
+def _scores(report: RunReport) -> Html | str:
+    outcome = report.explanation.outcome
+    scores = (outcome.scores if outcome else None) or {}
+    if not scores:
+        return ""
+    cells = [
+        element("div", element("dt", shortened(name)), element("dd", f"{value:.4g}"))
+        for name, value in sorted(scores.items())[:_SCORES]
+    ]
+    return folded(f"{len(scores)} scores", element("dl", *cells, class_="scores"))
+
+
+def _pictures(report: RunReport, room: int) -> Html | str:
+    """Show the pictures, as many as there is room for. `room`: characters of the page."""
+    shown: list[Html] = []
+    left_out = []
+    for name, picture in report.pictures.items():
+        words = name.rsplit(".", 1)[0].replace("-", " ")
+        figure = element("figure", image(picture, words), element("figcaption", words))
+        if len(figure) > room:
+            left_out.append(name)
+        else:
+            room -= len(figure)
+            shown.append(figure)
+    told = (
+        f"Too large for this page: {', '.join(left_out)}, in {report.run.out_dir}/report" if left_out else ""
+    )
+    return joined(element("div", *shown, class_="pictures") if shown else "", note(told) if told else "")
+
+
+def _machine(report: RunReport) -> Html:
+    run, offer = report.run, report.run.offer
+    said = machine_lines(report.log_head)
+    rented = run.rented_at is not None
+    pairs: list[tuple[str, Content]] = [
+        ("provider", run.provider),
+        ("machine", "" if offer is None else shortened(offer.description)),
+        ("host", shortened(run.host)),
+        ("instance", run.instance_id or ""),
+        ("image", element("code", shortened(run.image)) if run.image else ""),
+        ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
+        ("given back", moment(run.released_at) if run.released_at is not None else ""),
+        ("GPU time", duration(gpu_seconds(run, report.made_at)) if rented else ""),
+        ("cost", _cost(report) if rented else ""),
+    ]
+    told = element("ul", *(element("li", line) for line in said), class_="said") if said else ""
+    return joined(facts(pairs), joined(element("h3", "What it said of itself"), told) if said else "")
+
+
+def _cost(report: RunReport) -> str:
+    cost = report.row.cost
+    return f"{usd(cost.gpu_usd)} GPUs, {usd(cost.storage_usd)} storage, {usd(cost.traffic_usd)} traffic"
+
+
+def _job(report: RunReport) -> Html:
+    chosen, every = chosen_values(report.spec), job_values(report.spec)
+    parts: list[Content] = []
+    if report.against is not None:
+        parts += [element("h3", f"Against {report.against.id}"), _against(report.differences, report)]
+        parts.append(element("h3", "The job"))
+    parts += [_values("Job", chosen), folded(f"All {len(every)} options", _values("All options", every))]
+    return joined(*parts)
+
+
+def _values(title: str, values: Mapping[str, object]) -> Html:
+    """Write options as `--set` takes them."""
+    lines = "\n".join(f"{key}: {shortened(str(value))}" for key, value in values.items())
+    return scrolled(title, element("pre", element("code", lines)))
+
+
+def _against(found: Sequence[Difference], report: RunReport) -> Html:
+    if not found:
+        return note("The two jobs are the same.")
+    assert report.against is not None
+    rows = [
+        element(
+            "tr",
+            element("th", one.key, scope="row"),
+            element("td", _value(one.one), class_="num"),
+            element("td", _value(one.other), class_="num"),
+        )
+        for one in found
+    ]
+    names = ("Option", report.against.id, report.run.id)
+    header = element("tr", *(element("th", name, scope="col") for name in names))
+    table = element("table", element("thead", header), element("tbody", *rows))
+    return scrolled("Differences", table)
+
+
+def _value(value: object) -> str:
+    return "–" if value is None else shortened(str(value))
+
+
+def _diary(report: RunReport) -> Html | str:
+    if not report.events:
+        return ""
+    events = report.events[-_EVENTS:]
+    rows = [
+        element(
+            "tr",
+            element("td", moment(event.at), class_="faint num"),
+            element("td", event.phase.value),
+            element("td", shortened(event.text)),
+            element("td", usd(event.usd), class_="num"),
+        )
+        for event in events
+    ]
+    names = ("When", "Phase", "What", "Spent")
+    header = element("tr", *(element("th", name, scope="col") for name in names))
+    table = element("table", element("thead", header), element("tbody", *rows))
+    return folded(f"{len(report.events)} events", scrolled("Diary", table))

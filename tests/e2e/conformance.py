@@ -1,0 +1,154 @@
+"""Examined: a conformance run of this process on emulated Vast, and a deviation for each assumption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.api.runs import begin
+from launcher.commands.attempts import Attempts
+from launcher.commands.conformance import Examination, Report, conformance_job, report_of, settled
+from launcher.core import Origin
+from launcher.core.errors import VastrunError
+from launcher.flow.context import Services
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.conformance import fields
+from launcher.providers.vast.conformance.observed import Thoroughness
+from launcher.providers.vast.conformance.tape import Value
+from tests.e2e.fast_launcher import FastLauncher
+from tests.e2e.market import machines
+from tests.e2e.terminal import STUB_TORCH
+from tests.emulators.machines import Machine, here_mb
+
+SETS = (
+    *("train=null", "command=python -c 'print(\"all is well\")'", "success.log=all is well"),
+    f"env.PYTHONPATH={STUB_TORCH}",
+)
+"""The job is a program that needs no torch."""
+USD = 0.25
+SETTLES_S = 10.0
+"""Later all charges are there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deviation:
+    """What a Vast does that is not as assumed."""
+
+    value: Value
+    factor: float = 8.0
+    """How fast time passes."""
+    watch_s: float = 3.0
+    """How long a machine is looked for."""
+
+
+def _of(usual: Mapping[str, str], **words: str) -> Deviation:
+    return Deviation(value={**usual, **words})
+
+
+DEVIATIONS: Mapping[str, Deviation] = {
+    "offer.fields": _of(fields.OFFER, dlperf="missing"),
+    "offer.units": _of(fields.UNITS, reliability="percent"),
+    "limit.searches": Deviation(value=8.0),
+    "limit.list": Deviation(value="200 success"),
+    "limit.retry_after": Deviation(value="yes"),
+    "clock.ahead": Deviation(value=300.0),
+    "key.bad": Deviation(value="400 auth_error"),
+    "create.answer": Deviation(value="200 object"),
+    "create.fields": _of(fields.CREATE, new_contract="text"),
+    "create.seconds": Deviation(value=5.0),  # of this computer's, forty of the emulator's
+    "create.state": Deviation(value="unknown"),
+    "create.label": Deviation(value="other"),
+    "create.image": Deviation(value="other"),
+    "create.price": Deviation(value=1.5),
+    "create.again": Deviation(value="200 success"),
+    "new.by_id": Deviation(value=9.0, watch_s=20),
+    "new.in_list": Deviation(value=75.0, watch_s=80),
+    "key.attach": Deviation(value="400 invalid_args"),
+    "instance.fields": _of(fields.INSTANCE, status_msg="number"),
+    "instance.running": _of(fields.RUNNING, uptime_mins="null"),
+    "list.fields": _of(fields.INSTANCE, status_msg="number"),
+    "list.counts": Deviation(value="fewer"),
+    "instance.start": Deviation(value=120.0),
+    "loading.seconds": Deviation(value=320.0, factor=20.0),
+    "label.rename": Deviation(value="403 auth_error"),
+    "label.shown": Deviation(value="another"),
+    "onstart.sha256": Deviation(value="other"),
+    "onstart.shell": Deviation(value="dash"),
+    "box.container_id": Deviation(value="other"),
+    "box.key": Deviation(value="absent"),
+    "box.session_key": Deviation(value="present"),
+    "key.own_row": Deviation(value="403"),
+    "key.list": Deviation(value="200"),
+    "key.account": Deviation(value="200"),
+    "log.seconds": Deviation(value=75.0, watch_s=80),
+    "log.host_keys": Deviation(value="others"),
+    "ssh.direct": Deviation(value="does not open"),
+    "ssh.proxy": Deviation(value="does not open"),
+    "box.gpus": Deviation(value=0.0),
+    "box.gpu_memory": Deviation(value=0.5),
+    "box.memory": Deviation(value=0.5),
+    "box.disk": Deviation(value=0.5),
+    "box.cuda": Deviation(value=-1.0),
+    "download.billed": Deviation(value=0.6),
+    "download.seconds": Deviation(value=45.0, watch_s=60),
+    "destroy.answer": Deviation(value="202 success"),
+    "destroy.again": Deviation(value="400 invalid_args"),
+    "gone.by_id": Deviation(value=45.0),
+    "gone.in_list": Deviation(value=70.0),
+    "gone.again": Deviation(value="yes", watch_s=15),
+    "gone.answer": Deviation(value="400 invalid_args", factor=20.0),
+    "unknown.answer": Deviation(value="400 invalid_args"),
+    "charge.fields": _of(fields.CHARGE, metadata="missing"),
+    "charge.gpu": Deviation(value=2.0),
+    "charge.disk": Deviation(value=2.0),
+    "charge.total": Deviation(value=2.0),
+}
+
+
+class Examined(FastLauncher):
+    """Use it in a `with`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seen: Mapping[str, Value] | None = None,
+        *,
+        factor: float = 8.0,
+        watch_s: float = 3.0,
+    ) -> None:
+        super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
+        account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
+        self._thorough = Thoroughness(
+            download_url=f"{self.vast.url}/download/2000000", download_gb=0.002, watch_s=watch_s
+        )
+        self._provider = VastProvider(account, folder / "state", clock=self._clock)
+        self._examination = Examination(self._provider, self._thorough, lambda: False)
+
+    def examine(self, *, sets: Sequence[str] = SETS) -> Report:
+        """The report of a run, with its bill."""
+        now = self._clock.now()
+        spec = conformance_job(USD, 1, sets, now)
+        attempts = Attempts(services_for=self._services, new_id=self._new_id)
+        run = begin(
+            attempts, spec, provider="vast", run_id=self._new_id(), out=self._folder / "out", parent=None
+        )
+        try:
+            run = attempts.attend(run)
+        except VastrunError:
+            run = self.ledger.get(run.id)
+        self._examination.look_afterwards()
+        report = self._examination.report(run, now, self._clock.now())
+        if not report.record.instance:
+            return report
+        self._clock.sleep(SETTLES_S)
+        return report_of(settled(report.record, self._provider, self._clock.now()))
+
+    def _services(self, provider: str, origin: Origin) -> Services:
+        return replace(super()._services(provider, origin), provider=self._examination.provider)
+
+
+def honest_machines(count: int) -> list[Machine]:
+    """Of two GPUs, and twice the memory that a box has: each of them comes with half."""
+    return [replace(machine, gpus=2, cpu_ram_mb=2 * here_mb()) for machine in machines(count)]

@@ -1,0 +1,126 @@
+"""What the API answers in a Vast that behaves in its own way: by endpoint, after the call was carried out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.emulators.answers import Reply, reply
+from tests.emulators.behaviour import refused, worded
+from tests.emulators.call import Call
+from tests.emulators.machines import here_mb
+from tests.emulators.world import World
+
+Bend = Callable[[World, Call, Reply], Reply]
+
+
+def bent(endpoint: str, world: World, call: Call, done: Reply) -> Reply:
+    """The reply as this Vast gives it."""
+    bend = _BENDS.get(endpoint)
+    if bend is None or done.cut or done.content_type != "application/json":
+        return done
+    return bend(world, call, done)
+
+
+def _searched(world: World, _: Call, done: Reply) -> Reply:
+    behaviour, content = world.behaviour, done.content
+    if done.status != 200 or not isinstance(content, dict):
+        return done
+    rows = [behaviour.shaped("offer.fields", behaviour.in_units(row)) for row in content["offers"]]
+    return reply({**content, "offers": rows})
+
+
+def _created(world: World, _: Call, done: Reply) -> Reply:
+    behaviour, content = world.behaviour, done.content
+    if done.status != 200 or not isinstance(content, dict) or not content.get("success"):
+        return done
+    answered = worded(reply(behaviour.shaped("create.fields", content)), behaviour.word("create.answer"))
+    return replace(answered, hang_s=max(done.hang_s, behaviour.number("create.seconds")))
+
+
+def _shown(world: World, call: Call, done: Reply) -> Reply:
+    behaviour, content = world.behaviour, done.content
+    if done.status != 200 or not isinstance(content, dict):
+        return done
+    row = content.get("instances")
+    if isinstance(row, dict) and _is_shown(world, row, "new.by_id"):
+        row = behaviour.shaped("instance.fields", _row(world, row))
+        runs = row.get("actual_status") == "running"
+        return reply({"instances": behaviour.shaped("instance.running", row) if runs else row})
+    was = call.id in world.billing.meters and not isinstance(row, dict)
+    return refused(behaviour.word("gone.answer" if was else "unknown.answer"))
+
+
+def _listed(world: World, _: Call, done: Reply) -> Reply:
+    behaviour, content = world.behaviour, done.content
+    if done.status != 200 or not isinstance(content, dict) or not isinstance(content.get("instances"), list):
+        return done
+    rows = content["instances"]
+    shown = [row for row in rows if not isinstance(row, dict) or _is_shown(world, row, "new.in_list")]
+    late = len(rows) - len(shown)
+    shown = [
+        behaviour.shaped("list.fields", _row(world, row)) if isinstance(row, dict) else row for row in shown
+    ]
+    off = {"more": 1, "fewer": -1}.get(behaviour.word("list.counts"), 0) - late
+    counts = {name: max(0, content[name] + off) for name in ("instances_found", "total_instances")}
+    return reply({**content, **counts, "instances": shown})
+
+
+def _ended(world: World, call: Call, done: Reply) -> Reply:
+    if done.status == 200:
+        return worded(done, world.behaviour.word("destroy.answer"))
+    was = call.id in world.billing.meters
+    return worded(done, world.behaviour.word("destroy.again")) if was else done
+
+
+def _labelled(world: World, call: Call, done: Reply) -> Reply:
+    return worded(done, world.behaviour.word("label.rename")) if "label" in call.body else done
+
+
+def _charged(world: World, _: Call, done: Reply) -> Reply:
+    content, behaviour = done.content, world.behaviour
+    if done.status != 200 or not isinstance(content, dict):
+        return done
+    rows = [behaviour.shaped("charge.fields", _charge(world, row)) for row in content["results"]]
+    return reply({**content, "results": rows})
+
+
+def _charge(world: World, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    factors = {kind: world.behaviour.number(f"charge.{kind}") for kind in ("gpu", "disk")}
+    items = [{**item, "amount": item["amount"] * factors.get(item["type"], 1.0)} for item in row["items"]]
+    return {**row, "items": items, "amount": row["amount"] * world.behaviour.number("charge.total")}
+
+
+def _is_shown(world: World, row: Mapping[str, Any], name: str) -> bool:
+    """Whether the machine has been there for long enough."""
+    since = world.clock.now() - row["start_date"] if row.get("start_date") else world.behaviour.number(name)
+    return since >= world.behaviour.number(name)
+
+
+def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
+    behaviour, changes = world.behaviour, dict[str, Any]()
+    if behaviour.word("create.label") != "echoed":
+        changes["label"] = f"{row['label']}-of-its-own"
+    if behaviour.word("create.image") != "echoed":
+        changes["image_uuid"] = f"{row['image_uuid']}-of-its-own"
+    if row.get("start_date") is not None:
+        changes["start_date"] = row["start_date"] + behaviour.number("instance.start")
+    if behaviour.is_told("box.memory"):  # the box is this computer: its row tells another story
+        changes["cpu_ram"] = here_mb() / behaviour.number("box.memory") / (row.get("gpu_frac") or 1.0)
+    if behaviour.is_told("box.disk"):
+        disk_gb = shutil.disk_usage(world.folder).total / 1e9
+        changes["disk_space"] = disk_gb / behaviour.number("box.disk")
+    return {**row, **changes}
+
+
+_BENDS: Mapping[str, Bend] = {
+    "search": _searched,
+    "create": _created,
+    "show_instance": _shown,
+    "list_instances": _listed,
+    "destroy": _ended,
+    "set_state": _labelled,
+    "charges": _charged,
+}

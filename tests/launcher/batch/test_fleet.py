@@ -1,0 +1,347 @@
+"""A batch that holds machines: points follow each other there, within one budget, and none stays rented."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Cause, Phase, UserRequest
+from launcher.core.batch import Budget, StopRules
+from launcher.core.bills import cost_usd
+from launcher.core.job import JobSpec, Resources
+from launcher.core.slots import POOL
+from launcher.decisions.shares import total_usd
+from tests.fakebox import Loading, Training
+from tests.fakes import train_job
+from tests.launcher.batch.virtual_time import Killed
+from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
+from tests.launcher.terminal import CRASH
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BatchWorld:
+    world = BatchWorld(tmp_path)
+    world.market.is_large = True
+    return world
+
+
+def one_gpu(**changes: object) -> JobSpec:
+    """A job for one GPU; two ranks are what a fake box has."""
+    return train_job(resources=Resources(gpus=1, disk_gb=8), ranks=2, **changes)
+
+
+def story(world: BatchWorld) -> list[str]:
+    """How each run ended, the newest first."""
+    return [
+        f"{run.id} {run.provider} {run.point} {run.phase} {run.cause}: {run.detail}"
+        for run in world.ledger.runs()
+    ]
+
+
+def providers(world: BatchWorld) -> list[str]:
+    """Where the points ran, by number."""
+    return [run.provider for state in world.states() for run in state.runs]
+
+
+def check_the_bill(world: BatchWorld, *, above_usd: float = 0.01) -> None:
+    """Nothing is rented, and the ledger has each dollar once: none less than the bill, few more."""
+    assert (world.market.rented, world.market.all_slots()) == (0, 0), story(world)
+    runs = world.ledger.runs(batch=NAME)
+    assert all(run.phase is Phase.ENDED for run in runs), story(world)
+    total = total_usd(runs, world.time.now())
+    assert -0.001 <= total - world.market.bill_usd <= above_usd, story(world)
+    assert world.ledger.batches.held_usd(NAME) == pytest.approx(total)
+
+
+def test_points_follow_each_other_on_machines_that_the_batch_holds(world: BatchWorld) -> None:
+    world.submit(8, usd=20.0, parallel=2, reuse="auto")
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 8}, story(world)
+    assert world.market.rentals == 2, story(world)
+    assert providers(world) == [POOL] * 8
+    assert [(run.phase, run.cause) for run in world.machines()] == [(Phase.ENDED, Cause.STOPPED)] * 2
+    check_the_bill(world)
+
+
+def test_points_that_all_run_at_once_have_machines_of_their_own(world: BatchWorld) -> None:
+    world.submit(3, usd=20.0, parallel=4, reuse="auto")
+    world.drive()
+    assert providers(world) == ["fake"] * 3 and world.machines() == []
+
+
+def test_without_reuse_and_pack_nothing_is_held(world: BatchWorld) -> None:
+    world.submit(4, usd=20.0, parallel=1)
+    world.drive()
+    assert providers(world) == ["fake"] * 4 and world.market.rentals == 4
+
+
+def test_a_machine_is_given_back_as_soon_as_no_point_is_left_for_it(world: BatchWorld) -> None:
+    world.market.trainings = [Training(), Training(seconds=20.0), Training(seconds=70.0)]
+    world.submit(3, usd=20.0, parallel=2, reuse="auto")
+    world.drive()
+    short, long = sorted(run.released_at or 0.0 for run in world.machines())
+    assert world.verdicts() == {"SUCCEEDED": 3}
+    assert long - short > 25, "the first one did not wait for the other one's last point"
+    check_the_bill(world)
+
+
+def test_a_machine_that_still_loads_is_given_back_when_no_point_is_left_for_it(world: BatchWorld) -> None:
+    world.market.loads = [Loading(seconds=2.0), Loading(seconds=700.0)]
+    world.submit(4, usd=20.0, parallel=2, reuse="auto")
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 4}, story(world)
+    assert world.time.now() - world.machines()[0].created_at < 300.0, story(world)
+    check_the_bill(world)
+
+
+def test_what_machines_cost_counts_in_the_batch_as_spent_and_as_idle(world: BatchWorld) -> None:
+    world.submit(6, usd=20.0, parallel=2, reuse="auto")
+    world.drive()
+    shown = [progress for progress in world.screen.progresses if progress.machines]
+    assert {progress.machines for progress in shown} <= {1, 2}
+    assert max(progress.usd_per_hour for progress in shown) == pytest.approx(7.2)
+    held = [progress.spent_usd + progress.reserved_usd for progress in shown]
+    assert max(held) <= 20.0 and min(progress.reserved_usd for progress in shown[:-3]) > 0
+    last = world.screen.progresses[-1]
+    bill = sum(cost_usd(run, world.time.now()) for run in world.machines())
+    shares = sum(cost_usd(run, world.time.now()) for state in world.states() for run in state.runs)
+    assert 0 < last.idle_usd <= bill - shares + 0.01
+
+
+def test_a_machine_that_is_lost_ends_the_runs_on_it_as_lost_and_is_replaced(world: BatchWorld) -> None:
+    world.submit(6, usd=20.0, parallel=2, reuse="auto", job=train_job(retry={"lost": 1}))
+    world.at(30.0, lambda: world.market.lose(next(iter(world.market.slotted))))
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 6}, story(world)
+    lost = [run for state in world.states() for run in state.runs if run.cause is Cause.LOST]
+    assert len(lost) == 1 and lost[0].provider == POOL
+    assert world.market.rentals in (3, 4), story(world)
+    check_the_bill(world)
+
+
+def test_a_machine_that_is_not_clean_gets_no_more_runs_and_is_replaced(world: BatchWorld) -> None:
+    def spoil() -> None:
+        slots = next(iter(world.market.slotted.values()))
+        slots.drained = "not clean: still running: sleep"
+
+    world.submit(6, usd=20.0, parallel=1, reuse="auto")
+    world.at(25.0, spoil)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 6}, story(world)
+    refused = [run for run in world.ledger.runs() if run.cause is Cause.NO_OFFER]
+    assert 1 <= len(refused) <= 2 and all("not clean" in run.detail for run in refused)
+    assert world.market.rentals == 2 and len(world.machines()) == 2
+    check_the_bill(world)
+
+
+def test_a_failure_on_a_slot_is_tried_again_on_a_slot(world: BatchWorld) -> None:
+    world.market.trainings = [CRASH]
+    world.submit(6, usd=20.0, parallel=2, reuse="auto", job=train_job(retry={"signal": 1}))
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 6}, story(world)
+    assert set(providers(world)) == {POOL} and world.market.rentals == 2
+    check_the_bill(world)
+
+
+def test_where_the_money_does_not_pay_for_a_machine_to_be_held_each_point_has_its_own(
+    world: BatchWorld,
+) -> None:
+    world.submit(6, usd=2.5 * SHARE_USD, parallel=2, reuse="auto")
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 6}, story(world)
+    assert providers(world) == ["fake"] * 6 and world.machines() == []
+    assert world.market.bill_usd <= 2.5 * SHARE_USD
+
+
+def test_a_budget_of_the_users_that_has_no_room_for_a_held_machine_binds(world: BatchWorld) -> None:
+    world.budgets = (Budget(name="this month", usd=2.2 * SHARE_USD),)
+    world.submit(4, usd=20.0, parallel=2, reuse="auto")
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 4}, story(world)
+    assert world.machines() == []
+
+
+def test_a_market_without_a_machine_to_hold_lets_points_wait_for_those_there_are(world: BatchWorld) -> None:
+    world.market.machines = 2
+    world.submit(10, usd=20.0, parallel=5, reuse="auto")
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 10}, story(world)
+    assert world.market.rentals == 2 and world.ledger.batches.get(NAME).reason == ""
+    check_the_bill(world)
+
+
+def test_a_market_without_any_machine_ends_the_batch_with_that_reason(world: BatchWorld) -> None:
+    world.market.machines = 0
+    world.submit(6, usd=20.0, parallel=2, reuse="auto")
+    world.drive()
+    assert "no offer: " in world.ledger.batches.get(NAME).reason
+    assert len(world.ledger.runs()) <= 14
+    check_the_bill(world)
+
+
+def test_a_stop_ends_the_runs_and_the_machines_they_are_on(world: BatchWorld) -> None:
+    world.submit(8, usd=20.0, parallel=2, reuse="auto")
+    world.at(12.0, lambda: world.ledger.batches.ask(NAME, UserRequest.STOP))
+    world.drive()
+    assert world.verdicts()["STOPPED"] == 2 and world.verdicts()["None"] > 0, story(world)
+    check_the_bill(world)
+
+
+def test_after_its_hours_the_machines_are_given_back(world: BatchWorld) -> None:
+    world.submit(40, usd=20.0, parallel=2, hours=0.03, reuse="auto")
+    world.drive()
+    assert "limits.hours" in world.ledger.batches.get(NAME).reason
+    assert world.market.rentals == 2
+    check_the_bill(world)
+
+
+def test_machines_of_a_launcher_that_was_killed_are_used_by_the_next_one(world: BatchWorld) -> None:
+    world.submit(10, usd=20.0, parallel=2, reuse="auto")
+    world.time.kill_at = world.time.now() + 40.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    assert world.market.rented == 2
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 10}, story(world)
+    assert world.market.rentals == 2, story(world)
+    assert max(world.market.labels.values()) == 1
+    check_the_bill(world)
+
+
+def test_a_stop_of_a_batch_whose_launcher_was_killed_ends_its_machines(world: BatchWorld) -> None:
+    world.submit(10, usd=20.0, parallel=2, reuse="auto")
+    world.time.kill_at = world.time.now() + 40.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    world.ledger.batches.ask(NAME, UserRequest.STOP)
+    world.drive()
+    assert world.market.rentals == 2
+    check_the_bill(world)
+
+
+def test_a_batch_that_is_detached_goes_on_with_its_machines(world: BatchWorld) -> None:
+    world.submit(8, usd=20.0, parallel=2, reuse="auto")
+
+    def detach() -> None:
+        world.request = UserRequest.DETACH
+
+    world.at(20.0, detach)
+    world.drive()
+    assert world.market.rented == 2
+    world.request = UserRequest.NONE
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 8}, story(world)
+    assert world.market.rentals == 2, story(world)
+    check_the_bill(world)
+
+
+def test_a_point_goes_to_a_new_machine_that_costs_less_than_the_one_that_is_held(world: BatchWorld) -> None:
+    def fall() -> None:
+        world.market.usd_per_hour = 0.36
+
+    world.submit(10, usd=20.0, parallel=1, reuse="auto")
+    world.at(200.0, fall)
+    world.market.usual = Training(seconds=60.0)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 10}, story(world)
+    assert {run.usd_per_hour for run in world.machines()} == {3.6, 0.36}
+    check_the_bill(world)
+
+
+def test_points_share_a_machine_that_costs_less_for_each(world: BatchWorld) -> None:
+    world.market.sizes = {1: 0.5, 8: 2.0}
+    world.submit(8, usd=20.0, parallel=8, pack="auto", job=one_gpu())
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 8}, story(world)
+    assert world.market.rentals == 1 and providers(world) == [POOL] * 8
+    (machine,) = world.machines()
+    assert machine.offer is not None and machine.offer.gpus == 8
+    check_the_bill(world)
+
+
+def test_points_have_machines_of_their_own_where_those_cost_less_for_each(world: BatchWorld) -> None:
+    world.market.sizes = {1: 0.2, 8: 2.0}
+    world.submit(8, usd=20.0, parallel=8, pack="auto", job=one_gpu())
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 8} and world.market.rentals == 8
+    assert providers(world) == ["fake"] * 8
+
+
+def test_without_reuse_each_part_of_a_machine_is_used_once(world: BatchWorld) -> None:
+    world.market.sizes = {1: 0.5, 4: 1.0}
+    world.submit(8, usd=20.0, parallel=4, pack="auto", job=one_gpu())
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 8}, story(world)
+    assert world.market.rentals == 2
+    assert [slots.runs for slots in world.market.slotted.values()] == [4, 4]
+    check_the_bill(world)
+
+
+def test_with_both_a_machine_takes_several_points_at_once_and_in_turn(world: BatchWorld) -> None:
+    world.market.sizes = {1: 0.5, 4: 1.0}
+    world.submit(16, usd=20.0, parallel=4, pack="auto", reuse="auto", job=one_gpu())
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 16}, story(world)
+    assert world.market.rentals == 1
+    check_the_bill(world)
+
+
+def test_a_run_that_fails_leaves_its_neighbours_on_the_machine_alone(world: BatchWorld) -> None:
+    world.market.sizes = {1: 0.5, 4: 1.0}
+    world.market.trainings = [Training(), CRASH]
+    world.submit(4, usd=20.0, parallel=4, pack="auto", job=one_gpu())
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 3, "FAILED": 1}, story(world)
+    check_the_bill(world)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_a_batch_with_machines_holds_no_cent_more_than_its_budget(
+    world: BatchWorld, seed: int
+) -> None:
+    chance = random.Random(seed)
+    budget = chance.uniform(0.5, 6.0)
+    most_held = 0.0
+
+    def look() -> None:
+        nonlocal most_held
+        most_held = max(most_held, world.ledger.batches.held_usd(NAME))
+        world.at(0.5, look)
+
+    def lose() -> None:
+        ids = [id_ for id_ in world.market.slotted if world.market.is_there(id_)]
+        if ids:
+            world.market.lose(chance.choice(ids))
+
+    world.market.sizes = {1: 1.8, 2: 3.0, 4: chance.choice((3.6, 9.0))}
+    world.market.trainings = [
+        CRASH if chance.random() < 0.15 else Training(seconds=chance.uniform(5.0, 60.0)) for _ in range(80)
+    ]
+    job = one_gpu(retry={"lost": 2, "signal": 1})
+    pack = chance.choice(("auto", "never"))
+    world.submit(
+        20, usd=budget, parallel=chance.randint(1, 6), reuse="auto", pack=pack, job=job,
+        stop=StopRules(same_cause=20),
+    )  # fmt: skip
+    world.at(0.0, look)
+    for _ in range(chance.randint(0, 3)):
+        world.at(chance.uniform(20.0, 300.0), lose)
+    for _ in range(5):
+        world.time.kill_at = world.time.now() + chance.uniform(5.0, 200.0)
+        try:
+            world.drive()
+        except Killed:
+            world.time.kill_at = float("inf")
+        else:
+            break
+    world.time.kill_at = float("inf")
+    world.ledger.batches.reopen(NAME)
+    world.drive()
+    world.time.happens.clear()
+    assert most_held <= budget + 1e-9 and world.market.bill_usd <= budget + 1e-9
+    assert max(world.market.labels.values()) == 1
+    check_the_bill(world)

@@ -1,0 +1,152 @@
+"""`report` and `diff` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from launcher.cli import cli
+from launcher.core import Run
+from launcher.outputs.store import FolderStore
+from launcher.ui.render.index import index_of
+from launcher.wiring import Wiring
+from tests.fakebox import Training
+from tests.launcher.cli.test_batch import Desk
+from tests.launcher.terminal import CRASH, Terminal
+from tests.launcher.ui.report.reading import assert_sound
+from trainer.contract import layout
+
+METRICS = b'{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n'
+RICH = Training(leaves={layout.METRICS: METRICS})
+
+
+def test_the_page_of_a_run_lies_beside_its_outputs_and_its_place_is_printed(terminal: Terminal) -> None:
+    terminal.launch()
+    file = terminal.folder / "out" / "report.html"
+    file.unlink()
+    result = terminal.type("report", "last")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{file}\n", "")
+    assert_sound(file.read_text())
+    assert terminal.browsed == []
+
+
+def test_the_page_may_lie_elsewhere_and_be_shown_at_once(terminal: Terminal) -> None:
+    terminal.launch()
+    file = terminal.folder / "page.html"
+    document = terminal.document("report", "last", "--open", "--output", str(file))
+    assert document == {"schema_version": 1, "file": str(file), "bytes": file.stat().st_size}
+    assert terminal.browsed == [file.as_uri()]
+
+
+def test_without_a_browser_it_is_said_where_the_page_is(terminal: Terminal) -> None:
+    terminal.launch()
+    terminal.has_browser = False
+    result = terminal.type("report", "last", "--open")
+    assert result.exit_code == 0
+    assert "no browser was found; open" in result.stderr
+
+
+def test_a_run_whose_outputs_are_gone_has_its_page_here(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.launch()
+    shutil.rmtree(tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    result = terminal.type("report", "last")
+    assert result.stdout == f"{terminal.ledger.runs()[0].id}.html\n"
+    assert_sound((tmp_path / result.stdout.strip()).read_text())
+
+
+def test_two_jobs_are_compared_on_the_page(terminal: Terminal) -> None:
+    terminal.launch()
+    former = terminal.ledger.runs()[0].id
+    terminal.launch("--set", "train.batch=16")
+    terminal.type("report", "last", "--against", former)
+    read = assert_sound((terminal.folder / "out-2" / "report.html").read_text())
+    told = " ".join(read.shown)
+    assert f"Against {former}" in told and "train.batch 8 16" in " ".join(told.split())
+
+
+def test_the_page_of_a_batch_lies_in_its_folder(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, RICH)
+    desk.submit()
+    result = desk.type("report", "widths")
+    assert result.exit_code == 0, result.output
+    file = tmp_path / "out" / "report.html"
+    assert result.stdout == f"{file}\n"
+    read = assert_sound(file.read_text())
+    links = [attributes["href"] or "" for attributes in read.of("a")]
+    assert len(links) == 6
+    assert all((file.parent / link).is_file() for link in links)
+
+
+def test_what_is_neither_a_run_nor_a_batch_is_told(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    result = desk.type("report", "nothing")
+    assert (result.exit_code, "there are no runs yet" in result.stderr) == (2, True)
+    desk.submit()
+    result = desk.type("report", "nothing")
+    assert result.exit_code == 2
+    assert "nor is there such a batch" in result.stderr
+    result = desk.type("report", "widths", "--against", "last")
+    assert result.exit_code == 2
+    assert "--against compares two runs" in result.stderr
+
+
+def test_a_page_that_cannot_be_written_is_an_error_of_this_computer(terminal: Terminal) -> None:
+    terminal.launch()
+    result = terminal.type("report", "last", "--output", str(terminal.folder / "no" / "such" / "page.html"))
+    assert result.exit_code == 1
+    assert "cannot write to" in result.stderr
+
+
+def test_a_page_with_a_fault_changes_nothing_about_the_end_of_a_run(tmp_path: Path) -> None:
+    class Faulty(Terminal):
+        def wiring(self) -> Wiring:
+            wiring = super().wiring()
+            store = FolderStore(index=index_of, report=broken)
+            object.__setattr__(wiring, "output_store", lambda: store)
+            return wiring
+
+    def broken(run: Run, now: float) -> str:
+        raise KeyError("a bug in the page")
+
+    terminal = Faulty(tmp_path)
+    end = terminal.launch()
+    assert end.exit_code == 0
+    assert "report.html cannot be made: KeyError" in end.stderr
+    assert terminal.ledger.runs()[0].verdict == "SUCCEEDED"
+    assert (tmp_path / "out" / "README.md").is_file()
+
+
+def test_a_difference_is_a_line(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, RICH, CRASH)
+    terminal.launch()
+    one = terminal.ledger.runs()[0].id
+    terminal.launch("--set", "train.batch=16")
+    other = terminal.ledger.runs()[0].id
+    told = [line.split() for line in terminal.type("diff", one, other).stdout.splitlines()]
+    assert told[0] == ["PART", "KEY", one, other, "CHANGE"]
+    assert ["job", "train.batch", "8", "16", "+100.0%"] in told
+    assert ["end", "verdict", "SUCCEEDED", "FAILED"] in told
+    assert ["metrics", "loss", "1", "0.1", "-90.0%"] in told
+    document = terminal.document("diff", one, other)
+    assert document["runs"] == [one, other]
+    batch = next(each for each in document["differences"] if each["key"] == "train.batch")
+    assert batch == {"section": "job", "key": "train.batch", "one": 8, "other": 16, "change": 1.0}
+
+
+def test_a_run_and_itself_differ_in_nothing(terminal: Terminal) -> None:
+    terminal.launch()
+    result = terminal.type("diff", "last", "last")
+    assert (result.exit_code, "differ in nothing" in result.stdout) == (0, True)
+    assert json.loads(terminal.type("diff", "last", "last", "--json").stdout)["differences"] == []
+
+
+def test_help_of_both_is_there() -> None:
+    listed = CliRunner().invoke(cli, ["--help"]).stdout
+    assert "report " in listed and "diff " in listed

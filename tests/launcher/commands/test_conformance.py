@@ -1,0 +1,143 @@
+"""A conformance report: which exit code it has, what its job is, how it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from launcher.cli import cli
+from launcher.commands.conformance import MOST_S, conformance_job, report_of
+from launcher.core.errors import JobFileError
+from launcher.decisions.policy import deadline_of, reservation_usd
+from launcher.providers.vast.conformance.assumption import When
+from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from launcher.providers.vast.conformance.record import Record, read_record
+from launcher.providers.vast.conformance.tape import Value
+from launcher.ui.render.conformance import conformance_document, conformance_text
+from launcher.wiring import wire
+from tests.emulators.vast import VastEmulator
+from tests.launcher.terminal import Terminal
+
+NOW = 1_800_000_000.0
+USUAL: Mapping[str, Value] = {name: row.usual for name, row in ASSUMPTIONS.items()}
+BY_RENT = {name: value for name, value in USUAL.items() if ASSUMPTIONS[name].when is When.RENT}
+DEVIATES = {"key.bad": "500 internal"}
+
+
+def record(seen: Mapping[str, Value], *, exit_code: int = 0, billed_usd: float | None = None) -> Record:
+    return Record(
+        began_at=NOW,
+        ended_at=NOW + 300,
+        run="calm-heron-3f1a",
+        instance="52607650",
+        machine="1 x RTX 4090",
+        verdict="SUCCEEDED",
+        exit_code=exit_code,
+        billed_usd=billed_usd,
+        seen=seen,
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "exit_code"),
+    [
+        pytest.param(record(USUAL, billed_usd=0.02), 0, id="all agrees"),
+        pytest.param(record(BY_RENT), 0, id="the bill is not yet to be seen"),
+        pytest.param(record(BY_RENT, billed_usd=0.02), 10, id="settled, and rows of the bill are missing"),
+        pytest.param(record({}), 10, id="nothing was seen"),
+        pytest.param(record({}, exit_code=8), 8, id="no offer fitted"),
+        pytest.param(record(BY_RENT, exit_code=7), 7, id="the machine was lost"),
+        pytest.param(record({**BY_RENT, **DEVIATES}), 12, id="a row deviates"),
+        pytest.param(record({**BY_RENT, **DEVIATES}, exit_code=5), 12, id="and the run failed"),
+        pytest.param(record({**BY_RENT, **DEVIATES}, exit_code=11), 11, id="and a machine may be there"),
+    ],
+)
+def test_the_exit_code_says_what_matters_most(made: Record, exit_code: int) -> None:
+    assert report_of(made).exit_code == exit_code
+
+
+def test_the_job_holds_its_dollars_and_ends_after_ten_minutes() -> None:
+    spec = conformance_job(0.1, 2, ["resources.regions=[US]"], NOW)
+    assert (reservation_usd(spec), spec.resources.gpus, spec.resources.regions) == (0.1, 2, ("US",))
+    assert deadline_of(spec) == NOW + MOST_S == datetime.fromtimestamp(NOW + MOST_S, UTC).timestamp()
+    assert spec.limits.hours * 3600 <= MOST_S
+    assert spec.train is not None
+    assert spec.train.steps == 20
+
+
+def test_a_wrong_value_is_named_before_anything_is_asked_for() -> None:
+    with pytest.raises(JobFileError, match=r"resources\.gpu_nam"):
+        conformance_job(0.1, 1, ["resources.gpu_nam=X"], NOW)
+
+
+def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
+    report = report_of(record({**USUAL, **DEVIATES}, billed_usd=0.02))
+    text = conformance_text(report, "seen.json")
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(("rests", "how")))
+    assert "deviates  key.bad" in text
+    assert "500 internal" in text
+    assert "refusals._TABLE" in text
+    assert "55 agrees, 1 deviates" in text
+    rows = {row["name"]: row for row in conformance_document(report, "seen.json")["rows"]}
+    assert rows["key.bad"]["state"] == "deviates"
+    assert list(rows) == list(ASSUMPTIONS)
+
+
+def test_what_is_not_settled_says_how_to_settle_it() -> None:
+    assert "vastrun doctor --settle seen.json" in conformance_text(report_of(record(BY_RENT)), "seen.json")
+
+
+def test_options_that_exclude_each_other_are_a_usage_error(tmp_path: Path) -> None:
+    end = Terminal(tmp_path).type("doctor", "--rent", "--settle", "seen.json")
+    assert end.exit_code == 2
+    assert "exclude each other" in end.stderr
+
+
+def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "seen.json").write_text("{}")
+    end = Terminal(tmp_path).type("doctor", "--settle", str(tmp_path / "seen.json"))
+    assert end.exit_code == 2
+    assert "seen.json" in end.stderr
+
+
+@pytest.fixture
+def vast() -> Iterator[VastEmulator]:
+    with VastEmulator() as vast:
+        yield vast
+
+
+def rent(vast: VastEmulator, folder: Path, *options: str, key: str | None = None) -> int:
+    """The exit code of `vastrun doctor --rent` there, in a process without a terminal."""
+    environ = {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
+    environ |= dict(vast.variables) | ({"VAST_API_KEY": key} if key is not None else {})
+    end = CliRunner().invoke(cli, ["doctor", "--rent", "--watch", "0", *options], obj=wire(environ))
+    return end.exit_code
+
+
+def orders(vast: VastEmulator) -> list[str]:
+    return [path for method, path in vast.requests if method == "PUT" and "/asks/" in path]
+
+
+def test_nothing_is_rented_without_the_users_word(vast: VastEmulator, tmp_path: Path) -> None:
+    assert rent(vast, tmp_path) == 2
+    assert orders(vast) == []
+
+
+def test_a_key_that_is_refused_is_said_so_and_nothing_is_rented(vast: VastEmulator, tmp_path: Path) -> None:
+    assert rent(vast, tmp_path, "-y", key="none") == 4
+    assert orders(vast) == []
+
+
+def test_where_no_offer_fits_the_searches_are_reported(vast: VastEmulator, tmp_path: Path) -> None:
+    file = tmp_path / "seen.json"
+    never = ("--set", "resources.gpu_names=['of tomorrow']")
+    assert rent(vast, tmp_path, "-y", "--file", str(file), *never) == 8
+    seen = read_record(file).seen
+    assert seen["offer.units"] == USUAL["offer.units"]
+    assert seen["limit.searches"] == 10
+    assert seen["unknown.answer"] == "200 instances=null"
+    assert orders(vast) == []

@@ -1,0 +1,78 @@
+"""What a report shows of a run's folder: bounded, whatever lies there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Run
+from launcher.outputs.folder import CHUNK, Outputs
+from launcher.outputs.index import metric_lines
+from launcher.outputs.report_files import MOST_PICTURES, log_head, log_tail, pictures_in, series_in, stack_in
+from tests.hostile.lies import PNG
+from trainer.contract import layout
+
+
+@pytest.fixture
+def outputs(run: Run) -> Outputs:
+    found = Outputs(run)
+    for path in (layout.EVALUATION, layout.STACKS):
+        found.path(path).mkdir(parents=True)
+    return found
+
+
+def test_a_folder_without_anything_shows_nothing(run: Run) -> None:
+    outputs = Outputs(run)
+    assert not series_in(outputs)
+    assert not pictures_in(outputs)
+    assert (log_head(outputs), log_tail(outputs), stack_in(outputs, 0)) == ("", "", "")
+
+
+def test_of_many_lines_some_of_each_part_are_read_and_the_last_one_is(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    records = [
+        {"step": step, "validation_nrmse": 0.5}
+        if step % 6 == 0
+        else {"step": step, "loss": 1 / step, "lr": 0.1}
+        for step in range(1, 60_001)
+    ]
+    file.write_bytes(b"".join(json.dumps(record).encode() + b"\n" for record in records))
+    read = [json.loads(line) for line in metric_lines(file, 3000) if line]
+    steps = [record["step"] for record in read]
+    assert 2000 <= len(read) <= 4000
+    assert steps == sorted(steps) and steps[-1] == 60_000
+    assert max(later - step for step, later in itertools.pairwise(steps)) < 60
+    assert sum("validation_nrmse" in record for record in read) >= 300
+
+
+@pytest.mark.parametrize("content", [b"\n" * (4 << 20), b"x" * (4 << 20), (b"y" * 70_000 + b"\n") * 60, b""])
+def test_lines_of_any_length_are_read_at_once(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(content)
+    assert sum(map(len, metric_lines(file, 50))) <= 2 * len(content)
+
+
+def test_only_so_many_pictures_are_shown(outputs: Outputs) -> None:
+    folder = outputs.path(layout.EVALUATION)
+    (folder / "0.png").write_bytes(b"<svg/>")
+    (folder / "0.svg").write_bytes(PNG)
+    for number in range(MOST_PICTURES + 9):
+        (folder / f"a{number:02}.png").write_bytes(PNG)
+    assert list(pictures_in(outputs)) == [f"a{number:02}.png" for number in range(MOST_PICTURES)]
+
+
+def test_of_a_long_log_whole_lines_of_both_ends_are_shown(outputs: Outputs) -> None:
+    lines = [f"1.000 rank0 line {number}\n" for number in range(100_000)]
+    outputs.log.write_text("".join(lines) + "1.000 rank0 half")
+    head, tail = log_head(outputs), log_tail(outputs)
+    assert "".join(lines).startswith(head) and head.endswith("\n")
+    assert "".join(lines).endswith(tail) and len(tail) <= CHUNK
+    assert tail.startswith("1.000 rank0 line ")
+
+
+def test_a_stack_is_cut(outputs: Outputs) -> None:
+    outputs.path(f"{layout.STACKS}/rank-3.txt").write_text("x" * 1_000_000)
+    assert len(stack_in(outputs, 3)) == 1 << 16

@@ -1,0 +1,167 @@
+"""The table of assumptions: whole, honest about what deviates, safe against what a service or a file says."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.providers.vast.conformance.assumption import State, compare
+from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from launcher.providers.vast.conformance.kinds import Fields, Within, Words
+from launcher.providers.vast.conformance.looking import word_of
+from launcher.providers.vast.conformance.tape import Exchange, Tape, Value
+from tests.e2e.conformance import DEVIATIONS
+
+MACHINE = "52607650"
+NONSENSE: tuple[Any, ...] = (
+    None,
+    [],
+    {},
+    "\x1b[2J",
+    10**400,
+    math.nan,
+    {"instances": [None, 7, {"id": 52607650}]},
+    {"instances": {"id": [], "label": {}, "start_date": "now", "actual_status": 7, "dph_total": "1e400"}},
+    {"instances": {"id": MACHINE, "start_date": 10**400, "dph_total": 10**400, "actual_status": "running"}},
+    {"instances": {"id": MACHINE, "start_date": math.nan, "dph_total": math.inf}, "total_instances": 10**400},
+    {"instances": [{"id": MACHINE}], "total_instances": 10**400, "next_token": {}},
+    {"offers": [{"id": 1, "gpu_ram": 10**400, "dph_total": 10**400}, {"end_date": -(10**400)}]},
+    {"offers": [None, {"id": MACHINE, "gpu_ram": "much", "dph_total": {}, "reliability": math.nan}]},
+    {"results": [None, {"source": f"instance-{MACHINE}", "items": [None, {"type": []}], "amount": "x"}]},
+    {"success": 1, "new_contract": 52607650, "error": {"a": 1}, "msg": None, "total_instances": "many"},
+    {"error": "\x1b]0;owned\x07" + "x" * 10**5},
+)
+PATHS = (
+    ("POST", "/api/v0/bundles"),
+    ("PUT", "/api/v0/asks/1"),
+    ("GET", f"/api/v0/instances/{MACHINE}"),
+    ("GET", "/api/v1/instances"),
+    ("DELETE", f"/api/v0/instances/{MACHINE}"),
+    ("GET", "/api/v0/charges"),
+)
+
+
+def exchange(method: str, path: str, content: Any, *, status: int = 200, **more: Any) -> Exchange:
+    times = {"asked_at": 10.0, "answered_at": 10.5} | more
+    return Exchange(method=method, path=path, status=status, content=content, is_json=True, **times)
+
+
+@pytest.mark.parametrize("name", ASSUMPTIONS)
+def test_every_row_says_what_it_is_and_what_the_emulator_does_agrees(name: str) -> None:
+    row = ASSUMPTIONS[name]
+    assert all((row.text, row.how, row.rests, str(row.assumed)))
+    assert compare(name, row, row.usual).state is State.AGREES
+    assert row.assumed.read(row.usual) == row.usual
+
+
+@pytest.mark.parametrize("name", ASSUMPTIONS)
+def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> None:
+    row = ASSUMPTIONS[name]
+    assert compare(name, row, row.look(Tape())).state is State.NOT_SEEN
+    deviating = compare(name, row, DEVIATIONS[name].value)
+    # How long the emulator itself takes is in seconds of this computer's.
+    assert deviating.state is (State.AGREES if name == "create.seconds" else State.DEVIATES)
+    assert deviating.seen_text
+
+
+@pytest.mark.parametrize("content", NONSENSE, ids=range(len(NONSENSE)))
+@pytest.mark.parametrize("name", ASSUMPTIONS)
+def test_no_answer_of_a_service_breaks_a_look(name: str, content: Any) -> None:
+    tape = Tape()
+    tape.begin(MACHINE, 10.0)
+    tape.rented_at = 10.0
+    for method, path in PATHS:
+        tape.record(exchange(method, path, content, date="yesterday"))
+        tape.record(exchange(method, path, content, status=0))
+    row = ASSUMPTIONS[name]
+    seen = row.look(tape)
+    if seen is not None:
+        assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True)
+        assert compare(name, row, seen).seen_text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "word"),
+    [
+        ({"success": True, "new_contract": 7}, 200, "200 success"),
+        ({"success": False, "msg": "no"}, 200, "200 refused"),
+        ({"instances": None}, 200, "200 instances=null"),
+        ({"instances": {"id": 7}}, 200, "200 object"),
+        ({"success": False, "error": "auth_error", "msg": "Invalid user key"}, 404, "404 auth_error"),
+        ({"error": "invalid_args", "msg": "error 404/3603: no_such_ask Instance"}, 404, "404 no_such_ask"),
+        ([], 200, "200 list"),
+        (None, 200, "200 null"),
+        ({}, 0, "no answer"),
+    ],
+)
+def test_an_answer_is_said_in_two_words(content: Any, status: int, word: str) -> None:
+    assert word_of(exchange("GET", "/x", content, status=status)) == word
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (Words(("a",)), 7),
+        (Words(("a",)), ""),
+        (Words(("a",)), "x" * 1000),
+        (Words(("a",)), "\x1b[2J"),
+        (Within(0, 1, "s"), True),
+        (Within(0, 1, "s"), "1"),
+        (Within(0, 1, "s"), math.nan),
+        (Within(0, 1, "s"), 1e300),
+        (Within(0, 1, "s"), 10**400),
+        (Fields({"a": "text"}), []),
+        (Fields({"a": "text"}), {"a": 7}),
+        (Fields({"a": "text"}), {str(n): "text" for n in range(1000)}),
+    ],
+)
+def test_a_file_cannot_say_what_no_run_writes(kind: Words | Within | Fields, raw: Any) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        kind.read(raw)
+
+
+@pytest.mark.parametrize(
+    ("seen", "agrees", "shown"),
+    [
+        ({"a": "text", "b": "null|number"}, True, "2 fields"),
+        ({"a": "text"}, True, "1 fields"),
+        ({"a": "missing", "b": "number"}, False, "a is missing"),
+        ({"a": "text", "b": "number|text"}, False, "b is number|text"),
+    ],
+)
+def test_fields_agree_when_they_are_of_nothing_but_their_types(
+    seen: Mapping[str, str], agrees: bool, shown: Value
+) -> None:
+    kind = Fields({"a": "text", "b": "number|null"})
+    assert kind.agrees(seen) is agrees
+    assert kind.shown(seen) == shown
+
+
+def test_a_machine_that_is_never_listed_counts_until_the_last_look_before_its_end() -> None:
+    tape = Tape()
+    tape.begin(MACHINE, 10.0)
+    tape.rented_at = 10.0
+    for at in (11.0, 50.0, 95.0):
+        tape.record(exchange("GET", "/api/v1/instances", {"instances": []}, asked_at=at, answered_at=at))
+    assert ASSUMPTIONS["new.in_list"].look(tape) == 85.0
+
+
+def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
+    tape = Tape()
+    tape.begin(MACHINE, 10.0)
+    tape.rented_at = 10.0
+    path = f"/api/v0/instances/{MACHINE}"
+    tape.record(exchange("GET", path, None, status=0, asked_at=11.0))
+    tape.record(exchange("GET", path, {"instances": {"id": 52607650}}, asked_at=30.0, answered_at=30.0))
+    assert ASSUMPTIONS["new.by_id"].look(tape) is None
+
+
+def test_the_page_lists_every_row_with_what_is_assumed() -> None:
+    page = (Path(__file__).parents[5] / "docs" / "doctor.md").read_text()
+    rows = re.findall(r"^\| `([a-z_0-9]+\.[a-z_0-9]+)` \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [(name, row.text, str(row.assumed)) for name, row in ASSUMPTIONS.items()]

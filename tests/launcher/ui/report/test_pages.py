@@ -1,0 +1,195 @@
+"""The pages of runs and of batches: what they show, how large they are, and that they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.batch.reporting import batch_report_of
+from launcher.core import Phase, Verdict
+from launcher.gate.series import POINTS
+from launcher.ui.report.batch_page import batch_page
+from launcher.ui.report.run_page import page_of
+from launcher.ui.report.verdicts import TONES
+from tests.fakebox import Training
+from tests.hostile.lies import PNG
+from tests.launcher.terminal import CRASH, HANG, Terminal
+from tests.launcher.ui.report.made import NAME, NOW, made_batch
+from tests.launcher.ui.report.reading import ASSETS, ReadPage, assert_sound
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome, RankEnd
+
+UPLOT = {  # npm pack uplot@1.6.32: dist/uPlot.iife.min.js, dist/uPlot.min.css, LICENSE
+    "uplot.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uplot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+METRICS = b"".join(
+    json.dumps(
+        {"step": step, "loss": 2 / (step + 1), "lr": 0.01, "gpu_power_w": 300.0, "mine": step}
+    ).encode()
+    + b"\n"
+    for step in range(0, 1000, 2)
+)
+RICH = Training(leaves={layout.METRICS: METRICS, f"{layout.EVALUATION}/burgers-fields.png": PNG})
+LOG = """\
+1.000 10-check-gpu GPU 0: RTX 4090, 24 GB
+2.000 rank0 step 3
+2.100 rank1 step 3
+2.200 rank1 Traceback (most recent call last):
+2.300 rank1   File "train.py", line 7, in <module>
+2.400 rank1 KeyError: 'burgers'
+2.500 rank0 ended by rank 1
+"""
+
+
+def page(terminal: Terminal, folder: str = "out") -> ReadPage:
+    return assert_sound((terminal.folder / folder / "report.html").read_text())
+
+
+def shown(read: ReadPage) -> str:
+    return " ".join(" ".join(read.shown).split())
+
+
+def test_the_library_that_draws_is_the_one_that_was_published() -> None:
+    assert {name: hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() for name in UPLOT} == UPLOT
+
+
+def test_every_verdict_has_a_colour() -> None:
+    assert set(TONES) == {*Verdict, None}
+
+
+def test_each_run_writes_its_page_beside_its_outputs(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, RICH)
+    terminal.launch()
+    read, run = page(terminal), terminal.ledger.runs()[0]
+    told = shown(read)
+    assert run.id in told and "SUCCEEDED" in told
+    assert all(proof.text in told for proof in run.proofs)
+    for phase in ("plan", "rent", "boot", "ship", "train", "collect", "destroy"):
+        assert phase in told
+    assert "train.steps: 10" in told
+    assert [attributes["alt"] for attributes in read.of("img")] == ["burgers fields"]
+
+
+def test_curves_are_drawn_from_data_in_the_page(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, RICH)
+    terminal.launch()
+    read = page(terminal)
+    drawn = {one["name"]: one for data in read.data.values() for one in data["series"]}
+    assert {"training", "rate", "all GPUs", "mine"} <= set(drawn)
+    assert len(drawn["training"]["x"]) == len(drawn["training"]["y"]) <= POINTS
+    figures = [attributes["data-chart"] for attributes in read.of("figure") if "data-chart" in attributes]
+    assert set(figures) == set(read.data)
+    assert all(label["aria-label"] for label in read.of("div") if label.get("role") == "img")
+
+
+def test_the_page_of_a_failure_marks_the_error_in_the_log(tmp_path: Path) -> None:
+    def failed(outcome: Outcome) -> Outcome:
+        rank = RankEnd(
+            rank=1, exit_code=1, exception="KeyError: 'burgers'", traceback="Traceback\n  in f\nKeyError"
+        )
+        return replace(outcome, reason="error", first_failure=rank, ranks=(outcome.ranks[0], rank))
+
+    training = Training(outcome=failed, exit_code=1, leaves={layout.LOG: LOG.encode()})
+    terminal = Terminal(tmp_path, training)
+    terminal.launch()
+    read = page(terminal)
+    marked = read.text[read.text.index("<mark>") : read.text.index("</mark>")]
+    assert marked == "<mark>KeyError: &#x27;burgers&#x27;"
+    told = shown(read)
+    assert "Rank 1 failed first" in told and "RTX 4090, 24 GB" in told and "Next:" in told
+
+
+@pytest.mark.parametrize(
+    ("training", "words"), [(CRASH, "SIGSEGV"), (HANG, "made no progress for 1m 01s at step 7 (forward)")]
+)
+def test_the_page_says_why_a_run_failed(training: Training, words: str, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, training)
+    terminal.launch()
+    assert words in shown(page(terminal))
+
+
+def test_pictures_that_the_page_has_no_room_for_are_named(tmp_path: Path) -> None:
+    leaves = {f"{layout.EVALUATION}/{name}.png": padded(90_000) for name in ("a", "b", "c", "d")}
+    terminal = Terminal(tmp_path, Training(leaves=leaves))
+    terminal.launch()
+    read = page(terminal)
+    shown_ones = [attributes["alt"] for attributes in read.of("img")]
+    assert shown_ones == ["a", "b"]
+    assert "c.png, d.png, in" in shown(read)
+
+
+def test_a_page_with_much_of_everything_is_not_larger_and_made_within_a_second(tmp_path: Path) -> None:
+    def talkative(outcome: Outcome) -> Outcome:
+        rank = RankEnd(rank=1, exit_code=1, exception="x" * 900, traceback=f"{'y' * 180}\n" * 100)
+        scores = {f"{'score' * 30}{number}": 1 / 7 for number in range(900)}
+        return replace(outcome, reason="error", detail="z" * 900, first_failure=rank, scores=scores)
+
+    numbers = {f"{'name' * 12}{number}": number / 7 for number in range(60)}
+    metrics = "".join(json.dumps({"step": step, "loss": 1.0, **numbers}) + "\n" for step in range(2500))
+    log = "".join(f"{line}.000 rank1 Error: {'w' * 900}\n" for line in range(3000))
+    leaves = {f"{layout.EVALUATION}/{number}.png": padded(20_000) for number in range(30)}
+    texts = {layout.METRICS: metrics.encode(), layout.LOG: log.encode()}
+    terminal = Terminal(tmp_path, Training(outcome=talkative, exit_code=1, leaves=leaves | texts))
+    terminal.launch()
+    run, began = terminal.ledger.runs()[0], time.process_time()
+    text = page_of(terminal.ledger, run, terminal.clock.now())
+    assert time.process_time() - began < 1.0
+    assert len(assert_sound(text).of("img")) >= 3
+
+
+def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 1)
+    begun = replace(
+        ledger.runs()[0], id="new", phase=Phase.PLAN, rented_at=None, ended_at=None, out_dir="/no"
+    )
+    ledger.add(replace(begun, released_at=None, cause=None, step=0, steps=0))
+    told = shown(assert_sound(page_of(ledger, ledger.get("new"), NOW)))
+    assert "Next: still running" in told and "plan (no launcher)" in told
+
+
+def padded(size: int) -> bytes:
+    """A picture with so many bytes, more than it needs."""
+    data = bytes(size)
+    extra = len(data).to_bytes(4) + b"IDAT" + data + zlib.crc32(b"IDAT" + data).to_bytes(4)
+    return PNG[:-12] + extra + PNG[-12:]
+
+
+def test_the_page_of_a_batch_has_a_row_for_each_point_and_its_pictures(tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 30)
+    read = assert_sound(batch_page(batch_report_of(ledger, NAME, NOW), tmp_path))
+    rows = [attributes for attributes in read.of("tr") if "data-point" in attributes]
+    assert {row["data-point"] for row in rows} == {str(number) for number in range(1, 31)}
+    assert len(read.of("circle")) == 30
+    ways = [attributes for attributes in read.of("polyline") if "data-point" in attributes]
+    assert len(ways) == 30
+    (data,) = read.data.values()
+    assert len(data["curves"]) == 30 and len(data["x"]) <= POINTS
+    assert all(len(curve) == len(data["x"]) for curve in data["curves"])
+    assert [name["aria-sort"] for name in read.of("th") if "aria-sort" in name] == ["ascending"]
+
+
+def test_a_row_leads_to_the_page_of_its_run(tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 3)
+    (tmp_path / "0001" / "report.html").write_text("page")
+    links = assert_sound(batch_page(batch_report_of(ledger, NAME, NOW), tmp_path / "there")).of("a")
+    assert [attributes["href"] for attributes in links] == ["../0001/report.html"]
+
+
+@pytest.mark.parametrize("points", [0, 1, 2])
+def test_a_batch_of_few_points_has_a_page(points: int, tmp_path: Path) -> None:
+    assert_sound(batch_page(batch_report_of(made_batch(tmp_path, points), NAME, NOW), tmp_path))
+
+
+def test_the_page_of_a_thousand_points_is_below_five_megabytes(tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 1000, steps=400)
+    read = assert_sound(batch_page(batch_report_of(ledger, NAME, NOW), tmp_path), 5_000_000)
+    (data,) = read.data.values()
+    assert len(data["curves"]) == 1000 and len(data["x"]) == POINTS

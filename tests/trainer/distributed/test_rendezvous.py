@@ -1,0 +1,23 @@
+"""How launch agents meet."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_node_alone_waits_for_nobody_and_each_meeting_is_a_new_one() -> None:
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+
+    from trainer.distributed.rendezvous import ALONE, create_alone
+
+    handler = create_alone(RendezvousParameters(ALONE, "localhost:0", "run", 1, 1, local_addr="127.0.0.1"))
+    first, second = handler.next_rendezvous(), handler.next_rendezvous()
+    for met in (first, second):
+        assert (met.rank, met.world_size, handler.num_nodes_waiting()) == (0, 1, 0)
+        assert met.bootstrap_store_info.master_addr == "127.0.0.1"
+        assert met.bootstrap_store_info.master_port > 0
+    first.store.set("only", "here")
+    assert not second.store.check(["only"])
+    assert not handler.use_agent_store
