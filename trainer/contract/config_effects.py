@@ -113,6 +113,7 @@ def noted(config: TrainConfig, *, strategy: str, device: str, world_size: int) -
             f"with {strategy}, which strategy: auto has chosen",
         ),
         ("loader.pin", device == "cuda", "on a CPU"),
+        ("precision", config.precision != "tf32" or device == "cuda", "on a CPU: only GPUs have TF32"),
         ("check_every", world_size > 1, "with one rank"),
     ]
     return [

@@ -58,8 +58,18 @@ _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
     "device": _FAILED_DEVICE,
     "oom": _NO_MEMORY,
     "disk": re.compile(r"\[Errno 28\]|No space left on device|Disk quota exceeded"),
-    "communication": re.compile(r"\bDist(Backend|Network|Store)Error\b|\bgloo\b|\bNCCL\b|\bnccl[A-Z]\w+"),
+    "communication": re.compile(
+        r"\bDist(Backend|Network|Store)Error\b|\bgloo\b|\bNCCL\b|\bnccl[A-Z]\w+"
+        r"|\bcollective (operation )?timeout\b|\bProcessGroupNCCL watchdog\b"
+    ),
 }
+
+_WATCHDOG = (
+    re.compile(r"Process group watchdog thread terminated with exception: (.+)"),
+    re.compile(r"(Terminating the process after attempting to dump debug info, due to .+)"),
+)
+"""What the threads of torch's process group of NCCL print before they abort the process: the watchdog what it
+met with, which may be a CUDA error too; the thread that watches the watchdog only that it ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,11 +236,22 @@ class Raised:
 
 def last_raised(log: Path) -> Raised | None:
     """Return the last exception in a program's log; None when there is none."""
+    return parse_raised(_tail(log))
+
+
+def last_abort(log: Path) -> Raised | None:
+    """Return why NCCL's watchdog aborted a program, by its log; None when it did not."""
+    text = _tail(log)
+    found = next((met for pattern in _WATCHDOG if (met := pattern.search(text))), None)
+    return Raised(exception=found[1].strip(), traceback=found[0].strip()) if found else None
+
+
+def _tail(log: Path) -> str:
     if not log.exists():
-        return None
+        return ""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL))
-        return parse_raised(file.read().decode("utf-8", errors="replace"))
+        return file.read().decode("utf-8", errors="replace")
 
 
 def parse_raised(text: str) -> Raised | None:
@@ -250,3 +271,9 @@ def parse_raised(text: str) -> Raised | None:
 def reason_of_text(exception: str) -> Reason:
     """Return the reason for an exception that is known by its type and message alone."""
     return next((reason for reason, pattern in _REASON_OF_TEXT.items() if pattern.search(exception)), "error")
+
+
+def reason_of_abort(exception: str) -> Reason:
+    """Return the reason for a process that aborted: why NCCL's watchdog did it, or "signal"."""
+    reason = reason_of_text(exception)
+    return "signal" if reason == "error" else reason

@@ -47,6 +47,8 @@ class Rank:
     local_rank: int
     world_size: int
     box: Path
+    local_world_size: int | None = None
+    """The ranks of this machine; None: all."""
     micro_batch_cap: int | None = None
     """The most windows that this rank may compute at once, since more did not fit before; None: no limit."""
 
@@ -58,6 +60,7 @@ class Rank:
             rank=int(os.environ["RANK"]),
             local_rank=int(os.environ["LOCAL_RANK"]),
             world_size=int(os.environ["WORLD_SIZE"]),
+            local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])),
             box=Path(os.environ["VASTRUN_BOX"]),
             micro_batch_cap=None if cap is None else int(cap),
         )

@@ -95,7 +95,10 @@ def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
             strategy == "single" and facts.world_size > 1,
             f"train.strategy: single is one rank, not {facts.world_size}",
         ),
-        (config.precision == "bf16" and not facts.bf16, "train.precision: this GPU cannot compute in bf16"),
+        (
+            config.precision in ("bf16", "tf32") and not facts.bf16,  # GPUs learned both at once
+            f"train.precision: this GPU cannot compute in {config.precision}",
+        ),
         (
             config.cuda_graphs and strategy != "single",
             f"train.cuda_graphs: only with single, not with {strategy}",

@@ -30,7 +30,7 @@ from trainer.heartbeat import Activity
 from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
 from trainer.models.operator import Domain, Operator
-from trainer.models.precision import autocast, computes_bf16, scaler_of
+from trainer.models.precision import autocast, computes_bf16, scaler_of, set_products
 from trainer.models.weights import frozen_in, size_of
 from trainer.sampling.task_schedule import TaskSchedule
 from trainer.sampling.windows import SamplePlan, Space
@@ -157,6 +157,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
     objective = _objective(config, tasks)
     plan = _plan(ranks, config, tasks, objective.operator)
+    set_products(plan.precision, ranks.device)
     for task in tasks:
         task.place(ranks.device)
     return assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))

@@ -7,12 +7,13 @@ from files. The position is a function of the step: a resume is only a later ste
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from trainer.contract.config import Keep, LoaderConfig, TrainConfig
 from trainer.data import Task
-from trainer.loading.device_transfer import transfer_to
+from trainer.loading.device_transfer import take_device, transfer_to
 from trainer.loading.loader import InlineLoader, Loader, TaskByTask
 from trainer.loading.prefetcher import Prefetcher
 from trainer.loading.workers import Workers
@@ -58,4 +59,5 @@ def make_loader_of(
         depth=config.prefetch,
         accumulation=sample_plan.accumulation,
         steps=steps,
+        begin=partial(take_device, device),
     )

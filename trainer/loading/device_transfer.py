@@ -28,6 +28,15 @@ class DeviceTransfer:
         return self.windows
 
 
+def take_device(device: torch.device) -> None:
+    """Make `device` the one that the calling thread uses: else it is the first GPU, whoever's that is.
+
+    Merely to leave another GPU's stream would then open a context on the first one.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
 def transfer_to(device: torch.device, *, pin: bool, lent: bool) -> Callable[[Windows], DeviceTransfer]:
     """Return what puts micro-batches on `device`. Those that are only `lent` may be overwritten afterwards.
 

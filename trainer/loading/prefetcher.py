@@ -22,7 +22,9 @@ class Prefetcher:
         depth: int,
         accumulation: int,
         steps: int,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
+        """`begin` is called first of all in the thread."""
         self._source = source
         self._deliver = deliver
         self._depth = depth
@@ -31,7 +33,7 @@ class Prefetcher:
         self._next = Position(0, 0)
         self._coming: deque[tuple[Position, Future[DeviceTransfer]]] = deque()
         # One: a second would only wait for the interpreter's lock.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader", initializer=begin)
 
     def read(self, step: int, number: int) -> Windows:
         """Return a micro-batch, on the device; the next ones are read meanwhile.

@@ -6,12 +6,27 @@ from contextlib import AbstractContextManager
 
 import torch
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager:
     """Compute matrix products within in the small type, sums and losses in fp32."""
-    return torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32")
+    return torch.autocast(device.type, DTYPES[precision], enabled=is_half(precision))
+
+
+def is_half(precision: str) -> bool:
+    """Tell whether the forward pass computes in a type of 16 bits."""
+    return DTYPES[precision] != torch.float32
+
+
+def set_products(precision: str, device: torch.device) -> None:
+    """Let a GPU round the factors of fp32 products to TF32, or keep it from that, for the whole process.
+
+    torch would do so for convolutions and for nothing else.
+    """
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 def scaler_of(precision: str, device: torch.device) -> torch.amp.GradScaler:

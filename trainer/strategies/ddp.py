@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 
 import torch
 import torch.distributed as torch_dist
@@ -24,11 +25,20 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
         gradient_as_bucket_view=True,
         # The last pass of a step may be one task's; what the others left in their own ends is sent with it.
         find_unused_parameters=len(objective.operator.domains) > 1,
-        # The buffers are constants: without this, each forward pass would send them once more.
-        forward_sync_buffers=False,
-        # A fake group (trainer/workload) has no other ranks whose weights could be compared.
-        init_sync=torch_dist.get_backend() != "fake",
+        # A fake group (trainer/workload) has no other ranks whose weights could be compared. Older torch has no
+        # such option.
+        **({"init_sync": False} if torch_dist.get_backend() == "fake" else {}),
+        **unsent_buffers(DistributedDataParallel),
     )
+
+
+def unsent_buffers(wrapper: type[nn.Module]) -> dict[str, bool]:
+    """Return the option by which the wrapper sends no buffers in each forward pass: they are constants.
+
+    Older torch, which a user's image may keep, has it under another name.
+    """
+    new, old = "forward_sync_buffers", "broadcast_buffers"
+    return {new if new in signature(wrapper).parameters else old: False}
 
 
 def passes(model: nn.Module, last: bool) -> AbstractContextManager:

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 
 from trainer.contract.config import TrainConfig
-from trainer.models.precision import DTYPES
+from trainer.models.precision import DTYPES, is_half
 from trainer.models.weights import materialise
 from trainer.stages.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
@@ -57,7 +57,7 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
 
 def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
     """Send and use weights in the small type, add gradients up in fp32. Autocast casts the inputs."""
-    if config.precision == "fp32":
+    if not is_half(config.precision):
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
         param_dtype=DTYPES[config.precision], reduce_dtype=torch.float32, cast_forward_inputs=False

@@ -13,7 +13,14 @@ from typing import cast, get_args
 
 from trainer.contract import layout
 from trainer.contract.outcome import REASONS, Hang, RankEnd, Reason
-from trainer.distributed.exit import Raised, last_raised, read_own_record, reason_of_text
+from trainer.distributed.exit import (
+    Raised,
+    last_abort,
+    last_raised,
+    read_own_record,
+    reason_of_abort,
+    reason_of_text,
+)
 from trainer.distributed.nodes import ThisNode
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.progress import beat_of
@@ -144,7 +151,7 @@ def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
     if reason == "oom" and end.signal:
         return f"{who} was killed by the kernel (out of memory){where}"
     if end.signal:
-        return f"{who} was killed by {end.signal}{where}"
+        return f"{who} was killed by {end.signal}{where}" + (f": {end.exception}" if end.exception else "")
     if end.exception and reason == "error" and not watched.training:
         return f"your program raised {end.exception} ({who}{where})"
     if end.exception:
@@ -224,7 +231,8 @@ def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRec
     code, at = _exit_of(rank, process, agent)
     own, beat = read_own_record(box, rank), beat_of(box, rank)
     # Only of a rank that Python ended: elsewhere the last traceback of a log may be of an error long caught.
-    raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log") if code == _UNCAUGHT else None
+    read = {_UNCAUGHT: last_raised, -signal.SIGABRT: last_abort}.get(code or 0)
+    raised = read(box / layout.RAW_LOGS / f"rank-{rank}.log") if read else None
     raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
     end = RankEnd(
         rank=rank,
@@ -283,7 +291,8 @@ def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
     if end.exit_code == REASONS["oom"].rank_exit_code or (memory_killed and sigkill):
         return "oom"
     if end.signal is not None:
-        return "signal"
+        aborted = end.exit_code == -signal.SIGABRT
+        return reason_of_abort(end.exception) if aborted and end.exception else "signal"
     if end.reason in get_args(Reason) and end.reason != "finished":
         return cast(Reason, end.reason)
     return reason_of_text(end.exception) if end.exception else "error"

@@ -25,7 +25,7 @@ class Start:
     micro_batch: int | None = None
     """The most windows a rank may compute at once; None: nobody knows a limit."""
     gpus: tuple[str, ...] = ()
-    """The GPUs to use, by UUID, when some of the machine's have failed; empty: all that are there."""
+    """The GPUs to use, by UUID: some of the machine's may have failed; empty: all that are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,9 @@ def next_start(
         number=last.number + 1,
         world_size=world_size,
         micro_batch=_micro_batch(job, history[-1], last, world_size),
-        gpus=() if healthy is None or world_size == job.ranks else tuple(healthy[:world_size]),
+        # Named even where enough are left: one that failed may still be there to be chosen. A program of the
+        # user's own may have several GPUs a rank.
+        gpus=tuple((healthy or ())[: world_size if job.train else job.gpus]),
     )
     return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
 

@@ -23,6 +23,10 @@ _BACKWARD = "torch/autograd/"
 _STRATEGY = (_BACKWARD, "torch/distributed/fsdp/", "torch/nn/")
 _OURS = f"{Path(__file__).parents[1]}/"
 _WAITING = (_BACKWARD, "torch/distributed/", "torch/nn/parallel/")
+_DEVICE = ("torch/cuda/", "torch/accelerator/")
+_ON_DEVICE = "synchronize"
+"""What waits for a GPU waits for its collectives: those of NCCL run there, behind the host's back."""
+_READS_DEVICE = (f"{_OURS}distributed/group.py", "mean_of")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +110,17 @@ def stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
 
 
 def collective_of(rank_progress: RankProgress) -> str | None:
-    """Name what it waits for others in: a collective, or `backward`, which runs some; None: in nothing."""
+    """Name what it waits for others in: a collective, or `backward`, which runs some; None: in nothing.
+
+    `synchronize`: on its GPU, in whatever runs there.
+    """
+    if any((frame.file, frame.function) == _READS_DEVICE for frame in rank_progress.frames[:1]):
+        return _ON_DEVICE
     for frame in itertools.takewhile(StackFrame.is_library, rank_progress.frames):
         if _BACKWARD in frame.file:
             return "backward"
-        if any(place in frame.file for place in _WAITING):
+        on_device = frame.function == _ON_DEVICE and any(place in frame.file for place in _DEVICE)
+        if on_device or any(place in frame.file for place in _WAITING):
             return frame.function
     return None
 

@@ -12,6 +12,7 @@ from trainer import stages
 from trainer.contract.gpus import peak_of
 from trainer.data.trajectories import Windows
 from trainer.distributed.clock import StepTimes
+from trainer.distributed.rank import Rank
 from trainer.engine.session import Session
 from trainer.telemetry.flops import training_flops
 from trainer.telemetry.gpus import GpuFigures, GpuWatch
@@ -57,7 +58,7 @@ class Instruments:
         self._gpus: GpuWatch | None = None
         self._most_per_s: float | None = None
         if session.ranks.device.type == "cuda":
-            self._gpus = GpuWatch(_uuids())
+            self._gpus = GpuWatch(uuids_in_use(session.ranks.rank))
             self._most_per_s = most_samples_per_s(session, torch.cuda.get_device_name(session.ranks.device))
 
     def read(self, step: int) -> Figures:
@@ -98,9 +99,9 @@ def _flops_of(session: Session, task: int) -> float:
     return training_flops(objective, windows) / size
 
 
-def _uuids() -> list[str]:
-    """Return the GPUs that the ranks of this machine train on, as NVML knows them."""
-    devices = range(torch.cuda.device_count())
+def uuids_in_use(rank: Rank) -> list[str]:
+    """Return the GPUs that the ranks of this machine train on, as NVML knows them; it may have more."""
+    devices = range(min(torch.cuda.device_count(), rank.local_world_size or rank.world_size))
     return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer.boot.preflight.forked import Forked, run_forked
+from trainer.boot.preflight.forked import Forked, run_forked, say_ready
 from trainer.boot.preflight.kernel_log import Xid, parse_xids
 from trainer.boot.preflight.machine import Machine, Needs, refusals, warnings
 from trainer.boot.preflight.nvidia_smi import Gpu
@@ -173,6 +173,34 @@ def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Pa
         Trial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
         Trial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
     ]
+
+
+def test_a_slow_start_is_no_fault_of_the_links(tmp_path: Path) -> None:
+    def work(rank: int, ranks: int, folder: Path) -> float | None:
+        time.sleep(1.5 * rank)  # CUDA starts, longer than the all-reduce may take
+        say_ready(rank, folder)
+        while not all((folder / f"ready-{other}").exists() for other in range(ranks)):
+            time.sleep(0.01)
+        return 7.5
+
+    assert run_forked(work, 2, {}, 1.0, start_s=30.0) == Forked(faults={}, figure=7.5)
+    late = run_forked(work, 2, {}, 30.0, start_s=0.5)
+    assert late == Forked(faults={1: "was not ready within 0 s"})
+
+
+def test_a_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_for_long(
+    tmp_path: Path,
+) -> None:
+    def work(rank: int, ranks: int, folder: Path) -> float | None:
+        if rank == 1:
+            raise RuntimeError("no such device")
+        time.sleep(LONGEST_S)
+        return None
+
+    began = time.monotonic()
+    faults = run_forked(work, 2, {}, 0.5, start_s=LONGEST_S).faults
+    assert faults == {0: "did not end within 0 s", 1: "exited 1"}
+    assert time.monotonic() - began < LONGEST_S
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:

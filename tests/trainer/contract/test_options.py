@@ -366,6 +366,7 @@ def test_what_does_nothing_is_refused_before_money_is_spent(options: Options, ke
         ({"wandb.tags": ["shear"], "wandb.mode": "offline"}, []),
         ({"check_every": 3}, ["train.check_every has no effect with one rank"]),
         ({"loader.pin": False, "data.keep": "host"}, ["train.loader.pin has no effect on a CPU"]),
+        ({"precision": "tf32"}, ["train.precision has no effect on a CPU: only GPUs have TF32"]),
         (
             {"fsdp2.cpu_offload": True},
             ["train.fsdp2.cpu_offload has no effect with single, which strategy: auto has chosen"],

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.engine.muon import Muon
+from trainer.engine.muon import Muon, exchange, shard_rows
 
 
 def two_parameters() -> list[nn.Parameter]:
@@ -83,3 +83,22 @@ def test_matrices_of_any_shape_are_turned(shape: tuple[int, int]) -> None:
     optimizer.step()
     norms = torch.linalg.svdvals(parameter.detach()) / (0.2 * max(shape) ** 0.5)
     assert norms == pytest.approx([1.0] * 8, abs=0.5)
+
+
+@pytest.mark.parametrize(("rows", "ranks"), [(8, 2), (7, 2), (7, 4), (2, 4), (9, 4)])
+def test_shards_have_the_rows_that_torch_gives_them(rows: int, ranks: int) -> None:
+    chunks = [len(chunk) for chunk in torch.zeros(rows, 3).chunk(ranks)]
+    assert shard_rows(rows, ranks) == chunks + [0] * (ranks - len(chunks))
+
+
+def test_what_is_offloaded_is_sent_from_the_device_that_the_ranks_talk_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices: list[str] = []
+
+    def record(there: torch.Tensor, values: torch.Tensor, *_: object, **__: object) -> None:
+        devices.extend((there.device.type, values.device.type))
+
+    monkeypatch.setattr(torch.distributed, "all_to_all_single", record)
+    exchange(torch.zeros(5), [3, 2], [3, 3], None, torch.device("meta"))  # type: ignore[arg-type]
+    assert devices == ["meta", "meta"]

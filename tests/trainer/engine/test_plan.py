@@ -67,6 +67,7 @@ def test_a_cap_makes_micro_batches_smaller_and_never_the_batch(
         (replace(CPU, windows=47), {}, "train.batch: expected at most the 47 windows of the set, got 48"),
         (CPU, {"strategy": "single"}, "train.strategy: single is one rank, not 2"),
         (replace(GPU, bf16=False), {"precision": "bf16"}, "train.precision: this GPU cannot compute in bf16"),
+        (replace(GPU, bf16=False), {"precision": "tf32"}, "train.precision: this GPU cannot compute in tf32"),
         (
             CPU,
             {"cuda_graphs": True, "compile": "blocks"},

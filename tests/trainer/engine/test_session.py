@@ -139,6 +139,39 @@ def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_halves_the_s
     assert together(overflow, 2, box, settings) == [(True, 2.0**59)] * 2
 
 
+def questions(ranks: Ranks, box: Path, settings: dict[str, Any]) -> int:
+    """How often a step with fp16 waits for the device, to know a number."""
+    session = sessions.begin(ranks, box, {"precision": "fp16", **settings})
+    heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
+    session, _ = take_step(session, 0, heart)
+    with Counted() as counted:
+        take_step(session, 1, heart)
+    return counted.calls["aten._local_scalar_dense.default"]
+
+
+@pytest.mark.parametrize("settings", [{}, MUON], ids=["adamw", "muon"])
+def test_a_step_in_fp16_never_waits_to_know_whether_it_overflowed(
+    box: Path, settings: dict[str, Any]
+) -> None:
+    assert together(questions, 1, box, settings) == [0]
+
+
+def turned(ranks: Ranks, box: Path) -> tuple[int, int]:
+    """The matrices of the model, and how many of them this rank turned in a step."""
+    session = sessions.begin(ranks, box, {"strategy": "fsdp2", **MUON})
+    matrices = sum(len(group["params"]) for group in session.optimizer.param_groups if group["orthogonal"])
+    take_step(session, 0, Heartbeat(box / f"beat-{ranks.rank.rank}"))
+    with Counted() as counted:
+        session.optimizer.step()
+    return matrices, counted.calls["aten.linalg_vector_norm.default"]
+
+
+def test_each_sharded_matrix_is_turned_on_one_rank(box: Path) -> None:
+    (matrices, first), (_, second) = together(turned, 2, box)
+    assert matrices == first + second
+    assert abs(first - second) <= 1
+
+
 def refused(ranks: Ranks, box: Path, unfit: int) -> tuple[str, bool]:
     settings = {"strategy": "fsdp2", "fsdp2": {"cpu_offload": True}} if ranks.rank.rank == unfit else {}
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -183,3 +184,43 @@ def test_workers_have_nothing_of_the_rank_and_are_renewed_each_epoch_if_asked(
     assert len(set(pids)) == 2 * fleets
     loader.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids[-2:])
+
+
+class Cuda:
+    """The part of `torch.cuda` that a loader sets up with; each thread begins with the first GPU."""
+
+    def __init__(self) -> None:
+        self._current = threading.local()
+
+    def set_device(self, device: torch.device) -> None:
+        self._current.index = device.index
+
+    def current_device(self) -> int:
+        return getattr(self._current, "index", 0)
+
+    def Stream(self, device: torch.device) -> str:
+        return f"stream of {device}"
+
+
+class Reader(StoredTask):
+    """A task that tells which GPU the thread that reads it would use."""
+
+    cuda: Cuda
+
+    def batch(self, step: int, indices: BatchIndices) -> Windows:
+        raise DataError(f"GPU {self.cuda.current_device()} is the current one")
+
+
+def test_the_reading_thread_uses_the_gpu_of_its_rank_and_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = Cuda()
+    for name in ("set_device", "Stream"):
+        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
+    task = Reader(*advection.store(replace(DATA, keep="host"), folder))
+    task.cuda = cuda
+    task.place(CPU)
+    loader = make_loader_of(task, ORDER, LoaderConfig(), 6, torch.device("cuda", 1))
+    with pytest.raises(DataError, match="GPU 1 is the current one"):
+        loader.read(0, 0)
+    loader.close()

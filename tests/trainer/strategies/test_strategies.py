@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import get_args, get_type_hints
 
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
 from trainer.contract.config import TrainConfig
 from trainer.strategies import STRATEGIES
+from trainer.strategies.ddp import unsent_buffers
 
 
 def test_every_strategy_of_the_job_file_is_in_the_registry() -> None:
     assert set(get_args(get_type_hints(TrainConfig)["strategy"])) == {"auto", *STRATEGIES}
+
+
+class _Older(nn.Module):
+    """DDP of a torch before 2.13."""
+
+    def __init__(self, module: nn.Module, broadcast_buffers: bool = True) -> None:
+        super().__init__()
+
+
+def test_ddp_leaves_the_buffers_alone_by_the_name_that_the_option_has_in_this_torch() -> None:
+    assert unsent_buffers(_Older) == {"broadcast_buffers": False}
+    assert unsent_buffers(DistributedDataParallel) == {"forward_sync_buffers": False}

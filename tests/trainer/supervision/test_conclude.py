@@ -18,6 +18,23 @@ from trainer.supervise import conclude
 from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.rank_process import RankProcess
 
+_NCCL = "[rank1]:[E1124 18:37:01.838048403 ProcessGroupNCCL.cpp:2057] [PG ID 0 PG GUID 0(default_pg) Rank 1] "
+WATCHDOG = f"""\
+[rank1]:[E1124 18:37:01.833637681 ProcessGroupNCCL.cpp:744] [Rank 1] Some NCCL operations have failed.
+{_NCCL}Process group watchdog thread terminated with exception: %s
+Exception raised from checkTimeout at /pytorch/ProcessGroupNCCL.cpp:686 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f8b1257cb80 in libc10.so)
+
+terminate called after throwing an instance of 'c10::DistBackendError'
+Fatal Python error: Aborted
+"""
+"""What torch 2.7 prints on a GPU, shortened."""
+LEFT = f"{_NCCL}Terminating the process after attempting to dump debug info, due to %s.\n"
+TIMEOUT = (
+    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, "
+    "NumelOut=1, Timeout(ms)=60000) ran for 60004 milliseconds before timing out."
+)
+
 HANG = Hang(rank=1, step=30, activity="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
 
 
@@ -130,3 +147,43 @@ def test_an_agent_that_was_killed_is_told(box: Path) -> None:
     told = outcome(box, replace(exits(None, None), agent_exit=-9))
     assert told.detail == "the launch agent failed after it had started the ranks: SIGKILL"
     assert [end.ended_by_us for end in told.ranks] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (WATCHDOG % TIMEOUT, "communication"),
+        (WATCHDOG % "NCCL error: remote process exited or there was a network error", "communication"),
+        (LEFT % "ProcessGroupNCCL watchdog hang", "communication"),
+        (LEFT % "collective timeout or exception", "communication"),
+        (WATCHDOG % "CUDA error: uncorrectable ECC error encountered", "device"),
+        (WATCHDOG % "CUDA error: out of memory", "oom"),
+        # A faulty kernel does that, too: the watchdog only met with it.
+        (WATCHDOG % "CUDA error: an illegal memory access was encountered", "signal"),
+        (
+            WATCHDOG % "CUDA error: an illegal memory access" + LEFT % "collective timeout or exception",
+            "signal",
+        ),
+        ("double free or corruption (out)\nFatal Python error: Aborted\n", "signal"),
+    ],
+)
+def test_an_abort_by_nccl_s_watchdog_has_the_reason_that_the_watchdog_had(
+    box: Path, log: str, reason: str
+) -> None:
+    (box / layout.RAW_LOGS / "rank-1.log").write_text(f"step 5\n{log}")
+    told = outcome(box, exits(-signal.SIGTERM, -signal.SIGABRT))
+    assert (told.reason, told.first_failure and told.first_failure.rank) == (reason, 1)
+
+
+def test_the_line_about_an_abort_says_what_the_watchdog_saw(box: Path) -> None:
+    (box / layout.RAW_LOGS / "rank-1.log").write_text(WATCHDOG % TIMEOUT)
+    assert (
+        outcome(box, exits(-signal.SIGTERM, -signal.SIGABRT)).detail
+        == f"rank 1 was killed by SIGABRT: {TIMEOUT}"
+    )
+
+
+def test_a_rank_that_crashed_is_blamed_though_the_watchdogs_of_the_others_ended_them_first(box: Path) -> None:
+    (box / layout.RAW_LOGS / "rank-0.log").write_text(WATCHDOG % TIMEOUT)
+    told = outcome(box, exits(-signal.SIGABRT, -signal.SIGSEGV))
+    assert (told.reason, told.detail) == ("signal", "rank 1 was killed by SIGSEGV")

@@ -120,11 +120,20 @@ def test_when_gpus_have_failed_the_most_that_divides_the_batch_goes_on_with_thos
     job = training(ranks=4, gpus=4, train={"batch": 8})
     four, three = ("GPU-a", "GPU-b", "GPU-c", "GPU-d"), ("GPU-a", "GPU-c", "GPU-d")
     last = Start(world_size=4)
-    assert restarted(ended("device"), job=job, last=last, healthy=four).start == Start(number=1, world_size=4)
+    same = restarted(ended("device"), job=job, last=last, healthy=four).start
+    assert same == Start(number=1, world_size=4, gpus=four)
     fewer = restarted(ended("device", micro_batch=2), job=job, last=last, healthy=three).start
     assert (fewer.world_size, fewer.gpus) == (2, ("GPU-a", "GPU-c"))
     assert fewer.micro_batch == 2  # that much fits: not the four of a rank's larger share
     assert why_not(ended("device"), job=job, healthy=()) == "0 GPU(s) answer, too few for this job's 4 ranks"
+
+
+def test_a_gpu_that_failed_is_not_used_again_where_the_machine_has_more_gpus_than_the_job_has_ranks() -> None:
+    left = ("GPU-b", "GPU-c", "GPU-d")
+    job = training(ranks=2, gpus=4, train={"batch": 8})
+    assert restarted(ended("device"), job=job, healthy=left).start.gpus == ("GPU-b", "GPU-c")
+    own = read_as(Job, job_of(ranks=1, gpus=4, restarts={"host": 1}))
+    assert restarted(ended("device"), job=own, healthy=left).start.gpus == left
 
 
 def test_a_users_own_program_has_all_its_ranks_or_none() -> None:

@@ -38,6 +38,14 @@ GATHER = (
     call("nn/modules/module.py", "_call_impl"),
     USER,
 )
+OURS = Path(trainer.__file__).parent
+EVENT = (
+    call("cuda/streams.py", "synchronize"),
+    StackFrame(file=str(OURS / "telemetry/readings.py"), line="44", function="arrived"),
+    USER,
+)
+DEVICE = (call("cuda/__init__.py", "synchronize"), USER)
+READ = (StackFrame(file=str(OURS / "distributed/group.py"), line="51", function="mean_of"), USER)
 SLEEP = (StackFrame(file="/usr/lib/python3.11/threading.py", line="331", function="wait"), USER)
 
 
@@ -93,7 +101,7 @@ def test_within_a_step_the_earlier_activity_is_behind() -> None:
     assert stuck([at(rank=0, activity="backward"), at(rank=1, activity="data")]).rank == 1
 
 
-@pytest.mark.parametrize("waiting", [COLLECTIVE, BACKWARD, GATHER])
+@pytest.mark.parametrize("waiting", [COLLECTIVE, BACKWARD, GATHER, EVENT, DEVICE, READ])
 def test_the_rank_that_waits_for_nobody_is_stuck_wherever_it_stands(waiting: tuple[StackFrame, ...]) -> None:
     assert stuck([at(rank=0, frames=waiting), at(rank=1, frames=SLEEP)]).rank == 1
     assert stuck([at(rank=0, frames=waiting), at(rank=1, activity="backward", frames=SLEEP)]).rank == 1
@@ -102,6 +110,13 @@ def test_the_rank_that_waits_for_nobody_is_stuck_wherever_it_stands(waiting: tup
 def test_of_ranks_that_all_wait_the_one_in_another_collective_is_stuck() -> None:
     most = [at(rank=rank, activity="backward", frames=BACKWARD) for rank in (0, 2, 3)]
     assert stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
+
+
+def test_of_ranks_that_all_wait_for_their_gpus_the_one_in_a_collective_of_its_own_is_stuck() -> None:
+    most = [at(rank=rank, activity="backward", frames=EVENT) for rank in (0, 2, 3)]
+    assert stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
+    assert stuck([*most, at(rank=1, activity="optimizer", frames=SLEEP)]).rank == 1
+    assert collective_of(at(frames=(call("cuda/__init__.py", "_lazy_init"), USER))) is None
 
 
 def test_of_ranks_that_all_wait_in_collectives_of_the_strategy_the_odd_one_is_stuck() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from tests.waiting import eventually
+from trainer.distributed.rank import Rank
+from trainer.telemetry.figures import uuids_in_use
 from trainer.telemetry.gpus import GpuFigures, GpuWatch, Sample, figures_of
 
 NVML = """
@@ -79,3 +83,16 @@ def test_nvidia_s_own_package_has_all_that_is_asked_of_it(monkeypatch: pytest.Mo
 def test_power_is_of_all_gpus_together() -> None:
     sample = Sample(load=0.5, memory_mib=1.0, power_w=300.0, temperature_c=50.0)
     assert figures_of([[sample, sample], [sample, sample]]).gpu_power_w == 600.0
+
+
+def test_the_gpus_that_are_watched_are_those_of_the_ranks_and_not_the_idle_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda gpu: SimpleNamespace(uuid="abcd"[gpu]))
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "VASTRUN_BOX": str(tmp_path)}
+    for name, value in (variables | {"LOCAL_WORLD_SIZE": "2"}).items():
+        monkeypatch.setenv(name, value)
+    assert uuids_in_use(Rank.of_environment()) == ["GPU-a", "GPU-b"]
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    assert uuids_in_use(Rank.of_environment()) == ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]

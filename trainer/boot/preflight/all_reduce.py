@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-from trainer.boot.preflight.forked import Work
+from trainer.boot.preflight.forked import Work, say_ready
 from trainer.distributed.group import device_of
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
@@ -34,6 +34,7 @@ def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Pat
         device_id=device if device.type == "cuda" else None,
     )
     values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
+    say_ready(rank, folder)
     best_s = min(_timed(values, rank) for _ in range(_TIMES))
     expected = ranks * (ranks + 1) / 2
     if not bool((values == expected).all()):

@@ -19,6 +19,7 @@ class Way:
 
     env: dict[str, str] = field(default_factory=dict)
     limit_s: float
+    """Of the all-reduce, from when all ranks are ready for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class Trial:
 
 
 # Where GPUs cannot reach each other's memory, by a fault of the board or of its settings, NCCL hangs or adds
-# up wrongly. Then it has to copy through shared memory, or else through sockets. All within a minute.
+# up wrongly. Then it has to copy through shared memory, or else through sockets.
 WAYS = {
     "gloo": (Way(limit_s=30.0),),
     "nccl": (
@@ -40,6 +41,8 @@ WAYS = {
         Way(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
     ),
 }
+START_S = 60.0
+"""For CUDA and the process group to start: that takes long on a slow machine, whose links may be sound."""
 _LEAST_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
 """Even sockets are faster."""
 
@@ -52,7 +55,9 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     name = f"all-reduce {ranks} ranks {backend}"
 
     def try_way(way: Way) -> Trial:
-        forked = run_forked(all_reduce(backend, way.limit_s), ranks, way.env, way.limit_s)
+        forked = run_forked(
+            all_reduce(backend, START_S + way.limit_s), ranks, way.env, way.limit_s, start_s=START_S
+        )
         return judge(way, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
 
     trials = try_ways(WAYS[backend], try_way)

@@ -30,18 +30,45 @@ class Forked:
     """What rank 0 told."""
 
 
-def run_forked(work: Work, ranks: int, env: Mapping[str, str], limit_s: float) -> Forked:
-    """Fork ranks that do their work together, with `env` in their environment.
+def run_forked(
+    work: Work, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float | None = None
+) -> Forked:
+    """Fork ranks that do their work together, with `env` in their environment; at the limit they are killed.
 
-    At the limit they are killed.
+    `start_s`: seconds in which each rank must say that it is ready; `limit_s` then counts from the last one.
     """
     with tempfile.TemporaryDirectory(prefix="vastrun-preflight-") as name:
         folder = Path(name)
         pids = {rank: _fork(work, rank, ranks, env, folder) for rank in range(ranks)}
-        faults = _wait(pids, time.monotonic() + limit_s)
-        faults |= _kill(pids, limit_s)
+        faults: dict[int, str] = {}
+        late = set() if start_s is None else _late(pids, faults, folder, start_s)
+        if late:
+            faults |= _kill({rank: pids[rank] for rank in late}, f"was not ready within {start_s:.0f} s")
+            _kill({rank: pid for rank, pid in pids.items() if rank not in late}, "")
+        else:
+            _wait(pids, faults, limit_s)
+            faults |= _kill(pids, f"did not end within {limit_s:.0f} s")
         told = folder / "figure"
         return Forked(faults=faults, figure=float(told.read_text()) if told.exists() else None)
+
+
+def say_ready(rank: int, folder: Path) -> None:
+    """Tell that this rank has started, and that its work proper begins."""
+    _ready(rank, folder).touch()
+
+
+def _ready(rank: int, folder: Path) -> Path:
+    return folder / f"ready-{rank}"
+
+
+def _late(pids: dict[int, int], faults: dict[int, str], folder: Path, start_s: float) -> set[int]:
+    """Wait until all ranks are ready, or one has failed; return those that were not ready in time."""
+
+    def waited_for() -> set[int]:
+        return {rank for rank in pids if not _ready(rank, folder).exists()}
+
+    _wait(pids, faults, start_s, until=lambda: bool(faults) or not waited_for())
+    return set() if faults else waited_for()
 
 
 def _fork(work: Work, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
@@ -68,10 +95,15 @@ def _become_rank(work: Work, rank: int, ranks: int, env: Mapping[str, str], fold
         os._exit(exit_code)
 
 
-def _wait(running: dict[int, int], deadline: float) -> dict[int, str]:
-    """Return how ranks failed until then; `running` keeps those that have not ended."""
-    faults: dict[int, str] = {}
-    while running and time.monotonic() < deadline:
+def _wait(
+    running: dict[int, int],
+    faults: dict[int, str],
+    within_s: float,
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Note in `faults` how ranks failed until then; `running` keeps those that have not ended."""
+    deadline = time.monotonic() + within_s
+    while running and time.monotonic() < deadline and not until():
         for rank, pid in list(running.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -80,13 +112,12 @@ def _wait(running: dict[int, int], deadline: float) -> dict[int, str]:
                 if code:
                     faults[rank] = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited {code}"
         time.sleep(_WATCH_EVERY_S)
-    return faults
 
 
-def _kill(running: dict[int, int], limit_s: float) -> dict[int, str]:
+def _kill(running: dict[int, int], why: str) -> dict[int, str]:
     """Kill what is left. A rank that a driver holds cannot be killed, and is not waited for."""
-    faults = dict.fromkeys(running, f"did not end within {limit_s:.0f} s")
+    faults = dict.fromkeys(running, why)
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)
-    _wait(running, time.monotonic() + _REAP_S)
-    return faults | {rank: f"{faults[rank]}, and cannot be killed" for rank in running}
+    _wait(running, {}, _REAP_S)
+    return faults | dict.fromkeys(running, f"{why}, and cannot be killed")

@@ -1,7 +1,8 @@
 """The probe: before the first step, the largest micro-batch that fits on every rank is found by trying.
 
-What is tried is the passes of the next step, with the optimiser's state in place. Nothing of it stays: the
-training goes on as if it had been given that micro-batch.
+What is tried is the passes of the next step, and but for ddp of the first one of each other task, with the
+optimiser's state in place. Nothing of it stays: the training goes on as if it had been given that
+micro-batch.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
+from trainer.data.trajectories import Windows
 from trainer.engine.memory.oom_vote import ShortError, release, run_with_oom_vote, with_less
 from trainer.engine.session import Session
-from trainer.engine.step import learn, micro_batches
+from trainer.engine.step import learn
 from trainer.heartbeat import Heartbeat
 from trainer.strategies.strategy import Ask
 
@@ -61,10 +64,9 @@ def _undone(session: Session) -> Iterator[None]:
 
 
 def _short_rank(session: Session, heart: Heartbeat) -> int | None:
-    """Return the rank that has too little memory for the next step, if any."""
+    """Return the rank that has too little memory for one of the steps to try, if any."""
 
     def rehearse(ask: Ask) -> Tensor:
-        step = session.start
         if session.ranks.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(session.ranks.device)
         # Compiled code needs no more, and would have to be made for every size.
@@ -72,13 +74,41 @@ def _short_rank(session: Session, heart: Heartbeat) -> int | None:
             session.strategy.rehearsal(session.model, ask) as model,
             torch.compiler.set_stance("force_eager"),
         ):
-            return learn(replace(session, model=model), step, micro_batches(session, step, heart), heart)
+            tried = replace(session, model=model)
+            found = [
+                learn(tried, session.start, _micro_batches(session, step, heart), heart)
+                for step in _steps_to_try(session)
+            ]
+            return found[-1]
 
     try:
         run_with_oom_vote(session.ranks, rehearse)
     except ShortError as error:
         return error.rank
     return None
+
+
+def _steps_to_try(session: Session) -> list[int]:
+    """Return the first step of each task from here on: another task's windows may be larger."""
+    if isinstance(session.model, DistributedDataParallel):
+        # It notes which parameters were used, in passes of the bare model too, and then expects gradients of
+        # them in the next step.
+        return [session.start]
+    schedule, steps = session.task_schedule, dict[int, int]()
+    # The order of the tasks repeats itself: what does not come up in one period never does.
+    for step in range(session.start, min(session.config.steps, session.start + len(schedule.mix.cycle))):
+        for number in range(schedule.micro_batches):
+            steps.setdefault(schedule.place(step, number).task, step)
+        if len(steps) == len(session.tasks):
+            break
+    return sorted(set(steps.values()))
+
+
+def _micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
+    """Yield this rank's windows of a step that has not come yet."""
+    for number in range(session.task_schedule.micro_batches):
+        heart.beat(session.start, "data")
+        yield session.loader.read(step, number)
 
 
 def _reserved_mib(session: Session) -> int | None:

@@ -213,3 +213,38 @@ def passes_before_the_first_step(ranks: Ranks, box: Path, given: list[Given]) ->
 
 def test_nothing_is_tried_where_nobody_asked_or_the_answer_is_known(box: Path) -> None:
     assert together(passes_before_the_first_step, 1, box, NEEDLESS) == [[0, 0, 0, 0]]
+
+
+def task(points: int) -> dict[str, Any]:
+    return {"betas": [1.0], "train": 12, "test": 2, "points": points, "frames": 5}
+
+
+SMALL_AND_LARGE = [task(32), task(64)]
+
+
+def fits_whatever_comes_first(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[int, int]]:
+    """The grid that is trained first, and what was found to fit where there is room for 2 large windows."""
+
+    def fail(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if inputs[0].shape[-1] == 64 and len(inputs[0]) > 2:
+            raise torch.OutOfMemoryError("injected")
+
+    found = []
+    for data in (SMALL_AND_LARGE, SMALL_AND_LARGE[::-1]):
+        settings = {**settings, "data": data, "turns": 1, "batch": 8, "probe": "on"}
+        session = sessions.begin(ranks, box, settings)
+        session.operator.register_forward_pre_hook(fail)
+        first = session.tasks[session.task_schedule.place(0, 0).task].train.grid[-1]
+        session = probed(session)
+        sessions.learn(session, 0, 2)
+        found.append((first, session.plan.micro_batch))
+    return found
+
+
+@pytest.mark.parametrize(("ranks", "settings"), [(1, {}), (2, {"strategy": "fsdp2"})])
+def test_a_large_task_that_comes_later_is_tried_too(
+    ranks: int, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    box = sessions.prepare(tmp_path / "box", data=SMALL_AND_LARGE)
+    for found in together(fits_whatever_comes_first, ranks, box, settings):
+        assert sorted(found) == [(32, 2), (64, 2)]
