@@ -25,7 +25,7 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
         gradient_as_bucket_view=True,
         # The last pass of a step may be one task's; what the others left in their own ends is sent with it.
         find_unused_parameters=len(objective.operator.domains) > 1,
-        # A fake group (trainer/workload) has no other ranks whose weights could be compared. Older torch has no
+        # A fake group (trainer/workload) has no others whose weights could be compared. Older torch has no
         # such option.
         **({"init_sync": False} if torch_dist.get_backend() == "fake" else {}),
         **unsent_buffers(DistributedDataParallel),
