@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.clocks import LocalZone, elapsed, steady_clock
@@ -30,11 +30,11 @@ from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
 from launcher.shipped import configs_dir
-from launcher.ui.interrupts import Interrupts, say_on
+from launcher.ui.interrupts import Interrupts
 from launcher.ui.list_screen import Listed
-from launcher.ui.question import HeldStream, ask_at
-from launcher.ui.screen import Look, StreamScreen
-from launcher.ui.screens import list_screen_on, plain_screen_on, screen_on
+from launcher.ui.question import HeldStream
+from launcher.ui.screen import StreamScreen
+from launcher.ui.screens import interrupts_on, list_screen_on, plain_screen_on, screen_on
 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from launcher.ui.notify import UrlNotifier
 
 DEFAULT_PROVIDER = "local"
-_STDERR = 2
 
 
 def _threads() -> AbstractContextManager[RunThreads]:
@@ -266,7 +265,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=_now()),
         plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
         notifier=partial(_notifier, environ),
-        interrupts=partial(_interrupts, output, environ),
+        interrupts=partial(interrupts_on, output, environ, _now()),
         now=_now(),
         new_id=lambda: new_id(random.SystemRandom()),
         who=lambda: presence.who,
@@ -295,7 +294,7 @@ def _provider(
     context = ProviderContext(
         environ=environ,
         state=state,
-        clock=_interrupts(output, environ, UserRequest.STOP, UserRequest.NONE, None, False),
+        clock=interrupts_on(output, environ, _now(), UserRequest.STOP, UserRequest.NONE, None, False),
         uptime=elapsed,
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),
@@ -383,38 +382,6 @@ def _exporter(environ: Mapping[str, str]) -> Exporter:
 
 def _python(environ: Mapping[str, str]) -> str:
     return environ.get("VASTRUN_PYTHON", sys.executable)
-
-
-def _interrupts(
-    output: HeldStream,
-    environ: Mapping[str, str],
-    first: UserRequest,
-    request: UserRequest,
-    until: float | None,
-    views: bool,
-) -> Interrupts:
-    """Asks at a terminal what Ctrl-C means when `first` is NONE; elsewhere it then means stop."""
-    say = say_on(_descriptor(sys.stderr))
-    ask = None
-    if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
-        ask = ask_at(sys.stdin.fileno(), say, output, live=Look.of(sys.stderr, environ).live)
-    return Interrupts(
-        say=say,
-        ask=ask,
-        first=UserRequest.STOP if first is UserRequest.NONE else first,
-        request=request,
-        until=until,
-        views=views,
-        now=_now(),
-    )
-
-
-def _descriptor(stream: TextIO | None) -> int:
-    """Return the stream's descriptor; in a notebook, whose streams may have none, that of the process."""
-    try:
-        return _STDERR if stream is None else stream.fileno()
-    except (OSError, ValueError):
-        return _STDERR
 
 
 @cache

@@ -1,15 +1,19 @@
-"""Which screen shows a run: a live view where somebody looks at a terminal, else plain lines."""
+"""Where somebody sits at a terminal, a live view and a question at Ctrl-C; else plain lines, and none."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from typing import TextIO
 
-from launcher.core import Run
+from launcher.core import Run, UserRequest
+from launcher.ui.interrupts import Interrupts, say_on
 from launcher.ui.list_screen import Listed
-from launcher.ui.question import HeldStream
+from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.render.live import LearningCurve
 from launcher.ui.screen import Look, StreamScreen
+
+_STDERR = 2
 
 
 def screen_on(
@@ -39,6 +43,39 @@ def plain_screen_on(
 ) -> StreamScreen:
     """Return what shows a run, or anything else, in plain lines."""
     return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=now)
+
+
+def interrupts_on(
+    output: HeldStream,
+    environ: Mapping[str, str],
+    now: Callable[[], float],
+    first: UserRequest,
+    request: UserRequest,
+    until: float | None,
+    views: bool,
+) -> Interrupts:
+    """Return what notes signals; at a terminal a Ctrl-C asks where `first` is NONE, else it stops."""
+    say = say_on(_descriptor(sys.stderr))
+    ask = None
+    if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
+        ask = ask_at(sys.stdin.fileno(), say, output, live=Look.of(sys.stderr, environ).live)
+    return Interrupts(
+        say=say,
+        ask=ask,
+        first=UserRequest.STOP if first is UserRequest.NONE else first,
+        request=request,
+        until=until,
+        views=views,
+        now=now,
+    )
+
+
+def _descriptor(stream: TextIO | None) -> int:
+    """Return the stream's descriptor; in a notebook, whose streams may have none, that of the process."""
+    try:
+        return _STDERR if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return _STDERR
 
 
 def _curves() -> Callable[[Run], LearningCurve]:
