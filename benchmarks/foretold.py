@@ -67,10 +67,10 @@ def jobs() -> Iterator[tuple[str, TrainConfig]]:
             yield f"{strategy} {name}", read_as(TrainConfig, {**_BASE, **settings, "strategy": strategy})
 
 
-def compared(name: str, config: TrainConfig) -> Comparison:
-    """Foretell the job, train it, and put both side by side."""
+def compared(name: str, config: TrainConfig, trainings: int | None = None) -> Comparison:
+    """Foretell the job, train it so often, and put both side by side."""
     foretold = _apart(_foretell, config)
-    true_bytes, flops = min(trained(config) for _ in range(_TRAININGS[config.strategy]))
+    true_bytes, flops = min(trained(config) for _ in range(trainings or _TRAININGS[config.strategy]))
     return Comparison(
         name=name,
         foretold_bytes=foretold.peak.total - foretold.peak.other,

