@@ -9,7 +9,7 @@ files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/te
 files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_drive.py)
 files+=(tests/launcher/outputs/test_{collecting,logcopy,places,storing}.py)
 files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
-tools=(docker hypothesis psutil pyte pytest pytest-timeout)
+tools=(docker hypothesis jsonschema psutil pyte pytest pytest-timeout)
 
 # Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.
 interpreter() {

@@ -321,9 +321,9 @@ class VastApi:
             if self._made is None:
                 self._made = _sdk_of(self._account)
                 if self._record is not None:
-                    from launcher.providers.vast.conformance.recording import RecordingClient
+                    from launcher.providers.vast.conformance.recording import record_answers
 
-                    self._made.client = RecordingClient(self._made.client, self._record, self._clock.now)
+                    record_answers(self._made.client, self._record, self._clock.now)
             return self._made
 
 

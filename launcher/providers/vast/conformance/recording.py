@@ -5,39 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import requests
-from vastai.api.client import VastClient
-
 from launcher.providers.vast.conformance.tape import Exchange
+
+if TYPE_CHECKING:
+    import requests
 
 _MOST_BYTES = 8 << 20
 """An answer that is longer is noted without its content."""
 
 
-class RecordingClient(VastClient):  # type: ignore[misc]
-    """`VastClient` itself; each answer is recorded, and so is that there was none."""
+def record_answers(client: Any, record: Callable[[Exchange], None], now: Callable[[], float]) -> None:
+    """Have the SDK's client record each answer, and that there was none. It is the SDK's own otherwise."""
+    ask = client._request
 
-    def __init__(
-        self, client: VastClient, record: Callable[[Exchange], None], now: Callable[[], float]
-    ) -> None:
-        super().__init__(client.api_key, client.server_url, client.retry)
-        self.timeout = client.timeout
-        self._record = record
-        self._now = now
-
-    def _request(
-        self, method: str, url: str, headers: Any, json_data: Any = None, timeout: float | None = None
-    ) -> requests.Response:
-        asked_at = self._now()
+    def asked(
+        method: str, url: str, headers: Any, json_data: Any = None, timeout: float | None = None
+    ) -> Any:
+        asked_at = now()
         response: requests.Response | None = None
         try:
-            response = super()._request(method, url, headers, json_data, timeout)
+            response = ask(method, url, headers, json_data, timeout)
             return response
         finally:
-            self._record(_exchange(method, url, json_data, asked_at, self._now(), response))
+            record(_exchange(method, url, json_data, asked_at, now(), response))
+
+    client._request = asked
 
 
 def _exchange(
