@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from launcher.config.rules import NAME
+from launcher.config.rules import NAME, NAME_EXPECTED
 from launcher.config.starter import SCHEMA_FILE, UserProgram, job_name, program_job, read_program, trainer_job
 from launcher.core.errors import UsageError
 from launcher.shipped import schema_text
@@ -33,8 +33,7 @@ def start_job(folder: Path, script: str | None, job_file: Path, *, name: str | N
     if job_file.exists() and not force:
         raise UsageError(f"{job_file} exists already", hint="name another file with --output, or use --force")
     if name is not None and not NAME.fullmatch(name):
-        expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
-        raise UsageError(f"--name: {expected}, got {name!r}")
+        raise UsageError(f"--name: {NAME_EXPECTED}, got {name!r}")
     path = script or next((usual for usual in _USUAL if (folder / usual).is_file()), None)
     program = None if path is None else _read(folder, path)
     name = name or job_name(folder.resolve().name if program is None else _stem(folder, program))

@@ -26,6 +26,7 @@ from launcher.config.points import (
     search_in,
 )
 from launcher.config.reading import YamlReader, plain
+from launcher.config.rules import NAME, NAME_EXPECTED
 from launcher.config.search import Axis, axis_of, samples_of
 from launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
 from launcher.core.batch import BatchPoint, BatchSpec, Search
@@ -36,7 +37,6 @@ _MOST_FAULTS = 40
 _JOB_KEYS = frozenset(field.name for field in fields(JobSpec))
 _BETWEEN = re.compile(r"""\s*([^\s,"'\[\]{}]+?)\s*\.\.\s*([^\s,"'\[\]{}]+)\s*""")
 """`low..high`. What is quoted or listed may hold two dots, and a path begin with them."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +168,8 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
         root = MappingNode(root.tag, kept, root.start_mark, root.end_mark)
     reading = YamlReader(root, BatchSpec)
     spec = checked(reading, BatchSpec)
-    if spec is not None and not _NAME.fullmatch(spec.name):
-        expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
-        reading.fault(("name",), f"{expected}, got {spec.name!r}")
+    if spec is not None and not NAME.fullmatch(spec.name):
+        reading.fault(("name",), f"{NAME_EXPECTED}, got {spec.name!r}")
     if spec is not None and spec.early_stop is not None and spec.early_stop.metric.startswith("scores."):
         text = "expected a name in metrics.jsonl; scores are known only at the end of a run"
         reading.fault(("early_stop", "metric"), text)

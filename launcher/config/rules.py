@@ -15,6 +15,8 @@ from launcher.core.job import JobSpec
 from trainer.contract.config_checks import faults_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
+"""Of the name of a job or a batch."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = re.compile(
     r"(VASTRUN|LEASE|TORCHELASTIC)_.*|(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE"
@@ -55,8 +57,7 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
 
 def _name(spec: JobSpec) -> Iterator[Clash]:
     if not NAME.fullmatch(spec.name):
-        expected = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
-        yield Clash(("name",), f"{expected}, got {spec.name!r}")
+        yield Clash(("name",), f"{NAME_EXPECTED}, got {spec.name!r}")
 
 
 def _tags(spec: JobSpec) -> Iterator[Clash]:
