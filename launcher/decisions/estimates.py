@@ -35,7 +35,7 @@ def basis_text(forecast: Forecast) -> str:
     if forecast.basis == "measured":
         return f"measured ({runs})"
     if forecast.basis == "roofline":
-        return f"estimated, not measured ({forecast.source})"
+        return f"estimated ({forecast.source})"
     return f"scaled from {forecast.source} ({runs})" if forecast.basis == "scaled" else "a guess"
 
 

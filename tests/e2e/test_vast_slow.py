@@ -72,8 +72,8 @@ def test_a_slow_host_is_exchanged_and_the_run_continues_from_its_newest_checkpoi
     assert first.host != second.host
     assert first.detail.startswith("trains at 0.00 of what RTX 4090 x1 has shown (1e+03 steps/s, 3 runs)")
     continued = launcher.screen.logs.partition("continues after step-")[2][:6]
-    # The checkpoint that came home may be a little older than the step that was seen.
-    assert 0 <= first.step - int(continued) <= first.step / 2, story
+    # The checkpoint that came home may be a little older than the step that was seen, or a step younger.
+    assert abs(first.step - int(continued)) <= first.step / 2, story
     assert len(meters) == 2
     bill_usd = sum(meter.total_usd for meter in meters)
     assert bill_usd * 0.998 <= cost_usd(first, 0.0) + cost_usd(second, 0.0) <= bill_usd * 1.2

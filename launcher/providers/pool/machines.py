@@ -83,8 +83,9 @@ class HeldMachine:
         with self._lock:
             done = self._verb(lambda remote: remote.run(command, timeout_s=timeout_s))
         if done.exit_code != 0:
-            why = done.stderr.strip()[-300:]
-            raise ProviderError(f"{self.held.run.id} cannot {words[0]} slots: {why!r}")
+            said = done.stderr.strip()[-300:]
+            why = repr(said) if said else f"exit code {done.exit_code}"
+            raise ProviderError(f"{self.held.run.id} cannot {words[0]} slots: {why}")
         return slot_list_of(done.stdout, self.held.hold.slots)
 
     def _verb(self, verb: Callable[[Remote], _T]) -> _T:

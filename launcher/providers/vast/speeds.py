@@ -87,7 +87,8 @@ class Speeds:
         found = roofline(workloads, self.spec, row.gpu_name, row.gpu_memory_gb, self.known.efficiency)
         if found is None:
             return None
-        source = f"{found.mfu:.0%} of the GPU's peak"
+        share = f"{found.mfu:.0%}" if found.mfu >= 0.01 else "under 1%"
+        source = f"{share} of its peak"
         return _Pace(steps_per_s=found.steps_per_s, basis="roofline", runs=0, source=source)
 
     def _scaled(self, kind: Kind, factor: float) -> _Pace:

@@ -206,9 +206,9 @@ def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_foretold() -
     spec = replace(job(), train=TrainConfig(steps=7200, batch=48, precision="bf16"))
     [estimate] = ranked([offer_row()], spec, LOCK, SpeedHistory(workloads=workloads()))
     forecast = estimate.forecast
-    assert (forecast.basis, forecast.source) == ("roofline", "40% of the GPU's peak")
+    assert (forecast.basis, forecast.source) == ("roofline", "40% of its peak")
     assert forecast.train_s == pytest.approx(7200 / (0.4 * 165.2))
-    assert "estimated, not measured (40% of the GPU's peak)" in estimate.terms[0].text
+    assert "estimated (40% of its peak)" in estimate.terms[0].text
 
 
 def test_a_measured_speed_counts_before_an_estimated_one() -> None:
