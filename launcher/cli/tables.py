@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "config": "Show or change your settings: budgets of a month and of all runs, the provider.",
     "image": "Build, push, lock, verify and list the container images.",
     "doctor": "Check this computer, the account and its key; with --rent, the live service.",
-    "schema": "Print the JSON Schema of job or batch files, for editors.",
+    "schema": "Print the JSON Schema of job files, of batch files, or of what a command prints with --json.",
     "completion": "Print the completion script of a shell.",
 }
 

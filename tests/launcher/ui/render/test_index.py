@@ -13,6 +13,7 @@ import pytest
 from launcher.core import Run
 from launcher.outputs.index import TOLD
 from launcher.ui.render.index import WORDS
+from tests.documents import hold
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from trainer.contract import layout
@@ -79,6 +80,7 @@ def test_the_result_is_what_launch_prints(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, RICH)
     printed = json.loads(terminal.launch("--json").stdout)
     told = result(terminal)
+    hold("result", told)
     assert {key: told[key] for key in told.keys() & printed.keys()} == {
         key: printed[key] for key in told.keys() & printed.keys()
     }
