@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,10 @@ ServicesFor = Callable[[str, Origin], Services]
 """Services with the provider of that name, with which a run continues from there."""
 
 
+def _unrecorded(_: Run, services: Services) -> AbstractContextManager[Services]:
+    return nullcontext(services)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placed:
     """Where a run goes."""
@@ -49,6 +53,8 @@ class Attempts:
     new_id: Callable[[], str]
     place_again: Callable[[Run, JobSpec], Placed] | None = None
     """Where another attempt after that run goes; None: to the same provider."""
+    recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _unrecorded
+    """The services with which that run is driven, while they are: they may write down what it does."""
 
     def start(
         self,
@@ -195,7 +201,8 @@ class Attempts:
     def _drive(self, run: Run) -> Run:
         ledger = self.services_for(run.provider, NOTHING).ledger
         services = self.services_for(run.provider, origin_of(ledger, run))
-        run = drive(run, read_job(run.spec_json), services)
+        with self.recorded(run, services) as recorded:
+            run = drive(run, read_job(run.spec_json), recorded)
         try:
             services.output_store.describe(run, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launcher.core.errors import NoRoomError, StorageError, UsageError
 from launcher.gate.manifest import OWNER
+from launcher.outputs.folder import TRANSCRIPT
 from trainer.contract.outcome import FileSum
 
 _NO_SUCH_PLACE = frozenset(
@@ -42,7 +43,7 @@ def must_be_free(out: Path, run_id: str) -> None:
     """
     mark = out / OWNER
     owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else ""
-    ours = {mark, out / _IGNORE} if owner else set()
+    ours = {mark, out / _IGNORE, out / TRANSCRIPT} if owner else set()
     if owner == run_id or not out.is_dir() or ours.issuperset(out.iterdir()):
         return
     what = f"holds the outputs of {owner}" if owner else "is not empty"

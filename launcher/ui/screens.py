@@ -45,6 +45,20 @@ def plain_screen_on(
     return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=now)
 
 
+def replay_screen_on(environ: Mapping[str, str], *, began: float, now: Callable[[], float]) -> StreamScreen:
+    """Return what shows a transcript again, on stdout; `now` is its moment."""
+    from launcher.ui import live
+
+    if live.is_wanted(sys.stdout, environ):
+        return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
+    return StreamScreen(sys.stdout, Look.of(sys.stdout, environ), began=began, now=now)
+
+
+def plain_replay_screen(began: float, now: Callable[[], float]) -> StreamScreen:
+    """Return the same, of plain lines."""
+    return StreamScreen(sys.stdout, Look(live=False, color=False), began=began, now=now)
+
+
 def interrupts_on(
     output: HeldStream,
     environ: Mapping[str, str],

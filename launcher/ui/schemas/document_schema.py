@@ -42,7 +42,7 @@ def _versioned(schema: Schema) -> Schema:
 
 
 def _shape(shape: type[Shape]) -> Schema:
-    properties = {name.rstrip("_"): _key(name, hint, owner) for name, hint, owner in shape.parts()}
+    properties = {name.rstrip("_"): _key(name, hint, owner) for name, hint, owner in shape.printed()}
     schema = _closed(shape, properties)
     return _with_former_keys(schema) if shape.has_former_keys else schema
 

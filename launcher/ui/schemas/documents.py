@@ -22,6 +22,7 @@ DOCUMENTS: Mapping[str, Shapes] = {
     "batch-status": (batches.Batches, batches.BatchNear),
     "batch-submit": _BATCH,
     "batch-watch": (batches.Results,),
+    "bugreport": (runs.BugReport,),
     "config": (computer.ShownSettings,),
     "cost": (market.Costs, market.GroupedCosts),
     "cost-reconcile": (market.Reconciled,),

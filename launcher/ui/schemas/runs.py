@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from launcher.commands.bugreports import Part
 from launcher.commands.exporting import ExportedCheckpoint
 from launcher.core import BoxStatus, Event, Judgement, Run, StepEnd, UserRequest
 from launcher.core import Verdict as RunVerdict
@@ -152,3 +153,10 @@ class Exported(Shape, of=ExportedCheckpoint):
 
     run: str
     file: str
+
+
+class BugReport(Shape):
+    """The bug report that was written."""
+
+    file: str
+    parts: list[Part]

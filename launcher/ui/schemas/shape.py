@@ -26,7 +26,7 @@ class Shape:
         cls.has_former_keys = former
 
     @classmethod
-    def parts(cls) -> Iterator[tuple[str, Any, type]]:
+    def printed(cls) -> Iterator[tuple[str, Any, type]]:
         """Yield the name of each key, its type, and the class that names it."""
         if cls.noun is not None:
             hints = typing.get_type_hints(cls.noun, include_extras=True)

@@ -32,6 +32,7 @@ ROWS = (
     "batch status widths",
     "batch submit {folder}/batch.yaml --dry-run",
     "batch watch widths",
+    "bugreport {first} --output {folder}/bug.tar.gz",
     "config",
     "cost --billed",
     "cost --by month --metric scores.rollout_nrmse",
