@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "resume": "Continue driving a run whose launcher was killed.",
     "why": "Explain why a run ended, with all proofs, and what to try next.",
     "report": "Write one HTML page of a run or a batch, which opens without a network.",
+    "ui": "Show runs and batches in the browser, live; only on this computer, only to read.",
     "replay": "Show again what a launcher did and showed, with its timing.",
     "bugreport": "Write one file for a bug report: what was done, the proofs, versions; no secrets.",
     "diff": "Show in what two runs differ: job, image, host, end, metrics.",

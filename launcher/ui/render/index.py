@@ -58,7 +58,8 @@ def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Ite
     if has_picture:
         yield f"| [`{PICTURE}`]({PICTURE}) | the loss over the steps, drawn from the metrics |"
     if contents.has_transcript:
-        yield f"| [`{TRANSCRIPT}`]({TRANSCRIPT}) | what was asked and decided: `vastrun replay {row.run.id}` |"
+        words = f"what was asked and decided: `vastrun replay {row.run.id}`"
+        yield f"| [`{TRANSCRIPT}`]({TRANSCRIPT}) | {words} |"
     for path, words in WORDS.items():
         if path in contents.names:
             name = contents.names[path]
