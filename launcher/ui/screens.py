@@ -24,7 +24,7 @@ def screen_on(
 
     if not live.is_wanted(sys.stderr, environ):
         return plain_screen_on(output, environ, began=began, now=now)
-    return live.LiveScreen(output, began=began, now=now, curve_of=_curves())
+    return live.LiveScreen(output, began=began, now=now, curve_of=curves_at_home())
 
 
 def list_screen_on(
@@ -92,8 +92,8 @@ def _descriptor(stream: TextIO | None) -> int:
         return _STDERR
 
 
-def _curves() -> Callable[[Run], LearningCurve]:
-    """What has come home of a run's metrics: each call reads only what is new."""
+def curves_at_home() -> Callable[[Run], LearningCurve]:
+    """Return what tells what has come home of a run's metrics: each call reads only what is new."""
     from launcher.outputs.folder import Outputs
 
     folders: dict[str, Outputs] = {}
