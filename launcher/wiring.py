@@ -204,7 +204,12 @@ class Wiring:
                     notifier=notifier,
                 ),
             )
-            return driver.drive()
+            states = driver.drive()
+            from launcher.ui.report.batch_file import leave_report  # when a batch has ended
+
+            if told := leave_report(self.ledger(), name, self.now()):
+                screen.note(told)
+            return states
 
     def _attempts_of_many(
         self, shared: SharedRequests, screen: RunScreen, runs_at_once: Callable[[], int]
