@@ -28,6 +28,7 @@ from launcher.transcript.telling import masked_job, row_of
 
 TRANSCRIPT_NAME = "transcript.jsonl"
 _LOG_LINES = 300
+_SHORT = 3
 _CONTENTS: Mapping[str, str] = {
     TRANSCRIPT_NAME: "each call and decision, and what was shown: vastrun replay FILE",
     "run.json": "the run's row: phase, cause, proofs, verdict, cost",
@@ -63,13 +64,15 @@ class Private:
     def hide(self, text: str) -> str:
         """Return the text without them."""
         text = self.mask.hide(text)
-        for word, instead in sorted(self.words.items(), key=lambda item: -len(item[0])):
+        # The longest first: a folder may lie in another. A short one, such as `/`, is in every text.
+        known = sorted((word for word in self.words if len(word) > _SHORT), key=len, reverse=True)
+        for word in known:
             for written in {word, json.dumps(word)[1:-1]}:
                 # Not within another word: a short name of a user is a part of many.
                 parts = (
                     re.split(rf"(?<![\w-]){re.escape(written)}(?![\w-])", text) if written in text else [text]
                 )
-                text = instead.join(parts)
+                text = self.words[word].join(parts)
         return text
 
 
