@@ -51,7 +51,7 @@ def test_on_top_is_what_the_user_wants_and_the_rest_lies_in_one_folder(tmp_path:
     on_top = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
     assert on_top == {
         *("README.md", "result.json", "loss.svg", "report.html", "metrics.jsonl", "log.txt"),
-        *("report", "checkpoints", "outputs", "details"),
+        *("report", "checkpoints", "outputs", "details", "transcript.jsonl"),
     }
     told = page(terminal)
     assert all(f"]({name})" in told for name in on_top - {"README.md"})
