@@ -64,8 +64,8 @@ def _entries(wiring: Wiring, name: str) -> Sequence[Entry]:
                 entries = entries_of(iter(lambda: opened.readline(_LONGEST), b""), run.id if run else "")
     except FileNotFoundError:
         raise UsageError(
-            f"{name} has no transcript: {file}",
-            hint="its outputs were moved, or it began before there were any",
+            f"{name} has no transcript: there is no {file}",
+            hint="vastrun replay FILE, where its outputs lie by now",
         ) from None
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror or error}") from error

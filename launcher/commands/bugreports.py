@@ -7,6 +7,7 @@ import io
 import json
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,7 +109,7 @@ def member_of(file: Path, name: str) -> bytes | None:
                 if member.isfile() and Path(member.name).name == name and member.size <= 2 * MOST_BYTES:
                     found = archive.extractfile(member)
                     return b"" if found is None else found.read(2 * MOST_BYTES)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{file}: not a whole archive: {error}") from error
     raise UsageError(f"{file} holds no {name}", hint="vastrun bugreport RUN makes one that does")
 
