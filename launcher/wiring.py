@@ -171,7 +171,8 @@ class Wiring:
             return self.services(provider, interrupts, screen, origin, notifier)
 
         try:
-            yield Attempts(services_for=services_for, new_id=self.new_id, recorded=self._recorded)
+            recorded = partial(self._recorded, began)
+            yield Attempts(services_for=services_for, new_id=self.new_id, recorded=recorded)
         finally:
             notifier.close()
             screen.close()
@@ -230,13 +231,15 @@ class Wiring:
                 runs_at_once=runs_at_once,
             )
 
-        return Attempts(services_for=services_for, new_id=self.new_id, recorded=self._recorded)
+        return Attempts(services_for=services_for, new_id=self.new_id, recorded=partial(self._recorded, None))
 
-    def _recorded(self, run: Run, services: Services) -> AbstractContextManager[Services]:
+    def _recorded(
+        self, shown_since: float | None, run: Run, services: Services
+    ) -> AbstractContextManager[Services]:
         """The services that drive the run, with its transcript."""
         from launcher.transcript.recorded import recorded
 
-        return recorded(run, services, self.secrets())
+        return recorded(run, services, self.secrets(), shown_since=shown_since)
 
     def services(
         self,

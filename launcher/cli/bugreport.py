@@ -20,6 +20,7 @@ from launcher.config import read_job
 from launcher.core import NOTHING, Run
 from launcher.core.errors import VastrunError
 from launcher.transcript.plain import Mask, secrets_in
+from launcher.transcript.telling import secrets_of
 from launcher.ui.render.table import table
 from launcher.wiring import Wiring
 
@@ -59,9 +60,10 @@ def command(wiring: Wiring, run_name: str, output: Path | None, as_json: bool) -
 
 
 def _private(wiring: Wiring, run: Run) -> Private:
-    mask, knows = Mask(wiring.secrets()), False
+    spec, knows = read_job(run.spec_json), False
+    mask = Mask([*wiring.secrets(), *secrets_of(spec)])
     with suppress(VastrunError):
-        mask.learn(secrets_in(wiring.packer(NOTHING).secrets(read_job(run.spec_json))))
+        mask.learn(secrets_in(wiring.packer(NOTHING).secrets(spec)))
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **wiring.private_words()}
     return Private(mask=mask, words=words, knows_secrets=knows)

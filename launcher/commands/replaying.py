@@ -25,6 +25,7 @@ from launcher.transcript.reading import (
 from launcher.transcript.recorded import PROGRESS_S
 from trainer.contract.records import RecordError, read_as
 
+_LARGEST = 1e11
 TICK_S = 1.0
 """A launcher shows where its run stands so often."""
 
@@ -51,8 +52,9 @@ class ReplayClock:
 
 
 def began_at(entries: Sequence[Entry]) -> float:
-    """Return from when the screen counts: when the run was made."""
-    return next((entry.run.created_at for entry in entries if isinstance(entry, Begin)), 0.0)
+    """Return from when the screen counted."""
+    begin = next((entry for entry in entries if isinstance(entry, Begin)), None)
+    return 0.0 if begin is None else begin.shown_since or begin.run.created_at
 
 
 def replay(
@@ -146,14 +148,19 @@ def _job_of(values: Mapping[str, Any]) -> JobSpec:
 
 
 def _changed(run: Run, changes: Mapping[str, Any]) -> Run:
-    usd_per_hour = changes.get("usd_per_hour", run.usd_per_hour)
-    is_price = isinstance(usd_per_hour, int | float) and 0 <= usd_per_hour < 1e9
     phase = changes.get("phase")
     return replace(
         run,
         phase=phase_of(phase) if isinstance(phase, str) else run.phase,
-        usd_per_hour=float(usd_per_hour) if is_price else run.usd_per_hour,
+        phase_at=_number(changes.get("phase_at"), run.phase_at),
+        usd_per_hour=_number(changes.get("usd_per_hour"), run.usd_per_hour),
     )
+
+
+def _number(value: Any, former: float) -> float:
+    """A new value, where it is one."""
+    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LARGEST
+    return float(value) if is_one else former
 
 
 def _at(run: Run, stood: Stood) -> Run:

@@ -37,6 +37,8 @@ class Begin:
 
     at: Moment
     run: RunThen
+    shown_since: Moment = 0.0
+    """From when its screen counted; 0: not said."""
     job: Annotated[dict[str, Any], AtMost(100)] = field(default_factory=dict)
 
 

@@ -27,11 +27,12 @@ from launcher.ports import (
     Screen,
     UserRequests,
 )
-from launcher.transcript.plain import Mask, secrets_among, secrets_in
+from launcher.transcript.plain import Mask, secrets_in
 from launcher.transcript.recorder import Recorder, Said
 from launcher.transcript.telling import (
     masked_job,
     row_of,
+    secrets_of,
     told_command,
     told_content,
     told_machine,
@@ -45,14 +46,18 @@ PROGRESS_S = 10.0
 
 
 @contextmanager
-def recorded(run: Run, services: Services, masked: Iterable[str] = ()) -> Iterator[Services]:
+def recorded(
+    run: Run, services: Services, masked: Iterable[str] = (), *, shown_since: float | None = None
+) -> Iterator[Services]:
     """Yield the services, with each call of the run's drive written to its transcript.
 
-    `masked`: values that are never written, besides the job's own secrets.
+    `masked`: values that are never written, besides the job's own secrets. `shown_since`: from when the
+    screen counts elapsed time; None: from the begin of the run.
     """
     spec = read_job(run.spec_json)
-    mask = Mask([*masked, *secrets_among(spec.env), *(to.url for to in spec.notify if to.url)])
-    begin = {"version": VERSION, "run": row_of(run), "job": masked_job(spec)}
+    mask = Mask([*masked, *secrets_of(spec)])
+    since = run.created_at if shown_since is None else shown_since
+    begin = {"version": VERSION, "shown_since": since, "run": row_of(run), "job": masked_job(spec)}
     recorder = Recorder(Path(run.out_dir), run.id, begin, mask, now=services.clock.now)
     try:
         yield replace(

@@ -29,6 +29,11 @@ def masked_job(spec: JobSpec) -> JobSpec:
     return replace(spec, notify=tuple(replace(to, url=to.url and SECRET) for to in spec.notify), env=env)
 
 
+def secrets_of(spec: JobSpec) -> list[str]:
+    """Return what is secret in the job itself; the values of its `secrets` are not in it."""
+    return [*secrets_among(spec.env), *(to.url for to in spec.notify if to.url)]
+
+
 def told_offers(offers: Sequence[Offer]) -> Mapping[str, Any]:
     """Tell how many offers there are, and the best ones."""
     best = [

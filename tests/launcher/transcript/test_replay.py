@@ -45,6 +45,29 @@ def test_a_replay_shows_the_lines_that_the_launcher_showed(tmp_path: Path, train
     assert terminal.type("replay", str(tmp_path / "out" / "transcript.jsonl")).stdout.splitlines() == shown
 
 
+def test_time_is_counted_as_it_was_from_the_command_on(terminal: Terminal) -> None:
+    """A launcher takes up a run that another one began."""
+    terminal.launch("--detach")
+    terminal.clock.sleep(7)
+    shown = terminal.type("attach", "last").stderr.splitlines()
+    replayed = terminal.type("replay", "last").stdout.splitlines()
+    # But for lines of progress, which come seldom: one screen shows what two launchers showed.
+    events = [line for line in shown if line.startswith(" ") and "step 1/10" not in line]
+    assert len(events) > 3 and replayed[-len(shown) :][-3:] == shown[-3:]
+    assert set(events) <= set(replayed)
+
+
+def test_a_phase_began_when_it_began() -> None:
+    paper = played(
+        [
+            BEGIN,
+            {"kind": "row", "at": 160.0, "changes": {"phase": "train", "phase_at": 160.0}},
+            {"kind": "progress", "at": 161.0, "phase": "train", "progress": {}, "usd": 0.1},
+        ]
+    )
+    assert (paper.run.phase, paper.run.phase_at) == ("train", 160.0)
+
+
 def test_calls_are_shown_on_request(terminal: Terminal) -> None:
     terminal.launch()
     said = terminal.type("replay", "last", "--calls").stdout
@@ -92,6 +115,7 @@ class Paper:
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         self.progresses += 1
+        self.run = run
 
 
 def played(lines: Sequence[Any]) -> Paper:
@@ -154,9 +178,10 @@ class Desk(Terminal):
 
 def test_a_bug_report_is_one_file_that_says_what_is_in_it_and_replays(tmp_path: Path) -> None:
     def says(line: str) -> str:
-        return f"{line} annabel sk-very-secret {tmp_path}/data"
+        return f"{line} annabel sk-very-secret {tmp_path}/data abcdefgh"
 
     terminal = Desk(tmp_path, replace(CRASH, says=says))
+    terminal.job.write_text(terminal.job.read_text() + "env: {MY_API_KEY: abcdefgh}\n")
     shown = shown_by_launch(terminal.launch().stderr)
     file = tmp_path / "report.tar.gz"
     end = terminal.type("bugreport", "last", "--output", str(file))
@@ -167,10 +192,17 @@ def test_a_bug_report_is_one_file_that_says_what_is_in_it_and_replays(tmp_path: 
     assert {"log.txt", "versions.json", "doctor.txt"} <= texts.keys()
     for name, text in texts.items():
         assert f"{name} " in end.stdout
-        assert not any(private in text for private in ("annabel", "sk-very-secret", str(tmp_path))), name
+        assert not any(
+            private in text for private in ("annabel", "sk-very-secret", "abcdefgh", str(tmp_path))
+        ), name
     assert json.loads(texts["run.json"])["verdict"] == "FAILED"
-    assert "step 9 <user> <secret> ~/data" in texts["log.txt"]
-    hidden = [line.replace("annabel", "<user>").replace("sk-very-secret", "<secret>") for line in shown]
+    assert "step 9 <user> <secret> ~/data <secret>" in texts["log.txt"]
+    hidden = [
+        line.replace("annabel", "<user>")
+        .replace("sk-very-secret", "<secret>")
+        .replace("abcdefgh", "<secret>")
+        for line in shown
+    ]
     replayed = terminal.type("replay", str(file)).stdout.splitlines()
     assert replayed == [line.replace(str(tmp_path), "~") for line in hidden]
 
