@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.commands.following import follow
+from launcher.commands.gang import drive_nodes, threads
 from launcher.config import dump_job, read_job
 from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
@@ -17,10 +18,10 @@ from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import usd
 from launcher.decisions.policy import HOLD_S, with_limit
-from launcher.flow import begin, drive
+from launcher.flow import begin
 from launcher.flow.context import Services
 from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger, OutputStore
+from launcher.ports import Ledger, OutputStore, RunThreads
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
@@ -49,6 +50,8 @@ class Attempts:
     new_id: Callable[[], str]
     place_again: Callable[[Run, JobSpec], Placed] | None = None
     """Where another attempt after that run goes; None: to the same provider."""
+    workers: Callable[[], AbstractContextManager[RunThreads]] = threads
+    """What drives the further nodes of a run that has several."""
 
     def start(
         self,
@@ -195,7 +198,12 @@ class Attempts:
     def _drive(self, run: Run) -> Run:
         ledger = self.services_for(run.provider, NOTHING).ledger
         services = self.services_for(run.provider, origin_of(ledger, run))
-        run = drive(run, read_job(run.spec_json), services)
+
+        def services_of(node: int) -> Services:
+            # What it continues from goes to node 0 alone. Each packs for itself: the bundles are different.
+            return self.services_for(run.provider, NOTHING) if node else services
+
+        run = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
         try:
             services.output_store.describe(run, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands

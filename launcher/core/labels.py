@@ -13,6 +13,11 @@ def label_of(run_id: str, ledger: str) -> str:
     return f"{LABEL_PREFIX}{run_id}.{ledger}" if ledger else LABEL_PREFIX + run_id
 
 
+def member_id(run_id: str, node: int) -> str:
+    """Return the id of the row of that node, as in `calm-heron-3f1a-n1`; node 0 is the run itself."""
+    return f"{run_id}-n{node}" if node else run_id
+
+
 def run_id_in(label: str) -> str:
     """Return the id of the run that the label names."""
     return label.removeprefix(LABEL_PREFIX).partition(".")[0]
