@@ -17,6 +17,7 @@ from launcher.core.errors import BudgetError, ConfigFileError, HeldError, Storag
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import usd
+from launcher.decisions.gang import total_usd
 from launcher.decisions.policy import HOLD_S, with_limit
 from launcher.flow import begin
 from launcher.flow.context import Services
@@ -161,10 +162,10 @@ class Attempts:
             chain = chain_of(ledger, former)
             if ledger.runs(parent=former.id) or request.cause is not None:
                 return None
-            spec = next_attempt(read_job(former.spec_json), chain, now)
+            job, spent_usd = read_job(former.spec_json), spent_on(ledger, former, now)
+            spec = next_attempt(job, chain, now, spent_usd)
             if spec is None:
-                job = read_job(former.spec_json)
-                if shortage := short_of_money(job, chain, now) or short_of_time(job, chain, now):
+                if shortage := short_of_money(job, chain, spent_usd) or short_of_time(job, chain, now):
                     _tell(services, former, shortage)
                 return None
             placed = Placed(provider=former.provider, spec=spec)
@@ -187,9 +188,8 @@ class Attempts:
         finally:
             ledger.release(former.id, services.who)
         number = len(chain) + 1
-        _tell(
-            services, run, f"attempt {number}: {_story(former, now)}; this is {run.id}, outputs in {folder}"
-        )
+        story = f"{former.id} ended with {former.cause} for ${spent_usd:.3f}"
+        _tell(services, run, f"attempt {number}: {story}; this is {run.id}, outputs in {folder}")
         return run
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
@@ -237,14 +237,19 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
     return chain
 
 
-def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | None:
-    """Return the job of another attempt, with what is left of its money.
+def spent_on(ledger: Ledger, run: Run, now: float) -> float:
+    """Return the dollars that a run cost so far, with all of its nodes."""
+    return total_usd((run, *ledger.runs(leader=run.id)), now)
+
+
+def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: float) -> JobSpec | None:
+    """Return the job of another attempt, with what is left of its money: the last one cost `spent_usd`.
 
     None: it should not be tried again.
     """
-    if not _is_due(spec, chain) or short_of_money(spec, chain, now) or short_of_time(spec, chain, now):
+    if not _is_due(spec, chain) or short_of_money(spec, chain, spent_usd) or short_of_time(spec, chain, now):
         return None
-    return with_limit(spec, cost_usd(chain[-1], now))
+    return with_limit(spec, spent_usd)
 
 
 def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
@@ -253,20 +258,23 @@ def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
         return False
     if ledger.user_request(run.id).cause is not None:
         return False
-    return next_attempt(read_job(run.spec_json), chain_of(ledger, run), now) is not None
+    chain, spent_usd = chain_of(ledger, run), spent_on(ledger, run, now)
+    return next_attempt(read_job(run.spec_json), chain, now, spent_usd) is not None
 
 
-def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
+def short_of_money(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str:
     """Say why another attempt that is due cannot be paid for; empty when none is due, or it can."""
     last = chain[-1]
     if spec.limits.usd is None or not _is_due(spec, chain):
         return ""
-    left_usd = max(0.0, spec.limits.usd - cost_usd(last, now))
+    left_usd = max(0.0, spec.limits.usd - spent_usd)
     least_usd = _LEAST_USD if last.offer is None else max(_LEAST_USD, policy.least_usd(last.offer))
+    least_usd *= spec.nodes
     if left_usd >= least_usd:
         return ""
+    machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return (
-        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading a machine and one minute of "
+        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading {machines} and one minute of "
         f"training cost {usd(least_usd)}"
     )
 
@@ -350,10 +358,6 @@ def pushed_url(run: Run) -> str | None:
     """Return the URL to which the run's box pushes its checkpoints; None when the job does not say."""
     push = read_job(run.spec_json).checkpoints.push
     return None if push is None else f"{push.rstrip('/')}/{run.id}"
-
-
-def _story(run: Run, now: float) -> str:
-    return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}"
 
 
 def _tell(services: Services, run: Run, text: str) -> None:

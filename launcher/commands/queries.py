@@ -252,7 +252,7 @@ def plan_of(
     """
     asked, spec = spec, within_deadline(spec, now)
     done = steps_before(spec, None if parent is None else parent.id, ledger)
-    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     offers = choose(spec, provider, avoid, now=now, done=done)
     return LaunchPlan(
         spec=spec,
@@ -281,7 +281,7 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
     spec = within_deadline(spec, now)
     must_be_ahead(spec, now, least_s=START_S)
     market_report = market.market_report(spec).without(
-        avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+        avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     )
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
     market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")

@@ -77,7 +77,7 @@ def _too_many(spec: JobSpec, provider: Provider) -> UsageError:
 def choose_for(context: RunContext) -> list[Offer]:
     """Choose offers for the run, on hosts that did not fail us lately."""
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
-    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     done = steps_before(context.spec, context.run.parent, ledger)
     offers = choose(context.spec, provider, avoid, now=now, done=done)
     # What another node has comes last: a market has each machine once, this computer may be had again.

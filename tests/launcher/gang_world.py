@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +16,10 @@ from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
+from launcher.ports import Remote
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import FakeBox
-from tests.fakes import FakeProvider, FakeScreen, FakeUserRequests, train_job
+from tests.fakes import FakeProvider, FakeRemote, FakeScreen, FakeUserRequests, train_job
 from tests.launcher.batch.virtual_time import Pool, VirtualTime
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Killed, Plan
 from trainer.contract import layout
@@ -43,6 +44,7 @@ class GangMarket(FakeProvider):
         """How often a training was begun while another node had nothing shipped."""
         self.order: list[str] = []
         """The labels in the order in which they were rented."""
+        self.while_shipping: Callable[[int], None] = lambda _: None
         self._missed: dict[str, float] = {}
 
     def rent(self, order: RentalOrder) -> Instance:
@@ -54,6 +56,10 @@ class GangMarket(FakeProvider):
         box.gang = order.nodes
         box.instance = replace(instance, rendezvous=f"10.0.0.{instance.id}:29400")
         return box.instance
+
+    def connect(self, instance: Instance) -> Remote:
+        self.box(instance.id)
+        return _GangRemote(self, instance.id)
 
     def box_of(self, node: int) -> FakeBox:
         """The box of that node."""
@@ -90,6 +96,18 @@ class GangMarket(FakeProvider):
             outcome = Outcome.from_json(other.files[layout.OUTCOME].decode()) if other.ended_at else None
             if outcome is not None and outcome.reason not in ("finished", "stopped"):
                 box.end_as(outcome)
+
+
+class _GangRemote(FakeRemote):
+    """A shell on one of its boxes."""
+
+    def __init__(self, market: GangMarket, instance_id: str) -> None:
+        super().__init__(market, instance_id)
+        self._market = market
+
+    def put(self, local_path: str, path: str) -> None:
+        self._market.while_shipping(self._box().node)
+        super().put(local_path, path)
 
 
 class _Life:
@@ -139,6 +157,9 @@ class GangWorld:
         self.ledger = SqliteLedger(
             Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
         )
+        self.happens_in: dict[Phase, Callable[[int], None]] = {}
+        """What comes to pass while a node ships or collects, by the phase; it is told the node."""
+        self.market.while_shipping = lambda node: self._happen(Phase.SHIP, node)
         self._folder = folder
         self._numbers, self._ids = itertools.count(1), itertools.count(1)
 
@@ -150,17 +171,6 @@ class GangWorld:
         """It comes to pass then."""
         self.time.happens.append((self.time.now() + after_s, happen))
 
-    def when(self, is_so: Any, happen: Any) -> None:
-        """It comes to pass as soon as that is so."""
-
-        def look() -> None:
-            if is_so():
-                happen()
-            else:
-                self.at(0.1, look)
-
-        self.at(0.1, look)
-
     def launch(self) -> Run:
         """A launcher begins the run and drives it, with its retries."""
         return self._drive(lambda attempts: attempts.pursue(self.begun(attempts)))
@@ -168,6 +178,9 @@ class GangWorld:
     def resume(self, run_id: str = RUN_ID) -> Run:
         """Another launcher drives it on."""
         return self._drive(lambda attempts: attempts.resume(self.ledger.get(run_id), None))
+
+    def _happen(self, phase: Phase, node: int) -> None:
+        self.happens_in.get(phase, lambda _: None)(node)
 
     def begun(self, attempts: Attempts) -> Run:
         return attempts.start(self.spec, provider="fake", run_id=RUN_ID, out_dir=str(self._folder / "out"))
@@ -177,7 +190,9 @@ class GangWorld:
             parts: dict[str, Any] = {
                 "provider": _Mortal(FaultyProvider(self.market, "provider", self.plan), life),
                 "ledger": _Mortal(Faulty(self.ledger, "ledger", self.plan), life),
-                "output_store": _Mortal(Faulty(_Stores(self.stores), "output_store", self.plan), life),
+                "output_store": _Mortal(
+                    Faulty(_Stores(self.stores, self._happen), "output_store", self.plan), life
+                ),
                 "packer": _Mortal(Faulty(FakePacker(self._folder), "packer", self.plan), life),
             }
             return Services(
@@ -196,11 +211,6 @@ class GangWorld:
     def rows(self, run_id: str = RUN_ID) -> list[Run]:
         """The rows of all nodes."""
         return [self.ledger.get(run_id), *self.ledger.runs(leader=run_id)]
-
-    def has_reached(self, node: int, phase: Phase) -> bool:
-        """Whether that node is in the phase, and has its machine."""
-        row = self.rows()[node]
-        return row.phase is phase and row.released_at is None
 
     def every_row(self) -> Sequence[Run]:
         return self.ledger.runs(members=True)
@@ -238,11 +248,13 @@ class GangWorld:
 class _Stores:
     """A FakeOutputStore for each row: each has a folder of its own."""
 
-    def __init__(self, stores: dict[str, FakeOutputStore]) -> None:
-        self._stores = stores
+    def __init__(self, stores: dict[str, FakeOutputStore], happen: Callable[[Phase, int], None]) -> None:
+        self._stores, self._happen = stores, happen
 
     def __getattr__(self, name: str) -> Any:
         def verb(run: Run, *args: Any, **kwargs: Any) -> Any:
+            if name == "collect":
+                self._happen(Phase.COLLECT, run.node)
             return getattr(self._stores.setdefault(run.id, FakeOutputStore()), name)(run, *args, **kwargs)
 
         return verb
