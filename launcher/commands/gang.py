@@ -113,4 +113,4 @@ def name_of(node: int) -> str:
 def with_node(line: str, node: int) -> str:
     """Return a line of the log, `<time> <source> <text>`, with the node before its source."""
     at, blank, rest = line.partition(" ")
-    return f"{at}{blank}{name_of(node)}{rest}"
+    return f"{at}{blank}{name_of(node)}{blank}{rest}"
