@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,11 +15,18 @@ class Disk:
 
     ranks: Ranks
     seen_by: tuple[int, ...]
-    """The ranks that read and write checkpoints. The others hold nothing that these do not hold."""
+    """The ranks that read and write checkpoints. Shards of the others are brought there, and from there."""
+    first_on_disk: tuple[int, ...] = ()
+    """The first rank of each machine."""
 
     @property
     def is_seen_by_all(self) -> bool:
         return len(self.seen_by) == self.ranks.rank.world_size
+
+    @property
+    def carriers(self) -> list[int]:
+        """The first rank on each disk but rank 0's."""
+        return [rank for rank in self.first_on_disk if rank not in self.seen_by]
 
     @property
     def share(self) -> tuple[int, int] | None:
@@ -38,4 +45,14 @@ def find_disk(folder: Path, ranks: Ranks) -> Disk:
     seen = ranks.told_by_all(token.exists())
     if ranks.rank.is_first:
         token.unlink()
-    return Disk(ranks=ranks, seen_by=tuple(rank for rank, sees in enumerate(seen) if sees))
+    is_first_here = ranks.told_by_all(ranks.rank.local_rank == 0)
+    return Disk(
+        ranks=ranks,
+        seen_by=tuple(rank for rank, sees in enumerate(seen) if sees),
+        first_on_disk=tuple(rank for rank, is_first in enumerate(is_first_here) if is_first),
+    )
+
+
+def everywhere(disk: Disk) -> Disk:
+    """Return the disk as if all ranks saw it: each has what it reads on a disk of its own."""
+    return replace(disk, seen_by=tuple(range(disk.ranks.rank.world_size)))

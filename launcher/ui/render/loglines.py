@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import printable
 
-_LINE = re.compile(
-    r"(\d{1,12}\.\d{3}) (?:\[n(\d{1,2})\] )?(\S{1,40}) ?(.*)", re.ASCII | re.DOTALL
-)
+_LINE = re.compile(r"(\d{1,12}\.\d{3}) (?:\[n(\d{1,2})\] )?(\S{1,40}) ?(.*)", re.ASCII | re.DOTALL)
 _ERROR = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b:|\bFatal Python error\b|CUDA error"
     r"|NCCL WARN|Segmentation fault|(?:killed|ended) by SIG|\b(?:error|ERROR|fatal):|: command not found"
