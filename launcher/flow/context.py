@@ -101,8 +101,10 @@ class RunContext:
     def tell(self, text: str) -> None:
         """Write a line to the diary and to the screen."""
         now = self.services.clock.now()
-        event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=self.spent_usd(now))
-        self.services.screen.event(event)
+        usd = bills.cost_usd(self.run, now)
+        event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
+        # The user sees what the run costs; the diary is of this node alone.
+        self.services.screen.event(replace(event, usd=self.spent_usd(now)))
         self.services.ledger.tell(event)
 
     def show_log(self) -> None:

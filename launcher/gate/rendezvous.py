@@ -10,8 +10,8 @@ from launcher.core.errors import ProviderError
 _HOST_PORT = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})", re.ASCII
 )
-_MOST_PORT = (1 << 16) - 2
-"""The port after it is used, too."""
+_MOST_PORT = (1 << 16) - 3
+"""The two ports after it are used, too."""
 
 
 def rendezvous_of(machine: Instance) -> str:

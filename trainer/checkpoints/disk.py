@@ -16,17 +16,12 @@ class Disk:
     ranks: Ranks
     seen_by: tuple[int, ...]
     """The ranks that read and write checkpoints. Shards of the others are brought there, and from there."""
-    first_on_disk: tuple[int, ...] = ()
-    """The first rank of each machine."""
+    carriers: tuple[int, ...] = ()
+    """The first rank on each disk but rank 0's."""
 
     @property
     def is_seen_by_all(self) -> bool:
         return len(self.seen_by) == self.ranks.rank.world_size
-
-    @property
-    def carriers(self) -> list[int]:
-        """The first rank on each disk but rank 0's."""
-        return [rank for rank in self.first_on_disk if rank not in self.seen_by]
 
     @property
     def share(self) -> tuple[int, int] | None:
@@ -36,20 +31,19 @@ class Disk:
 
 
 def find_disk(folder: Path, ranks: Ranks) -> Disk:
-    """Find who shares this disk, by a file that rank 0 lays into the folder and takes away again."""
-    token = folder / ranks.told_by_first(f".{uuid4().hex}.part")
-    if ranks.rank.is_first:
-        folder.mkdir(parents=True, exist_ok=True)
-        token.touch()
+    """Find who shares a disk, by a file that each rank lays into the folder and takes away again."""
+    word, world_size = ranks.told_by_first(uuid4().hex), ranks.rank.world_size
+    tokens = [folder / f".{word}.{rank}.part" for rank in range(world_size)]
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens[ranks.rank.rank].touch()
     ranks.wait_for_all()
-    seen = ranks.told_by_all(token.exists())
-    if ranks.rank.is_first:
-        token.unlink()
-    is_first_here = ranks.told_by_all(ranks.rank.local_rank == 0)
+    first = next(rank for rank, token in enumerate(tokens) if token.exists())
+    firsts = ranks.told_by_all(first)
+    tokens[ranks.rank.rank].unlink()
     return Disk(
         ranks=ranks,
-        seen_by=tuple(rank for rank, sees in enumerate(seen) if sees),
-        first_on_disk=tuple(rank for rank, is_first in enumerate(is_first_here) if is_first),
+        seen_by=tuple(rank for rank, first in enumerate(firsts) if first == 0),
+        carriers=tuple(sorted({first for first in firsts if first != 0})),
     )
 
 

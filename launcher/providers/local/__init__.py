@@ -50,6 +50,8 @@ _INHERITED = (
 
 _CPU_ONLY = "cpu"
 _LOOPBACK = "127.0.0.1"
+_PORTS_OF_A_RUN = 3
+_PORTS = range(20_000, 32_000, _PORTS_OF_A_RUN)
 
 
 class LocalProvider:
@@ -239,14 +241,16 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _free_rendezvous() -> str:
-    """Where the nodes of a run meet on this computer: a port that is free, as is the one after it."""
+    """Where the nodes of a run meet on this computer: a port that is free, as are the two after it.
+
+    It is none of those that the kernel hands out: one of these may be taken until the nodes are there.
+    """
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind((_LOOPBACK, 0))
-            port = first.getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                second.bind((_LOOPBACK, port + 1))
-                return f"{_LOOPBACK}:{port}"
+        port = secrets.choice(_PORTS)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for one in range(port, port + _PORTS_OF_A_RUN):
+                stack.enter_context(socket.socket()).bind((_LOOPBACK, one))
+            return f"{_LOOPBACK}:{port}"
 
 
 def _bash(
