@@ -162,15 +162,9 @@ class Attempts:
             chain = chain_of(ledger, former)
             if ledger.runs(parent=former.id) or request.cause is not None:
                 return None
-            job, spent_usd = read_job(former.spec_json), spent_on(ledger, former, now)
-            spec = next_attempt(job, chain, now, spent_usd)
-            if spec is None:
-                if shortage := short_of_money(job, chain, spent_usd) or short_of_time(job, chain, now):
-                    _tell(services, former, shortage)
+            placed = self._placed_next(services, chain, former, now)
+            if placed is None:
                 return None
-            placed = Placed(provider=former.provider, spec=spec)
-            if self.place_again is not None:
-                placed = self.place_again(former, spec)
             run_id = self.new_id()
             folder = out_dir or _folder_after(chain, run_id, services.output_store)
             run = self._begin(
@@ -187,10 +181,22 @@ class Attempts:
             return None
         finally:
             ledger.release(former.id, services.who)
-        number = len(chain) + 1
-        story = f"{former.id} ended with {former.cause} for ${spent_usd:.3f}"
-        _tell(services, run, f"attempt {number}: {story}; this is {run.id}, outputs in {folder}")
+        _tell_attempt(services, run, chain, now)
         return run
+
+    def _placed_next(
+        self, services: Services, chain: Sequence[Run], former: Run, now: float
+    ) -> Placed | None:
+        """What the next attempt trains, and where; None, which is told, when the job's limits leave none."""
+        job, spent_usd = read_job(former.spec_json), spent_on(services.ledger, former, now)
+        spec = next_attempt(job, chain, now, spent_usd)
+        if spec is None:
+            if shortage := short_of_money(job, chain, spent_usd) or short_of_time(job, chain, now):
+                _tell(services, former, shortage)
+            return None
+        if self.place_again is not None:
+            return self.place_again(former, spec)
+        return Placed(provider=former.provider, spec=spec)
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
         return begin(spec, dump_job(spec), self.services_for(provider, NOTHING), **new)
@@ -358,6 +364,12 @@ def pushed_url(run: Run) -> str | None:
     """Return the URL to which the run's box pushes its checkpoints; None when the job does not say."""
     push = read_job(run.spec_json).checkpoints.push
     return None if push is None else f"{push.rstrip('/')}/{run.id}"
+
+
+def _tell_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
+    former = chain[-1]
+    story = f"{former.id} ended with {former.cause} for ${spent_on(services.ledger, former, now):.3f}"
+    _tell(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
 
 
 def _tell(services: Services, run: Run, text: str) -> None:

@@ -90,7 +90,7 @@ class RunContext:
         self.run = replace(self.run, **changes)
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
-        self._notifications.tell(self.run)
+        self._notifications.tell(self.run, self.spent_usd)
 
     def hold(self) -> None:
         """Note that this launcher drives the run for a while longer. Raises HeldError."""
@@ -199,7 +199,7 @@ class RunContext:
         # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
-        self._notifications.tell(self.run)
+        self._notifications.tell(self.run, self.spent_usd)
 
     def now(self) -> float:
         """Return the time, in epoch seconds."""

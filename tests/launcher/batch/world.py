@@ -193,7 +193,7 @@ class BatchWorld:
                     budgets=lambda _: self.budgets,
                 )
 
-            return Attempts(services_for=services_for, new_id=self._new_id)
+            return Attempts(services_for=services_for, new_id=self._new_id, workers=self.time.workers)
 
         return BatchServices(
             ledger=ledger,
