@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -77,7 +76,8 @@ class Engine:
     def make_network(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a network of that name, unless there is one."""
         with ordering():
-            if not self._api.networks(filters={"name": [f"^{re.escape(name)}$"]}):
+            # Docker's own filter takes a part of a name, too; and it makes a second network of the same name.
+            if all(row["Name"] != name for row in self._api.networks(filters={"name": [name]})):
                 self._api.create_network(name, driver="bridge", labels=dict(labels))
 
     def remove_network(self, name: str) -> None:

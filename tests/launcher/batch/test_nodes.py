@@ -14,6 +14,7 @@ from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 def world(tmp_path: Path) -> BatchWorld:
     world = BatchWorld(tmp_path)
     world.market.most_nodes = 2
+    world.market.usd_per_hour = 1.0
     return world
 
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a run meet: whatever a provider says of it, no more than a host and a port goes to a box."""
+"""Where the nodes of a run meet: of what a provider says, no more than a host and a port goes to a box."""
 
 from __future__ import annotations
 
