@@ -29,7 +29,16 @@ from launcher.flow.context import Services
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
+from launcher.ports import (
+    Clock,
+    Ledger,
+    Notifier,
+    OutputStore,
+    Packer,
+    Provider,
+    RunThreads,
+    Screen,
+)
 from launcher.shipped import configs_dir
 from launcher.transcript.plain import secrets_among
 from launcher.ui.interrupts import Interrupts
@@ -47,7 +56,7 @@ from launcher.ui.screens import (
 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
-    from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
+    from launcher.batch.sharing import RunScreen, SharedRequests
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
