@@ -33,6 +33,8 @@ class Training:
     """Before its ranks are started."""
     loss: float = 1.0
     """Before its first step; it falls from there."""
+    says: Callable[[str], str] = str
+    """What stands in its log instead of a line."""
     beats: bool = True
     """Its ranks tell their steps."""
     outcome: Callable[[Outcome], Outcome] | None = None
@@ -291,7 +293,7 @@ class FakeBox:
         self.files[layout.METRICS] = self.files.get(layout.METRICS, b"") + f"{line}\n".encode()
 
     def _log(self, text: str) -> None:
-        line = f"{self._clock.now():.3f} rank0 {text}\n".encode()
+        line = f"{self._clock.now():.3f} rank0 {self.training.says(text)}\n".encode()
         self.files[layout.LOG] = self.files.get(layout.LOG, b"") + line
 
 

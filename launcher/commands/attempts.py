@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,10 @@ ServicesFor = Callable[[str, Origin], Services]
 """Services with the provider of that name, with which a run continues from there."""
 
 
+def _unrecorded(_: Run, services: Services) -> AbstractContextManager[Services]:
+    return nullcontext(services)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placed:
     """Where a run goes."""
@@ -53,6 +57,8 @@ class Attempts:
     """Where another attempt after that run goes; None: to the same provider."""
     workers: Callable[[], AbstractContextManager[RunThreads]] = threads
     """What drives the further nodes of a run that has several."""
+    recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _unrecorded
+    """The services with which that run is driven, while they are: they may write down what it does."""
 
     def start(
         self,
@@ -207,9 +213,10 @@ class Attempts:
 
         def services_of(node: int) -> Services:
             # What it continues from goes to node 0 alone. Each packs for itself: the bundles are different.
-            return self.services_for(run.provider, NOTHING) if node else services
+            return self.services_for(run.provider, NOTHING) if node else recorded
 
-        run = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
+        with self.recorded(run, services) as recorded:
+            run = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
         try:
             services.output_store.describe(run, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands

@@ -202,7 +202,7 @@ def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Doc
     return {"machines": machines, "destroyed": list(destroyed)}
 
 
-_FORMER_KEYS = {"activity": "phase", "starts": "attempts"}
+FORMER_KEYS = {"activity": "phase", "starts": "attempts"}
 """New name to the one that programs of before know."""
 
 
@@ -213,7 +213,7 @@ def _with_former_keys(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     new = {key: _with_former_keys(each) for key, each in value.items()}
-    return new | {former: new[key] for key, former in _FORMER_KEYS.items() if key in new}
+    return new | {former: new[key] for key, former in FORMER_KEYS.items() if key in new}
 
 
 def _group(group: Group) -> dict[str, Any]:
