@@ -107,6 +107,8 @@ class Attempts:
         run = ledger.get(run.id)
         if run.phase is not Phase.ENDED:
             return self.pursue(run if out_dir is None else self._move(run, out_dir))
+        if _has_open_nodes(ledger, run):
+            return self.pursue(run)
         owed = self._try_again(run, out_dir)
         if owed is None:
             raise _nothing_to_resume(run)
@@ -142,7 +144,7 @@ class Attempts:
         """
         services = self.services_for(run.provider, NOTHING)
         run = services.ledger.get(run.id)
-        if run.phase is Phase.ENDED:
+        if run.phase is Phase.ENDED and not _has_open_nodes(services.ledger, run):
             return run
         while True:
             run = self._drive(run)
@@ -229,6 +231,11 @@ class Attempts:
         except StorageError as error:  # no reason to lose sight of how the run stands
             _tell(services, ended, f"the pages in its outputs are not up to date: {error}")
         return ended
+
+
+def _has_open_nodes(ledger: Ledger, run: Run) -> bool:
+    """Whether its launcher did not live to close the rows of its further nodes."""
+    return any(node.phase is not Phase.ENDED for node in ledger.runs(leader=run.id))
 
 
 def _nothing_to_resume(run: Run) -> UsageError:
