@@ -1,4 +1,4 @@
-"""Write the schemas that editors read: `make schemas`. A test holds them to the types and the pages."""
+"""Write the schemas that editors read, and the parts of pages that come from the code: `make schemas`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.json_schema import batch_schema, job_schema
+from tests.docs import written
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "configs" / "schemas"
@@ -35,5 +36,6 @@ def _plain(meaning: str) -> str:
 
 
 if __name__ == "__main__":
+    written.write()
     for schema in _MADE:
         (FOLDER / f"{schema}.json").write_text(made(schema), encoding="utf-8")
