@@ -57,7 +57,7 @@ schemas: $(STAMPS)/dev ## Write the schemas for editors, and the parts of pages 
 	$(BIN)/python -m tests.schemas
 
 docs: $(STAMPS)/docs ## Build the documentation in build/site, to be opened without a network; fails on a broken link
-	@$(BIN)/python -m mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo 'documentation: build/site/index.html'
 
 format: $(STAMPS)/dev ## Format the code

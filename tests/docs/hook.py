@@ -1,11 +1,18 @@
-"""mkdocs calls this: pages of the site that are made as it is built."""
+"""mkdocs calls this: pages that are made as the site is built, and a last look that it asks no other host."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from tests.docs.generated import GENERATED
+
+_FETCHED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
+"""What a browser asks for by itself; a link waits until somebody clicks it."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -13,3 +20,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, make in GENERATED.items():
         files.append(File.generated(config, name, content=make()))
     return files
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Raise PluginError where a page would ask another host."""
+    for page in Path(config.site_dir).rglob("*.html"):
+        asked = _FETCHED.search(page.read_text(encoding="utf-8"))
+        if asked:
+            raise PluginError(f"{page.name} asks another host: {asked.group()}")
