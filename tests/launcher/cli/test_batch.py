@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.bundle.checkout import worktree
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
@@ -57,6 +58,17 @@ def test_a_batch_runs_every_point_and_ends_with_its_table(desk: Desk) -> None:
     assert lines[0].split() == ["#", "VALUES", "VERDICT", "LOSS", "STEPS", "TIME", "COST", "RUN"]
     assert len([line for line in lines if "SUCCEEDED" in line]) == 6
     assert desk.machines() == 0
+
+
+def test_outputs_of_a_batch_in_the_folder_of_the_code_are_never_shipped_with_it(desk: Desk) -> None:
+    (desk.folder / "train.py").touch()
+    code, _, err = desk.submit()
+    assert code == 0, err
+    # Also not those that come to lie there while another point is packed.
+    (desk.folder / "out" / "0007-new").mkdir()
+    (desk.folder / "out" / "0007-new" / "part").touch()
+    assert "train.py" in worktree(str(desk.folder)).paths
+    assert [path for path in worktree(str(desk.folder)).paths if path.startswith("out/")] == []
 
 
 def test_what_a_batch_cost_is_added_up_under_its_name(desk: Desk) -> None:
