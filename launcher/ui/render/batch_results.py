@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher.batch.results import PointResult, finished_in
+from launcher.config import read_job
 from launcher.core.batch import Batch, BatchSpec
 from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.ui.render.amounts import duration, usd, usd_sum
@@ -47,10 +48,15 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
-            ("continue", f"vastrun launch JOB.yaml --from {best.id}" if best.step else ""),
+            ("continue", f"vastrun launch JOB.yaml --from {best.id}" if _has_checkpoints(rows[0]) else ""),
         ]
     )
     return f"{text}\n\n{told}"
+
+
+def _has_checkpoints(row: PointResult) -> bool:
+    """Tell whether another run can continue it: a program of the user's own has its own way."""
+    return bool(row.step) and read_job(row.point.spec_json).train is not None
 
 
 def _said(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:

@@ -242,6 +242,8 @@ def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
     result = desk.type(*words, "--out", str(desk.folder / "out"))
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("SUCCEEDED") == 4
+    # Not after the file: that of most programs is job.yaml.
+    assert "batch demo-sweep: 4 of 4 points are new" in result.stderr
     wrong = desk.type("sweep", str(desk.job), "train.sed=1,2", "--usd", "9", "-y")
     assert wrong.exit_code == 2 and "--set train.sed: unknown key; did you mean seed?" in wrong.stderr
 
