@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.terminal import CRASH, JOB, Terminal
+from trainer.contract.outcome import Check
 
 FILE = """\
 name: widths
@@ -21,6 +23,15 @@ job: job.yaml
 grid: {train.seed: [1, 2, 3], train.batch: [8, 16]}
 limits: {usd: 20, parallel: 3}
 """
+
+OWN = """\
+name: own
+resources: {gpus: 2}
+limits: {hours: 1, usd: 3}
+command: python -c 'print({lr})'
+success: {steps: 10}
+"""
+DONE = Check(name="steps", holds=True, text="every rank reached step 10 of 10")
 
 
 class Desk(Terminal):
@@ -246,6 +257,18 @@ def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
     assert "batch demo-sweep: 4 of 4 points are new" in result.stderr
     wrong = desk.type("sweep", str(desk.job), "train.sed=1,2", "--usd", "9", "-y")
     assert wrong.exit_code == 2 and "--set train.sed: unknown key; did you mean seed?" in wrong.stderr
+
+
+def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "trainer")
+    words = ("--usd", "9", "-y", "--out")
+    trained = desk.type("sweep", str(desk.job), "train.seed=1,2", *words, str(desk.folder / "out"))
+    assert "continue  vastrun launch JOB.yaml --from" in trained.stdout
+    own = Desk(tmp_path / "own", Training(outcome=lambda told: replace(told, checks=(DONE,))))
+    own.job.write_text(OWN)
+    swept = own.type("sweep", str(own.job), "lr=1,2", *words, str(own.folder / "out"))
+    assert "best " in swept.stdout, swept.stdout + swept.stderr
+    assert "continue" not in swept.stdout
 
 
 def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:
