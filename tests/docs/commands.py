@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -68,9 +69,10 @@ def faults(line: str) -> list[str]:
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words after `vastrun`, as far as a pipe, a redirection, a remark or a comment."""
+    """Return the words after `vastrun`, as far as a pipe, a redirection, a remark or wide space."""
     words: list[str] = []
-    for word in shlex.split(line, comments=True)[1:]:
+    command = re.split(" {2,}", line)[0]
+    for word in shlex.split(command, comments=True)[1:]:
         if word[0] in "|;<>&(":
             break
         words.append(word.removesuffix(";"))

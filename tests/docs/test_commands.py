@@ -16,6 +16,9 @@ _SHOWN = re.compile(r"(?:^|(?<=  )|(?<=[:$] ))vastrun +[a-z-].*$", re.MULTILINE)
 _OF_OTHERS = {
     "--port": "of the emulator",
     "--docker": "of the emulator",
+    "--account": "of sbatch",
+    "--time": "of sbatch",
+    "--node": "of the supervisor",
     "--mount": "of Docker",
     "--rm": "of Docker",
     "--code": "of the program that makes data",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.docs.generated import GENERATED
-from tests.docs.markdown import DOCS, PAGES, anchors, links
+from tests.docs.markdown import DOCS, PAGES, ROOT, anchors, links
 
 
 def dead(page: Path, text: str) -> list[str]:
@@ -35,3 +36,21 @@ def test_a_dead_link_is_found() -> None:
     page = DOCS / "any.md"
     text = "[a](gone.md), [b](box.md#no-such-part), [c](../README.md), [d](box.md), `[e](gone.md)`"
     assert dead(page, text) == ["gone.md", "box.md#no-such-part", "../README.md"]
+
+
+def test_every_page_of_the_site_is_reached_from_its_navigation() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in PAGES if path.is_relative_to(DOCS)}
+    texts |= {DOCS / name: make() for name, make in GENERATED.items()}
+    shown = re.findall(
+        r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    reached, new = set[Path](), {DOCS / name for name in shown}
+    while new:
+        reached |= new
+        led = {
+            (page.parent / target.partition("#")[0]).resolve()
+            for page in new
+            for target in links(texts[page])
+        }
+        new = (led & texts.keys()) - reached
+    assert sorted(page.name for page in texts.keys() - reached) == []
