@@ -79,7 +79,7 @@ fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market,
 		tests/e2e/test_vast_market.py tests/trainer/engine/test_random_options.py
 
 clean: ## Remove what set-up made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build/site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
