@@ -271,6 +271,12 @@ def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: 
     assert "continue" not in swept.stdout
 
 
+def test_a_sweep_whose_metric_no_run_reports_says_so(desk: Desk) -> None:
+    words = ("--metric", "accuracy", "--usd", "9", "-y", "--out", str(desk.folder / "out"))
+    swept = desk.type("sweep", str(desk.job), "train.seed=1,2", *words)
+    assert "metric  no run reported accuracy: beat(step, accuracy=...) in the program does" in swept.stdout
+
+
 def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:
     desk = Desk(tmp_path, usd_per_hour=0.0)
     desk.file.write_text(FILE.replace("usd: 20, ", ""))
