@@ -91,6 +91,8 @@ class Instance:
     rented_at: float
     """Epoch seconds."""
     extras: ExtraRates = ExtraRates()
+    queued: bool | None = None
+    """It waits for its turn: nothing of it counts yet. None: with its provider no machine waits."""
     idle: bool = False
     """Its GPUs are not charged: it loads, was stopped, or its host is away."""
     up_s: float | None = None
@@ -169,6 +171,14 @@ class Identity:
     account: str
     clock_ahead_s: float | None
     """This computer's clock against the provider's; None: it does not say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineEnd:
+    """Why a provider ended a machine, as it says."""
+
+    cause: Cause
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)

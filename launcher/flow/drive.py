@@ -20,7 +20,8 @@ from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from launcher.core.slots import POOL
 from launcher.decisions import policy
 from launcher.decisions.early_stop import reason_in
-from launcher.flow.context import OverError, PhaseEnd, RunContext, Services, lost
+from launcher.flow.context import OverError, PhaseEnd, RunContext, Services
+from launcher.flow.lease_end import lost_end
 from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
 from launcher.ports import Provider
@@ -107,7 +108,7 @@ def _take(context: RunContext) -> PhaseEnd | None:
         raise
     except GoneError as error:
         if phase is not Phase.DESTROY and context.is_gone():
-            return lost(f"in phase {phase.value}")
+            return lost_end(context, f"in phase {phase.value}")
         return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
     except VastrunError as error:
         return PhaseEnd(result=Result.FAILED, cause=error.cause, detail=str(error))

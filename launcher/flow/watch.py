@@ -6,15 +6,15 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from launcher.core import BoxStatus, Cause, UserRequest, bills
+from launcher.core import BoxStatus, Cause, MachineEnd, UserRequest, bills
 from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import policy
-from launcher.decisions.judge import judge
+from launcher.decisions.judge import DIED, judge
 from launcher.decisions.pooling import TAKES_SLOTS
 from launcher.flow.beginning import Beginning
 from launcher.flow.context import PhaseEnd, RunContext
-from launcher.flow.lease_end import how_lost, is_due, set_deadline
+from launcher.flow.lease_end import how_ended, how_lost, is_due, set_deadline
 from launcher.flow.pace import Pace
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
@@ -32,6 +32,8 @@ _SLICE_PAUSE_S = 0.2
 _LIST_S = 15.0
 _SAVE_S = 5.0
 _STARTS = 3
+_SAYS_WHY_S = 15.0
+"""A provider that takes a machine back says why, soon after the machine's last word."""
 _START_TIMEOUT_S = 60.0
 
 
@@ -265,7 +267,16 @@ def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: B
     detail = judgement.detail
     if judgement.cause is Cause.SLOW and state.slowness.last is not None:
         detail = f"{state.slowness.last}; {detail}"
-    return PhaseEnd(result=result, cause=judgement.cause, detail=detail)
+    end = _taken_back(context, judgement.cause, box_status)
+    return end or PhaseEnd(result=result, cause=judgement.cause, detail=detail)
+
+
+def _taken_back(context: RunContext, cause: Cause | None, box_status: BoxStatus) -> PhaseEnd | None:
+    """The end of a run whose machine its provider took back, in its words: the box cannot know why."""
+    if cause is not Cause.PREEMPTED and not (cause is Cause.HOST and box_status.exit_code == DIED):
+        return None
+    end = how_ended(context, patience_s=_SAYS_WHY_S)
+    return None if end is None else PhaseEnd(result=Result.FAILED, cause=end.cause, detail=end.text)
 
 
 def _dead(context: RunContext, state: WatchState) -> PhaseEnd | None:
@@ -300,7 +311,8 @@ def _silent(context: RunContext, state: WatchState, error: ProviderError) -> Pha
     if isinstance(error, GoneError) or now - state.listed_at >= _LIST_S:
         state.listed_at = now
         if context.is_gone():
-            return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=how_lost(context))
+            end = how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context))
+            return PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text)
     return None
 
 
