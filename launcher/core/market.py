@@ -77,6 +77,10 @@ class Offer:
     """None: its provider expects nothing."""
 
 
+ENDED = "ended"
+"""The state of a machine that is over, while what it left can be collected: nothing is started there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Instance:
     """A machine we pay for, from rent to confirmed absence."""
@@ -85,7 +89,7 @@ class Instance:
     label: str
     """As `label_of`: how a launcher that was killed finds its machine again."""
     state: str
-    """`running`, `loading`, or the provider's own word for anything else."""
+    """`running`, `loading`, ENDED, or the provider's own word for anything else."""
     usd_per_hour: float
     """GPUs and storage."""
     rented_at: float

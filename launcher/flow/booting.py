@@ -21,6 +21,8 @@ _TELL_S = 30.0
 """Progress within one state is told this often at most."""
 _TELL_UNSEEN_S = 15.0
 _TELL_QUEUED_S = 15.0
+_TELL_QUEUED_FROM_S = 3.0
+"""A turn that comes at once is not worth a word."""
 _OFFER_CHECK_S = 150.0
 
 
@@ -44,6 +46,7 @@ class BootTimeouts:
     """It waits for its turn."""
     queued_for: str = ""
     """What it waits for, as its provider says."""
+    told_queued_for: str = ""
     blind: bool = False
     """The provider cannot be asked: that is no fault of the host."""
     watched: bool = False
@@ -60,11 +63,12 @@ class BootTimeouts:
         self.began = self.moved_at = now
         self.running_since = self.answers_since = self.boxless_since = self.mistrusted_since = None
         self.queued_for, self.blind = machine.note, False
-        if now - self.told_at < _TELL_QUEUED_S:
+        waited_s = now - self.queued_since
+        if waited_s < _TELL_QUEUED_FROM_S or now - self.told_at < _TELL_QUEUED_S:
             return ""
         self.told_at = now
-        waited_min, most_h = (now - self.queued_since) / 60, policy.QUEUE_S / 3600
-        return f"in the queue for {waited_min:.0f} min, {most_h:.0f} h at most: {machine.note}"
+        left_min = (policy.QUEUE_S - waited_s) / 60
+        return f"waits for its turn: {machine.note}; {left_min:.0f} min more at most"
 
     def silent(self, machine: Instance, now: float) -> str:
         """Note that the machine does not answer.
@@ -246,10 +250,10 @@ def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
     if machine is None:
         return
     if machine.queued:
-        is_new = machine.note != timeouts.queued_for
         if news := timeouts.waits(machine, now):
             # A diary of a day's queue would hold nothing else: what is said again is only shown.
-            (context.tell if is_new else context.mention)(news)
+            (context.mention if timeouts.told_queued_for == machine.note else context.tell)(news)
+            timeouts.told_queued_for = machine.note
     elif news := timeouts.silent(machine, now):
         context.tell(news)
 

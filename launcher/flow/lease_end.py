@@ -52,7 +52,7 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
 
 
 def how_ended(context: RunContext, patience_s: float = 0.0) -> MachineEnd | None:
-    """Return why the provider ended the machine, as it says; None: it did not, or does not say in that time."""
+    """Return why the provider ended the machine; None: it did not, or does not say so in that time."""
     ends, machine_id = context.services.provider.abilities.ends, context.run.instance_id
     if ends is None or machine_id is None:
         return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from launcher.core import BoxStatus, Cause, MachineEnd, UserRequest, bills
 from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
+from launcher.core.market import ENDED
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.judge import DIED, judge
@@ -32,7 +33,7 @@ _SLICE_PAUSE_S = 0.2
 _LIST_S = 15.0
 _SAVE_S = 5.0
 _STARTS = 3
-_SAYS_WHY_S = 15.0
+_SAYS_WHY_S = 60.0
 """A provider that takes a machine back says why, soon after the machine's last word."""
 _START_TIMEOUT_S = 60.0
 
@@ -193,6 +194,8 @@ def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, r
     """A lease that was killed is armed again. Of a box that says so again and again it is told once."""
     due = context.now() - state.rearmed_at >= policy.REARM_S
     if context.machine is None or not is_disarmed(box_status) or not due:
+        return
+    if context.machine.state == ENDED:
         return
     first = state.rearmed_at == -math.inf
     state.rearmed_at = context.now()

@@ -1,4 +1,4 @@
-"""What Slurm's commands print becomes nouns: partitions, jobs, boxes, the cluster. What does not fit is refused."""
+"""What Slurm's commands print becomes nouns: partitions, jobs, boxes, the cluster; or it is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDED = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "LAUNCH_FAILED"),
     *("NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
 )
-"""The job has its nodes no more. Any other state, one that is not known included, is that of a job that has."""
+"""The job has its nodes no more. In any other state, also one that nobody knows, it has them."""
 _UNUSABLE = (
     "down",
     "drained",
@@ -149,7 +149,7 @@ def jobs_of(printed: str, prefix: str) -> list[Job]:
 
 
 def boxes_of(printed: str) -> list[Box]:
-    """Read lines of `SECONDS NAME`; a folder whose name cannot be ours is left out. Raises UnreachableError."""
+    """Read lines of `SECONDS NAME`; a folder whose name cannot be ours is left out."""
     found = []
     for row in _rows(printed, "the shared disk"):
         moment, _, name = row.partition(" ")

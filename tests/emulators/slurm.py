@@ -44,7 +44,7 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,batch_sched_delay=0,sched_min_interval=0
-KillWait=20
+KillWait=10
 MinJobAge=120
 SlurmctldTimeout=10
 SlurmdTimeout={slurmd_timeout_s}
@@ -121,9 +121,7 @@ class Slurm:
         self._start("slurmctld")
         for name in NODES:
             self.start_node(name)
-        eventually(
-            lambda: self.run("sinfo", "-h", "-o", "%D %T").split() == ["2", "idle"], what="two idle nodes"
-        )
+        eventually(lambda: self._idle() == len(NODES), what="idle nodes")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
@@ -152,6 +150,21 @@ class Slurm:
     def kill_node(self, name: str) -> None:
         """As `kill -9` of the node's slurmd: what it started goes on."""
         self._end(name, signal.SIGKILL)
+
+    def repair(self) -> None:
+        """No job, and all nodes as they were at first."""
+        if jobs := self.run("squeue", "-h", "-o", "%i").split():
+            self.run("scancel", *jobs)
+        for name in NODES:
+            if name not in self._daemons:
+                self.start_node(name)
+        for name in NODES:
+            self.run("scontrol", "update", f"nodename={name}", "state=resume")
+        eventually(lambda: self._idle() == len(NODES), what="idle nodes")
+
+    def _idle(self) -> int:
+        rows = [row.split() for row in self.run("sinfo", "-h", "-p", "debug", "-o", "%D %T").splitlines()]
+        return sum(int(nodes) for nodes, state in rows if state == "idle")
 
     def job_of(self, label: str) -> int | None:
         """The number of the job with that comment, whose name begins so, or of any."""

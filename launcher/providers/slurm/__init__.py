@@ -1,4 +1,4 @@
-"""The provider `slurm`: an instance is a job of a cluster, its box a folder on the disk that all nodes share."""
+"""The provider `slurm`: an instance is a job of a cluster, its box a folder on the disk that nodes share."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from launcher.core.errors import (
     UnreachableError,
 )
 from launcher.core.job import JobSpec
+from launcher.core.market import ENDED
 from launcher.core.settings import SlurmSettings
 from launcher.gate.slurm import Job, listed
 from launcher.ports import Abilities, Clock, Remote
@@ -121,7 +122,7 @@ class SlurmProvider:
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """Return a shell on the job's node. Of a job that is over, what it left on the disk can be collected."""
+        """Return a shell on the job's node; of a job that is over, in what it left on the disk."""
         seen = self._slurm.look_lately()
         job, box = seen.job(instance.id), seen.box(instance.id)
         if box is None and (job is None or job.is_over):
@@ -188,7 +189,7 @@ class SlurmProvider:
         return Instance(
             id=instance_id,
             label=(job.label if job else "") or LABEL_PREFIX + instance_id.rpartition(".")[0],
-            state="loading" if queued else "running" if runs else "ended",
+            state="loading" if queued else "running" if runs else ENDED,
             note=why_it_waits(job) if job and queued else "",
             usd_per_hour=price(self._settings, job.gpus) if job else 0.0,
             rented_at=rented_at or self._clock.now(),

@@ -38,7 +38,7 @@ class SlurmRemote:
     """`Remote` says what each verb promises. What a job that is over has left can still be read."""
 
     def __init__(self, inner: Remote, place: Place, node: LoginNode, is_over: Callable[[], bool]) -> None:
-        """`inner`: a shell on the login node, in the box's folder. `is_over`: asks Slurm, when nobody answers."""
+        """`inner`: a shell on the login node, in the box's folder. `is_over`: asks Slurm about the job."""
         self._inner, self._place, self._node, self._is_over = inner, place, node, is_over
 
     def __getattr__(self, name: str) -> Any:
@@ -48,7 +48,7 @@ class SlurmRemote:
         return getattr(self._inner, name)
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """Run a command on the job's node; return it once it is finished. What is left of it later is killed."""
+        """Run a command on the job's node to its end. What is left of it after `timeout_s` is killed."""
         if self._place.job is None:
             return self._inner.run(command, timeout_s=timeout_s)
         words = shlex.join(ask_argv(_TAKE_S, timeout_s, command))

@@ -90,7 +90,8 @@ class SlurmCommands:
 
     def must_have(self, python: str) -> None:
         """Look for what a job needs. Raises ProviderError, which names what is missing."""
-        script = f'for tool in {_TOOLS} {shlex.quote(python)}; do command -v "$tool" >/dev/null || echo "$tool"; done'
+        tools = f"{_TOOLS} {shlex.quote(python)}"
+        script = f'for tool in {tools}; do command -v "$tool" >/dev/null || echo "$tool"; done'
         lacking = gate.words_of(self._node.asked(script))
         if lacking:
             hint = "vastrun config set slurm.python /PATH/bin/python names a Python on the shared disk"

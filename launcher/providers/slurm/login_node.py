@@ -1,4 +1,4 @@
-"""The login node: where Slurm's commands run, and from where the shared disk is seen. It may be this computer."""
+"""The login node: where Slurm's commands run and the shared disk is seen. It may be this computer."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LoginNode:
         return f"{home}/{(chosen or _FOLDER).removeprefix('~/')}"
 
     def asked(self, script: str, *, timeout_s: float = _QUESTION_S) -> str:
-        """Return what the script printed. Raises UnreachableError where it failed, ProviderError, AuthError."""
+        """Return what the script printed. Raises UnreachableError where it failed, AuthError."""
         done = self.ran(script, timeout_s=timeout_s)
         if done.exit_code != 0:
             raise UnreachableError(
@@ -124,8 +124,8 @@ class LoginNode:
         if fingerprint is None:
             raise UsageError(
                 f"slurm.host_key is not set: nobody says which host key {address.host} has",
-                hint=f"`ssh-keyscan -p {address.port} {address.host} | ssh-keygen -lf -` shows it; compare that with "
-                f"what your site publishes, then: {_CONFIG}host_key SHA256:…",
+                hint=f"`ssh-keyscan -p {address.port} {address.host} | ssh-keygen -lf -` shows it; compare that "
+                f"with what your site publishes, then: {_CONFIG}host_key SHA256:…",
             )
         key = Path(self._settings.key).expanduser()
         if not key.is_file():
