@@ -124,8 +124,8 @@ class LoginNode:
         if fingerprint is None:
             raise UsageError(
                 f"slurm.host_key is not set: nobody says which host key {address.host} has",
-                hint=f"`ssh-keyscan -p {address.port} {address.host} | ssh-keygen -lf -` shows it; compare that "
-                f"with what your site publishes, then: {_CONFIG}host_key SHA256:…",
+                hint=f"`ssh-keyscan -p {address.port} {address.host} | ssh-keygen -lf -` shows it; compare "
+                f"that with what your site publishes, then: {_CONFIG}host_key SHA256:…",
             )
         key = Path(self._settings.key).expanduser()
         if not key.is_file():
