@@ -18,6 +18,7 @@ _ORDERS = ".orders"
 """The batch scripts that are being handed in."""
 _REMOVE_S = 600.0
 _SAME_LOOK_S = 1.0
+_SIGNAL_S = 10.0
 _TOOLS = "sbatch squeue scancel srun flock timeout"
 _KEPT = 'HOME="$HOME" USER="$USER" PATH="$PATH" LANG="${LANG-}" ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"}'
 """Of the environment that a user has on a login node which is another computer."""
@@ -116,7 +117,9 @@ class SlurmCommands:
     def cancel(self, job: Job) -> None:
         """Have the job end at once: the first signal says that nobody waits for what it might still save."""
         self._last_look = None
-        self._node.ran(f"scancel --batch --signal=USR1 {job.id} 2>/dev/null; scancel {job.id}")
+        # It is tried again and again where nobody can take it: while a job waits, or its node is silent.
+        at_once = f"timeout {_SIGNAL_S:.0f} scancel --batch --signal=USR1 {job.id} 2>/dev/null; "
+        self._node.ran(f"{'' if job.is_pending else at_once}scancel {job.id}")
 
     def remove(self, instance_id: str) -> None:
         """Remove the box."""
