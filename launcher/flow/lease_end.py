@@ -9,7 +9,8 @@ from launcher.core import MachineEnd
 from launcher.core.errors import ProviderError
 from launcher.core.phases import Result
 from launcher.decisions import policy
-from launcher.flow.context import PhaseEnd, RunContext, lost
+from launcher.flow.context import RunContext
+from launcher.flow.phase_end import PhaseEnd, lost
 from launcher.ports import Remote
 from trainer.contract import layout
 

@@ -158,6 +158,14 @@ def _batches(db: sqlite3.Connection) -> None:
     )
 
 
+def _nodes(db: sqlite3.Connection) -> None:
+    """A run has a row for each of its nodes. Those of before have one node."""
+    db.execute("ALTER TABLE runs ADD COLUMN leader TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE runs ADD COLUMN node INTEGER NOT NULL DEFAULT 0")
+    db.execute("ALTER TABLE runs ADD COLUMN failed_node INTEGER")
+    db.execute("CREATE INDEX runs_by_leader ON runs (leader)")
+
+
 MIGRATIONS: Sequence[Migration] = (
     _first_tables,
     _phase_of_failure,
@@ -168,6 +176,7 @@ MIGRATIONS: Sequence[Migration] = (
     _account,
     _identity,
     _batches,
+    _nodes,
 )
 
 

@@ -80,17 +80,18 @@ class SqliteLedger:
         """Close the file."""
         self._db.close()
 
-    def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
-        # The sums and the row are one transaction: two launchers never reserve the same dollar.
+    def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
+        # The sums and the rows are one transaction: two launchers never reserve the same dollar.
+        rows = (run, *members)
         with self._transaction():
             for budget in (*budgets, *self._batches.budgets(run.batch)):
-                if error := refusal(self.use_of(budget), run.reserved_usd):
+                if error := refusal(self.use_of(budget), sum(row.reserved_usd for row in rows)):
                     raise error
-            self._db.execute(_INSERT, self._row_of(run))
+            self._db.executemany(_INSERT, [self._row_of(row) for row in rows])
 
     def use_of(self, budget: Budget) -> BudgetUse:
         # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
-        open_runs = self.runs(open_only=True, batch=budget.batch or None)
+        open_runs = self.runs(open_only=True, batch=budget.batch or None, members=True)
         with self._clear_errors():
             ended_usd = sum_of(self._db, budget, ended_only=True)
         now = self._now()
@@ -119,8 +120,12 @@ class SqliteLedger:
         point: str | None = None,
         parent: str | None = None,
         causes: Collection[Cause] = (),
+        leader: str | None = None,
+        members: bool = False,
     ) -> Sequence[Run]:
         conditions = {
+            "leader = ''": None if members or leader is not None else (),
+            "leader = ?": None if leader is None else (leader,),
             f"phase <> '{Phase.ENDED}'": () if open_only else None,
             "batch = ?": None if batch is None else (batch,),
             "point = ?": None if point is None else (point,),
@@ -129,7 +134,8 @@ class SqliteLedger:
         }
         asked = {text: values for text, values in conditions.items() if values is not None}
         where = f"WHERE {' AND '.join(asked)}" if asked else ""
-        query = f"SELECT * FROM runs {where} ORDER BY created_at DESC, rowid DESC"
+        order = "created_at DESC, rowid DESC" if leader is None else "node"
+        query = f"SELECT * FROM runs {where} ORDER BY {order}"
         with self._clear_errors():
             rows = self._db.execute(query, [one for values in asked.values() for one in values]).fetchall()
         return [_run_of(row) for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -209,6 +210,8 @@ class Abilities:
     identity: TellsIdentity | None = None
     """Of one that has no account."""
     ends: TellsEnds | None = None
+    why_one_node: str = ""
+    """Why a run can have no more than one machine there, where that is so."""
 
 
 class Provider(Protocol):
@@ -271,6 +274,14 @@ class Provider(Protocol):
 
     def destroy(self, instance_id: str) -> None:
         """Ask for the machine's end; return when the provider agreed or has no such machine."""
+        ...
+
+
+class RunThreads(Protocol):
+    """Threads that drive runs, or nodes of one."""
+
+    def submit(self, work: Callable[[], Run], /) -> Future[Run]:
+        """Do the work beside all other work."""
         ...
 
 

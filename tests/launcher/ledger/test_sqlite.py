@@ -265,7 +265,8 @@ def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path
     hands.open(path).add(FULL)
     with sqlite3.connect(path) as db:
         db.executescript(
-            "DROP INDEX runs_by_batch; DROP INDEX runs_by_parent; DROP TABLE points; DROP TABLE batches"
+            "DROP INDEX runs_by_batch; DROP INDEX runs_by_parent; DROP TABLE points; DROP TABLE batches;"
+            "DROP INDEX runs_by_leader"
         )
         for column in (
             "batch",
@@ -280,6 +281,9 @@ def test_a_run_of_before_the_meter_is_charged_all_of_its_time(hands: Hands, path
             "account",
             "clock_ahead_s",
             "ledger",
+            "leader",
+            "node",
+            "failed_node",
         ):
             db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
         db.execute("ALTER TABLE events DROP COLUMN told")
