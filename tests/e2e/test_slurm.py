@@ -59,7 +59,7 @@ def test_a_training_succeeds_as_on_this_computer(user: Terminal, cluster: Slurm)
     done = user.type("launch", str(JOBS / "learn.yaml"), "--provider", "slurm")
 
     assert done.exit_code == 0, done.err
-    assert user.status()["run"]["verdict"] == "SUCCEEDED"
+    assert "verdict   SUCCEEDED" in done.out
     assert re.search(r"checkpoint step-\d+ downloaded", done.err)
     assert is_clean(user, cluster)
 
@@ -122,7 +122,7 @@ def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
     done = launch.end()
 
     assert done.exit_code == 7, done.err
-    assert user.status()["run"]["verdict"] == verdict
+    assert f"verdict   {verdict}: " in done.out
     assert said in user.type("why", "last").out
     assert "step 3" in (user.outputs() / "log.txt").read_text()
     assert boxes(user) == []
