@@ -315,7 +315,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         secrets=lambda: secrets_among(environ),
         private_words=lambda: private_words(state),
         replay_screen=lambda began, now: replay_screen_on(environ, began=began, now=now),
-        config_file=_folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml",
+        config_file=_config_file(environ),
     )
 
 
@@ -343,6 +343,7 @@ def _provider(
         speeds=partial(_speeds, environ, ledger),
         runs=lambda: ledger().runs(open_only=True),
         provider=provider,
+        settings=lambda: read_settings(_config_file(environ)),
         crowd=crowd,
     )
     return provider_class(name).of(context)
@@ -373,6 +374,10 @@ def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
     # A relative path is to be ignored, says the XDG specification.
     root = Path(base) if base.startswith("/") else Path.home() / usual
     return root / "vastrun"
+
+
+def _config_file(environ: Mapping[str, str]) -> Path:
+    return _folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
 def _image_lock(environ: Mapping[str, str]) -> Path:

@@ -11,6 +11,7 @@ from typing import Protocol
 from launcher.core import Run
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
+from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.ports import Clock, Provider
@@ -19,6 +20,7 @@ PROVIDERS: Mapping[str, str] = {
     "local": "launcher.providers.local:LocalProvider",
     "docker": "launcher.providers.docker:DockerProvider",
     "vast": "launcher.providers.vast:VastProvider",
+    "slurm": "launcher.providers.slurm:SlurmProvider",
     "pool": "launcher.providers.pool:PoolProvider",
 }
 """By name, where its class is. To add a provider: a folder here, a line in this table, and one in
@@ -46,6 +48,8 @@ class ProviderContext:
     """The open runs of the ledger: some of them hold machines."""
     provider: Callable[[str], Provider]
     """Another provider, by its name."""
+    settings: Callable[[], LoadedSettings] = LoadedSettings
+    """The user's."""
     crowd: bool = False
     """Many runs of this process use it at once: what was asked lately may answer all of them."""
 
