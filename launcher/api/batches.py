@@ -284,12 +284,12 @@ def run_again(ledger: Ledger, name: str, cause: str | None) -> int:
 
 def states_in(ledger: Ledger, name: str) -> list[PointState]:
     """Return the points of a batch with their runs, by number."""
-    return states_of(ledger.batches.points(name), ledger.runs(batch=name))
+    return states_of(ledger.batches.points(name), ledger.runs(batch=name, members=True))
 
 
 def progress_in(ledger: Ledger, name: str, now: float) -> BatchProgress:
     """Return how a batch stands."""
-    runs = ledger.runs(batch=name)
+    runs = ledger.runs(batch=name, members=True)
     states = states_of(ledger.batches.points(name), runs)
     return progress_of_batch(states, ledger.batches.held_usd(name), now, machines_of(runs))
 
