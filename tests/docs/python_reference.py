@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.api import public
+from tests.docs.markdown import ROOT
 
 _HERE: Mapping[str, Sequence[str]] = {
     "Functions": ("launch", "plan", "run", "runs", "batch", "sweep", "find_batch", "batches"),
@@ -22,11 +23,12 @@ _HERE: Mapping[str, Sequence[str]] = {
     "How a run ends": ("Verdict", "Cause", "Phase"),
 }
 """What `launcher.api.public` offers, under the headings of the page."""
-_ON_A_BOX: Mapping[str, Sequence[str]] = {
-    "vastrun": ("beat",),
-    "vastrun.sampler": ("EpochSampler",),
-    "vastrun.mix": ("Mix",),
+_ON_A_BOX: Mapping[str, tuple[str, str]] = {
+    "vastrun": ("vastrun/__init__.py", "beat"),
+    "vastrun.sampler": ("vastrun/sampler.py", "EpochSampler"),
+    "vastrun.mix": ("vastrun/mix.py", "Mix"),
 }
+"""Read and not imported: they may need torch, which a computer that builds these pages need not have."""
 _ERRORS = "vastrun.errors"
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,9 +45,8 @@ def python_reference() -> str:
         for name in names:
             parts += _entry(f"vastrun.{name}", getattr(public, name))
     parts += ["## In a training program", "These are there on every box, and need no launcher."]
-    for module, names in _ON_A_BOX.items():
-        for name in names:
-            parts += _entry(f"{module}.{name}", getattr(importlib.import_module(module), name))
+    for module, (file, name) in _ON_A_BOX.items():
+        parts += _told(f"{module}.{name}", _named(ROOT / file, name))
     parts += ["## Errors", "Each has `hint`, `cause` and `exit_code`."]
     errors = importlib.import_module(_ERRORS)
     for name in errors.__all__:
@@ -62,20 +63,20 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
     if name == "vastrun.JobSpec":
         yield f"### {name}"
         yield "A job with its defaults filled in: the keys of [the job file](job-file.md), as attributes."
-    elif inspect.isclass(thing):
-        yield from _class(name, thing)
+    elif inspect.isclass(thing) and issubclass(thing, Enum):
+        yield f"### {name}"
+        yield _docstring(_node(thing))
+        yield ", ".join(f"`{member.name}`" for member in thing)
     else:
-        yield from _function(name, _node(thing))
+        yield from _told(name, _node(thing))
 
 
-def _class(name: str, kind: type) -> Iterator[str]:
-    node = _node(kind)
-    assert isinstance(node, ast.ClassDef)
+def _told(name: str, node: ast.stmt) -> Iterator[str]:
+    if not isinstance(node, ast.ClassDef):
+        yield from _function(name, node)
+        return
     yield f"### {name}"
     yield _docstring(node)
-    if issubclass(kind, Enum):
-        yield ", ".join(f"`{member.name}`" for member in kind)
-        return
     rows = list(_fields(node))
     if rows:
         yield "| | type | |\n|---|---|---|\n" + "\n".join(rows)
@@ -172,11 +173,15 @@ def _node(thing: Any) -> ast.stmt:
     """Return what the source has of a class, a function or a method."""
     source = inspect.getsourcefile(thing)
     assert source is not None
-    body = _parsed(Path(source)).body
-    for part in thing.__qualname__.split("."):
-        body_of = next(node for node in body if getattr(node, "name", None) == part)
-        body = getattr(body_of, "body", [])
-    return body_of
+    return _named(Path(source), thing.__qualname__)
+
+
+def _named(source: Path, name: str) -> ast.stmt:
+    body = _parsed(source).body
+    for part in name.split("."):
+        found = next(node for node in body if getattr(node, "name", None) == part)
+        body = getattr(found, "body", [])
+    return found
 
 
 @cache

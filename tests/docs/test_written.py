@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
 from launcher.core import Cause
 from launcher.core.job import JobSpec
 from tests.docs.generated import GENERATED
-from tests.docs.markdown import DOCS
+from tests.docs.markdown import DOCS, ROOT
 from tests.docs.python_reference import left_out
 from tests.docs.written import WRITTEN, with_rows
+from tests.waiting import LONGEST_S
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -42,3 +45,15 @@ def test_the_python_reference_has_every_name() -> None:
 def test_the_decisions_are_all_listed() -> None:
     listed = GENERATED["decisions/index.md"]()
     assert all(f"]({record.name})" in listed for record in (DOCS / "decisions").glob("*.md"))
+
+
+def test_pages_are_made_on_a_computer_without_torch() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"
+        "from tests.docs.generated import GENERATED\n"
+        "print(all(make() for make in GENERATED.values()))"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_S
+    )
+    assert made.stdout == "True\n", made.stderr
