@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.batch.sharing import Bell, ThreadBell
-from launcher.clocks import LocalZone, elapsed, steady_clock
+from launcher.clocks import LocalZone, elapsed, late_clock, steady_clock
 from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, Run, UserRequest
@@ -25,6 +25,7 @@ from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import SpeedHistory, speed_history_of
 from launcher.decisions.workload import efficiency_of
 from launcher.flow.context import Services
+from launcher.ledger.joining import TeamLedger, name_of_computer
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
@@ -88,6 +89,10 @@ class Wiring:
     now: Callable[[], float]
     new_id: Callable[[], str]
     who: Callable[[], str]
+    user: str = ""
+    """The login name of whoever runs this."""
+    computer: Callable[[], str] = lambda: ""
+    """This computer's name within a team; empty: the ledger is this computer's own."""
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
     exporter: Callable[[], Exporter]
@@ -205,6 +210,8 @@ class Wiring:
                 screen=screen,
                 user_requests=shared,
                 who=self.who(),
+                user=self.user,
+                computer=self.computer(),
                 budgets=self.budgets,
                 runs_at_once=runs_at_once,
             )
@@ -229,6 +236,8 @@ class Wiring:
             screen=screen,
             user_requests=interrupts,
             who=self.who(),
+            user=self.user,
+            computer=self.computer(),
             notifier=notifier,
             budgets=self.budgets,
         )
@@ -237,20 +246,27 @@ class Wiring:
 def wire(environ: Mapping[str, str]) -> Wiring:
     """Choose the real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
+    team, now = _team(environ), _now()
     presence = Presence(state / "launchers")
     output = HeldStream(lambda: sys.stderr)
+    if team is not None:
+        # Computers whose clocks differ agree on when a run began, and on how long it may go on.
+        presence = Presence(state / "launchers", partial(name_of_computer, state))
+        now = late_clock(team.time)
 
     @cache
     def ledger() -> Ledger:
-        return SqliteLedger(state / "ledger.db", now=_now(), alive=presence.is_alive)
+        if team is not None:
+            return team.open(now=now, alive_here=presence.is_alive_here)
+        return SqliteLedger(state / "ledger.db", now=now, alive=presence.is_alive)
 
     @cache
     def provider(name: str) -> Provider:
-        return _provider(environ, state, output, ledger, provider, name)
+        return _provider(environ, state, output, now, ledger, provider, name)
 
     @cache
     def crowd(name: str) -> Provider:
-        return _provider(environ, state, output, ledger, crowd, name, crowd=True)
+        return _provider(environ, state, output, now, ledger, crowd, name, crowd=True)
 
     return Wiring(
         state=state,
@@ -261,14 +277,16 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         provider=provider,
         packer=partial(_packer, environ, ledger),
         output_store=partial(_output_store, ledger),
-        screen=lambda began: screen_on(output, environ, began=began, now=_now()),
-        list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=_now()),
-        plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
+        screen=lambda began: screen_on(output, environ, began=began, now=now),
+        list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=now),
+        plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=now),
         notifier=partial(_notifier, environ),
-        interrupts=partial(interrupts_on, output, environ, _now()),
-        now=_now(),
+        interrupts=partial(interrupts_on, output, environ, now),
+        now=now,
         new_id=lambda: new_id(random.SystemRandom()),
         who=lambda: presence.who,
+        user=_user(environ),
+        computer=lambda: presence.computer if team else "",
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
         foreteller=partial(_foreteller, environ),
@@ -277,10 +295,21 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     )
 
 
+def _team(environ: Mapping[str, str]) -> TeamLedger | None:
+    """The ledger that this computer shares with others; None: it has its own. Raises UsageError."""
+    url = environ.get("VASTRUN_LEDGER", "")
+    return TeamLedger(url) if url else None
+
+
+def _user(environ: Mapping[str, str]) -> str:
+    return environ.get("LOGNAME") or environ.get("USER") or ""
+
+
 def _provider(
     environ: Mapping[str, str],
     state: Path,
     output: HeldStream,
+    now: Callable[[], float],
     ledger: Callable[[], Ledger],
     provider: Callable[[str], Provider],
     name: str,
@@ -294,7 +323,7 @@ def _provider(
     context = ProviderContext(
         environ=environ,
         state=state,
-        clock=interrupts_on(output, environ, _now(), UserRequest.STOP, UserRequest.NONE, None, False),
+        clock=interrupts_on(output, environ, now, UserRequest.STOP, UserRequest.NONE, None, False),
         uptime=elapsed,
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),

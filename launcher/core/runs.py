@@ -128,6 +128,11 @@ class Run:
     """The id of the batch's point that it runs."""
     reserved_usd: float = 0.0
     """Held of its budgets while it is open: the most that it may cost."""
+    started_by: str = ""
+    """The login name of who launched it; empty: nobody knows."""
+    computer: str = ""
+    """The computer whose launchers have its outputs, and its machine where that is no rented one; see
+    `Driver.who`. Empty: the one computer of the ledger."""
 
     @property
     def label(self) -> str:

@@ -38,7 +38,11 @@ class Services:
     screen: Screen
     user_requests: UserRequests
     who: str
-    """Names this launcher: `host:pid:started`."""
+    """Names this launcher: `computer:pid:word`."""
+    user: str = ""
+    """The login name of whoever runs it."""
+    computer: str = ""
+    """This computer's name within a team; empty: the ledger is this computer's own."""
     notifier: Notifier | None = None
     """None: nobody is told but the screen."""
     budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()

@@ -57,6 +57,8 @@ def begin(
         ledger=services.ledger.id if services.provider.shared else "",
         batch=batch,
         point=point,
+        started_by=services.user,
+        computer=services.computer,
         reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec),
     )
     services.output_store.must_be_free(run)

@@ -47,8 +47,13 @@ class Ledger(Protocol):
         point: str | None = None,
         parent: str | None = None,
         causes: Collection[Cause] = (),
+        newest: int | None = None,
     ) -> Sequence[Run]:
-        """List runs, newest first: all, or those that fit whatever is given."""
+        """List runs, newest first: all, or those that fit whatever is given, at most `newest` of them."""
+        ...
+
+    def count(self) -> int:
+        """Return how many runs there are."""
         ...
 
     def tell(self, event: Event) -> None:
