@@ -235,7 +235,8 @@ def _of_run(run_id: str) -> str:
 
 
 def _held(what: str, holder: Mapping[str, Any], hint: str) -> HeldError:
-    host, _, rest = str(holder["who"]).partition(":")
+    computer, _, rest = str(holder["who"]).partition(":")
+    host = computer.partition("~")[0]
     since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
     return HeldError(
         f"{what} is driven by another launcher: process {rest.partition(':')[0]} on {host}, since {since}",

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own: an ordinary user's, in a folder, on a socket there and no port."""
+"""A PostgreSQL server of a test's own: an ordinary user's, in a temporary folder, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,16 +18,8 @@ from pathlib import Path
 
 from tests.waiting import LONGEST_S, eventually
 
-_SETTINGS = (
-    "-c",
-    "listen_addresses=",
-    "-c",
-    "fsync=off",
-    "-c",
-    "max_connections=200",
-    "-c",
-    "shared_buffers=16MB",
-)
+_SETTINGS = ("listen_addresses=127.0.0.1", "fsync=off", "max_connections=200", "shared_buffers=16MB")
+_MAKE = ("-A", "trust", "-U", "team", "--no-sync", "-E", "UTF8", "--locale=C")
 
 
 @cache
@@ -54,32 +47,27 @@ class PostgresServer:
     """One server. It can be killed and started again, as a computer can."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._process = folder, None
-        self._process: subprocess.Popen[bytes] | None
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
         self._databases = count(1)
-        self._run(
-            "initdb",
-            "-D",
-            str(folder / "data"),
-            "-A",
-            "trust",
-            "-U",
-            "team",
-            "--no-sync",
-            "-E",
-            "UTF8",
-            "--locale=C",
-        )
+        self.port = 0
+        self._run("initdb", "-D", str(folder / "data"), *_MAKE)
         self.start()
 
     def start(self) -> None:
-        """Return when it answers."""
-        words = ["-D", str(self._folder / "data"), "-k", str(self._folder), *_SETTINGS]
+        """Return when it answers. It keeps its port, once it has one."""
+        while not self._starts():
+            self.port = 0  # somebody was faster there
+
+    def _starts(self) -> bool:
+        self.port = self.port or _free_port()
+        words = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-p", str(self.port)]
+        words += [word for setting in _SETTINGS for word in ("-c", setting)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._words("postgres"), *words], stdout=log, stderr=log, **self._as_user()
             )
-        eventually(self._answers, what="the start of PostgreSQL")
+        return eventually(self._answer, what="the start of PostgreSQL") == "ready"
 
     def stop(self, *, hard: bool = False) -> None:
         """Stop it: at once, connections and all. `hard`: as when its computer loses power."""
@@ -92,28 +80,34 @@ class PostgresServer:
         """The URL of a new database."""
         name = f"ledger{next(self._databases)}"
         self.ask(f"CREATE DATABASE {name}")
-        return f"postgresql://team@/{name}?host={self._folder}"
+        return self.url(name)
+
+    def url(self, database: str, port: int | None = None) -> str:
+        """Where a database is; `port`: by way of another one."""
+        return f"postgresql://team@127.0.0.1:{port or self.port}/{database}"
 
     def ask(self, statement: str, url: str = "") -> list[tuple[object, ...]]:
         """What a statement answers."""
         import psycopg
 
-        with psycopg.connect(
-            url or f"postgresql://team@/postgres?host={self._folder}", autocommit=True
-        ) as db:
+        with psycopg.connect(url or self.url("postgres"), autocommit=True) as db:
             cursor = db.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    def _answers(self) -> bool:
+    def _answer(self) -> str:
+        """Whether it is `ready` or has `ended`; empty: neither yet."""
         import psycopg
 
+        assert self._process is not None
+        if self._process.poll() is not None:
+            log = (self._folder / "log").read_text()
+            assert "Address already in use" in log, log[-2000:]
+            return "ended"
         try:
             self.ask("SELECT 1")
         except psycopg.OperationalError:
-            assert self._process is not None
-            assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
-            return False
-        return True
+            return ""
+        return "ready"
 
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([*self._words(program), *words], check=True, capture_output=True, **self._as_user())
@@ -126,12 +120,15 @@ class PostgresServer:
 
     @staticmethod
     def _as_user() -> dict[str, object]:
-        user = _user()
-        return (
-            {"cwd": "/"}
-            if os.geteuid()
-            else {"cwd": "/", "user": user, "group": pwd.getpwnam(str(user)).pw_gid}
-        )
+        user = str(_user())
+        whose = {} if os.geteuid() else {"user": user, "group": pwd.getpwnam(user).pw_gid}
+        return {"cwd": "/", **whose}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port: int = place.getsockname()[1]
+        return port
 
 
 @contextmanager
