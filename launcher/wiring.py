@@ -262,11 +262,11 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
     @cache
     def provider(name: str) -> Provider:
-        return _provider(environ, state, output, now, ledger, provider, name)
+        return _provider(environ, state, output, now, team, ledger, provider, name)
 
     @cache
     def crowd(name: str) -> Provider:
-        return _provider(environ, state, output, now, ledger, crowd, name, crowd=True)
+        return _provider(environ, state, output, now, team, ledger, crowd, name, crowd=True)
 
     return Wiring(
         state=state,
@@ -298,7 +298,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 def _team(environ: Mapping[str, str]) -> TeamLedger | None:
     """The ledger that this computer shares with others; None: it has its own. Raises UsageError."""
     url = environ.get("VASTRUN_LEDGER", "")
-    return TeamLedger(url) if url else None
+    return TeamLedger(url, environ.get("VASTRUN_TEAM_KEY", "")) if url else None
 
 
 def _user(environ: Mapping[str, str]) -> str:
@@ -310,6 +310,7 @@ def _provider(
     state: Path,
     output: HeldStream,
     now: Callable[[], float],
+    team: TeamLedger | None,
     ledger: Callable[[], Ledger],
     provider: Callable[[str], Provider],
     name: str,
@@ -330,6 +331,8 @@ def _provider(
         speeds=partial(_speeds, environ, ledger),
         runs=lambda: ledger().runs(open_only=True),
         provider=provider,
+        book=None if team is None else team.book,
+        secrets=None if team is None else team.secrets(ledger().id),
         crowd=crowd,
     )
     return provider_class(name).of(context)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.core.errors import StorageError, UsageError
+from launcher.ports.team import CallBook, SecretStore
 
 if TYPE_CHECKING:
     from launcher.ledger.postgres import PostgresDatabase
@@ -21,14 +22,14 @@ SCHEMES = ("postgresql://", "postgres://")
 class TeamLedger:
     """The database that all computers of a team share."""
 
-    def __init__(self, url: str) -> None:
-        """Raises UsageError when `url` is no database's."""
+    def __init__(self, url: str, key: str = "") -> None:
+        """`key`: what the team's secrets are sealed with. Raises UsageError when `url` is no database's."""
         if not url.startswith(SCHEMES):
             raise UsageError(
                 "VASTRUN_LEDGER: expected postgresql://user@host/database",
                 hint="VASTRUN_LEDGER=postgresql://me@db.lab/vastrun vastrun status",
             )
-        self._url = url
+        self._url, self._key = url, key
 
     @cached_property
     def database(self) -> PostgresDatabase:
@@ -52,6 +53,22 @@ class TeamLedger:
         from launcher.ledger.team import PostgresLedger
 
         return PostgresLedger(database, now=now, alive_here=alive_here)
+
+    def book(self, key: str) -> CallBook:
+        """Return who calls when with that key."""
+        database = self.database
+        from launcher.ledger.team import TeamBook
+
+        return TeamBook(database, key)
+
+    def secrets(self, ledger: str) -> SecretStore | None:
+        """Return the secrets of the ledger with that id; None: this computer has no key to them."""
+        if not self._key:
+            return None
+        database = self.database
+        from launcher.ledger.vault import Vault
+
+        return Vault(database, self._key, ledger)
 
 
 def name_of_computer(state: Path) -> str:

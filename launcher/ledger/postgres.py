@@ -55,7 +55,8 @@ _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS launchers (who TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS call_queues (key TEXT NOT NULL, endpoint TEXT NOT NULL, queue TEXT NOT NULL,"
     " PRIMARY KEY (key, endpoint))",
-    "CREATE TABLE IF NOT EXISTS team_secrets (name TEXT PRIMARY KEY, sealed BYTEA NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS team_secrets (name TEXT PRIMARY KEY, sealed BYTEA NOT NULL,"
+    " at DOUBLE PRECISION NOT NULL)",
 )
 """What a ledger of one computer has in files, or needs not."""
 _NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::DOUBLE PRECISION AS now"

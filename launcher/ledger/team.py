@@ -1,11 +1,13 @@
-"""What a team's ledger has besides runs: which launchers are alive, by the database's clock."""
+"""What a team's ledger has besides runs: which launchers are alive, and who calls a provider when."""
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from launcher.core.errors import StorageError
 from launcher.ledger.postgres import PostgresDatabase
@@ -14,6 +16,8 @@ from launcher.ledger.sql import SqlLedger
 BEAT_S = 15.0
 LEASE_S = 60.0
 """A launcher of another computer that was not heard of for so long is dead, or as good as that."""
+
+_T = TypeVar("_T")
 
 _BEAT = (
     "INSERT INTO launchers (who, until) VALUES (:who, :until) ON CONFLICT (who) DO UPDATE SET until = :until"
@@ -94,3 +98,31 @@ class Leases:
     def _delete(self, who: str) -> None:
         with self._db.reading():
             self._db.execute("DELETE FROM launchers WHERE who = ?", (who,))
+
+
+class TeamBook:
+    """The CallBook port of one key, wherever it is used: a row an endpoint, the time the database's."""
+
+    def __init__(self, db: PostgresDatabase, key: str) -> None:
+        """`key`: what the calls are made with. No more than a hash of it is kept."""
+        self._db, self._key = db, hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    def change(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
+        return self._db.retried(lambda: self._changed(endpoint, work))
+
+    def _changed(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
+        values = {"key": self._key, "endpoint": endpoint}
+        with self._db.writing(f"calls {self._key} {endpoint}"):
+            row = self._db.row(
+                "SELECT queue FROM call_queues WHERE key = :key AND endpoint = :endpoint", values
+            )
+            queue, done = work("" if row is None else row["queue"], self._db.now())
+            self._db.execute(_QUEUE, {**values, "queue": queue})
+        return done
+
+
+_QUEUED = "SELECT queue FROM call_queues WHERE key = :key AND endpoint = :endpoint"
+_QUEUE = (
+    "INSERT INTO call_queues (key, endpoint, queue) VALUES (:key, :endpoint, :queue)"
+    " ON CONFLICT (key, endpoint) DO UPDATE SET queue = :queue"
+)
