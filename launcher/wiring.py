@@ -91,6 +91,8 @@ class Wiring:
     who: Callable[[], str]
     user: str = ""
     """The login name of whoever runs this."""
+    place: str = "the ledger of this computer"
+    """Names the ledger to the user."""
     computer: Callable[[], str] = lambda: ""
     """This computer's name within a team; empty: the ledger is this computer's own."""
     rehearsal: Callable[[Path], Rehearsal]
@@ -166,14 +168,14 @@ class Wiring:
             screen.close()
 
     def drive_batch(
-        self, name: str, interrupts: Interrupts, screen: BatchScreen, *, prunes: bool = True
+        self, name: str, interrupts: Interrupts | SharedRequests, screen: BatchScreen, *, prunes: bool = True
     ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
         from launcher.batch.driver import BatchDriver
         from launcher.batch.services import BatchServices
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
-            return self._attempts_of_many(shared, run_screen, driver.runs_at_once)
+            return self.attempts_of_many(shared, run_screen, driver.runs_at_once)
 
         with closing(self.notifier(screen.note)) as notifier, self.workers() as workers:
             driver = BatchDriver(
@@ -188,6 +190,7 @@ class Wiring:
                     now=self.now,
                     new_id=self.new_id,
                     who=self.who(),
+                    computer=self.computer(),
                     screen=screen,
                     prunes=prunes,
                     notifier=notifier,
@@ -195,10 +198,10 @@ class Wiring:
             )
             return driver.drive()
 
-    def _attempts_of_many(
+    def attempts_of_many(
         self, shared: SharedRequests, screen: RunScreen, runs_at_once: Callable[[], int]
     ) -> Attempts:
-        """What drives one run of a batch."""
+        """Return what drives one run among many."""
 
         def services_for(provider: str, origin: Origin) -> Services:
             return Services(
@@ -286,6 +289,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         new_id=lambda: new_id(random.SystemRandom()),
         who=lambda: presence.who,
         user=_user(environ),
+        place="the team's ledger" if team else "the ledger of this computer",
         computer=lambda: presence.computer if team else "",
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),

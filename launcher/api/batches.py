@@ -214,8 +214,11 @@ def _row(result: PointResult) -> PointRow:
     )
 
 
-def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[Batch, int]:
-    """Write the batch into the ledger; return it, and how many of its points are new. Raises UsageError."""
+def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: str) -> tuple[Batch, int]:
+    """Write the batch into the ledger; return it, and how many of its points are new. Raises UsageError.
+
+    `computer`: the one that `folder` is on, as `Run.computer`.
+    """
     batch = Batch(
         name=plan.spec.name,
         spec=plan.spec,
@@ -224,6 +227,7 @@ def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[B
         created_at=now,
         opened_at=now,
         search=plan.search,
+        computer=computer,
     )
     new = ledger.batches.submit(batch, plan.points)
     return ledger.batches.get(batch.name), new

@@ -194,6 +194,13 @@ class SqlBatches:
             self._db.execute("UPDATE batches SET reason = ? WHERE name = ?", (reason, name))
 
     @retried
+    def move(self, name: str, folder: str, computer: str) -> None:
+        """Note where its outputs come to lie from now on, and on which computer."""
+        with self._db.writing(_of_batch(name)):
+            values = (folder, computer, name)
+            self._db.execute("UPDATE batches SET folder = ?, computer = ? WHERE name = ?", values)
+
+    @retried
     def hold(self, name: str, driver: Driver) -> None:
         """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another does."""
         self._arrive(driver.who)

@@ -142,6 +142,10 @@ class Batches(Protocol):
         """Remove the batch and its points; return the name that its runs go by from now on."""
         ...
 
+    def move(self, name: str, folder: str, computer: str) -> None:
+        """Note where its outputs come to lie from now on, and on which computer."""
+        ...
+
     def hold(self, name: str, driver: Driver) -> None:
         """Note that `driver.who` drives the batch until `driver.until`.
 

@@ -1,0 +1,50 @@
+"""Takeover: what another computer's launcher began goes on here, where its machine is reached from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from launcher.core import NOTHING, Origin, Run
+from launcher.core.errors import UsageError
+from launcher.core.slots import POOL
+from launcher.decisions.pooling import holder_of
+from launcher.flow.context import Services
+from launcher.ports import Ledger
+
+ServicesFor = Callable[[str, Origin], Services]
+"""Services with the provider of that name, with which a run continues from there."""
+
+
+def must_be_reachable(run: Run, services: Services, services_for: ServicesFor) -> None:
+    """Raise UsageError when only another computer reaches the run's machine."""
+    if run.computer == services.computer or services.provider.shared:
+        return
+    name = services.provider.name
+    if name == POOL:
+        holder = holder_of(run)
+        if holder is None:
+            return
+        name = services.ledger.get(holder).provider
+        if services_for(name, NOTHING).provider.shared:
+            return
+    raise UsageError(
+        f"{run.id} began on {spoken(run.computer)}: its machine, on {name}, is reached only from there",
+        hint=f"there: vastrun resume {run.id}",
+    )
+
+
+def spoken(computer: str) -> str:
+    """Return the name that a user knows the computer by."""
+    return computer.partition("~")[0] or "another computer"
+
+
+def folder_here(run: Run, ledger: Ledger) -> str:
+    """Return where on this computer the outputs of a run that another one began come to: its batch's folder,
+    or `runs/RUN`.
+    """
+    if run.batch:
+        with suppress(UsageError):  # its user removed the batch
+            return str(Path(ledger.batches.get(run.batch).folder) / Path(run.out_dir).name)
+    return str((Path("runs") / run.id).resolve())
