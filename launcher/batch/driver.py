@@ -114,8 +114,8 @@ class BatchDriver:
         return bool(self._threads) or self._fleet.is_open
 
     def _hold(self) -> None:
-        now = self._services.now()
-        self._batches.hold(self._name, Driver(who=self._services.who, until=now + HOLD_S))
+        renews, now = self._held_at > 0, self._services.now()
+        self._batches.hold(self._name, Driver(who=self._services.who, until=now + HOLD_S), renews=renews)
         self._held_at = now
 
     def _bring_here(self) -> None:

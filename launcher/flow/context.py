@@ -111,10 +111,14 @@ class RunContext:
         self._notifications.tell(self.run)
 
     def hold(self) -> None:
-        """Note that this launcher drives the run for a while longer. Raises HeldError."""
-        self._held_at = self.now()
-        until = self._held_at + policy.HOLD_S
-        self.services.ledger.hold(self.run.id, Driver(who=self.services.who, until=until))
+        """Note that this launcher drives the run for a while longer. Raises HeldError.
+
+        Once it drives, it must not take the run back from one that has driven it since: a laptop that slept
+        would write what it knew into the row of a run that has ended.
+        """
+        renews, self._held_at = self._held_at > 0, self.now()
+        driver = Driver(who=self.services.who, until=self._held_at + policy.HOLD_S)
+        self.services.ledger.hold(self.run.id, driver, renews=renews)
 
     def tell(self, text: str) -> None:
         """Write a line to the diary and to the screen."""

@@ -201,14 +201,19 @@ class SqlBatches:
             self._db.execute("UPDATE batches SET folder = ?, computer = ? WHERE name = ?", values)
 
     @retried
-    def hold(self, name: str, driver: Driver) -> None:
-        """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another does."""
+    def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
+        """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another does.
+
+        `renews`: or did since.
+        """
         self._arrive(driver.who)
         with self._db.writing(_of_batch(name)):
             holder, now = self._holder(name), self._db.now()
             mine = holder is not None and holder["who"] == driver.who
             if holder is not None and not mine and self._is_driving(holder):
                 raise self._held_by(name, holder)
+            if renews and not mine:
+                raise HeldError(f"another launcher drove {name} since", hint=f"vastrun batch resume {name}")
             since = holder["since"] if holder is not None and mine else now
             until = now + (driver.until - self._now())
             self._db.execute(

@@ -158,9 +158,11 @@ class SqlLedger:
             return self._request(run_id)
 
     @retried
-    def hold(self, run_id: str, driver: Driver) -> None:
+    def hold(self, run_id: str, driver: Driver, *, renews: bool = False) -> None:
         self._arrive(driver.who)
         with self._db.writing(_of_run(run_id)):
+            if renews:
+                self._must_drive(run_id, driver.who)
             holder, now = self._holder(run_id), self._db.now()
             mine = holder is not None and holder["who"] == driver.who
             if holder is not None and not mine and self._is_driving(holder):

@@ -72,10 +72,11 @@ class Ledger(Protocol):
         """Return what was asked of the run's driver."""
         ...
 
-    def hold(self, run_id: str, driver: Driver) -> None:
+    def hold(self, run_id: str, driver: Driver, *, renews: bool = False) -> None:
         """Note that `driver.who` drives the run until `driver.until`.
 
-        Raises HeldError, which says who does.
+        Raises HeldError, which says who does. `renews`: it drove the run before. Also raised when another one
+        did since, even if that one has let go: what this launcher knows of the run is of before.
         """
         ...
 
@@ -146,10 +147,10 @@ class Batches(Protocol):
         """Note where its outputs come to lie from now on, and on which computer."""
         ...
 
-    def hold(self, name: str, driver: Driver) -> None:
+    def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
         """Note that `driver.who` drives the batch until `driver.until`.
 
-        Raises HeldError, which says who does.
+        Raises HeldError, which says who does. `renews`: as of a run.
         """
         ...
 

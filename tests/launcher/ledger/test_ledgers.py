@@ -167,6 +167,17 @@ def test_only_its_driver_may_change_a_run(ledger: SqlLedger) -> None:
     assert ledger.get(RUN.id) == RUN
 
 
+def test_who_slept_while_others_drove_does_not_take_the_run_back(ledger: SqlLedger) -> None:
+    ledger.add(RUN)
+    held_by(ledger, ME, until=NOW - 1)
+    held_by(ledger, OTHER)
+    ledger.release(RUN.id, OTHER)
+    with pytest.raises(HeldError):
+        ledger.hold(RUN.id, Driver(who=ME, until=NOW + 60), renews=True)
+    held_by(ledger, ME)
+    ledger.hold(RUN.id, Driver(who=ME, until=NOW + 60), renews=True)
+
+
 def test_letting_go_frees_the_run_for_others_but_not_for_them_to_let_go(ledger: SqlLedger) -> None:
     ledger.add(RUN)
     held_by(ledger, OTHER)
@@ -304,6 +315,8 @@ def test_a_batch_comes_back_with_its_points_and_goes_on_as_it_was_asked_to(ledge
         batches.hold("widths", Driver(who=ME, until=NOW + 60))
     batches.release("widths", OTHER)
     assert not batches.is_driven("widths")
+    with pytest.raises(HeldError, match="another launcher drove widths since"):
+        batches.hold("widths", Driver(who=OTHER, until=NOW + 60), renews=True)
     batches.end("widths", "no money")
     assert batches.get("widths").reason == "no money"
     assert batches.remove("widths") == "widths~1"
