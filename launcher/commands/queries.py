@@ -169,8 +169,27 @@ def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
     """List every run: open ones first, then the newest."""
-    rows = [row_of(ledger, run, now) for run in ledger.runs()]
-    return sorted(rows, key=lambda row: row.run.phase is Phase.ENDED)
+    return rows_of(ledger, ledger.runs(), now)
+
+
+def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
+    """List the open runs, and so many that have ended: the newest first."""
+    open_runs = ledger.runs(open_only=True)
+    others = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
+    return rows_of(ledger, [*open_runs, *others[:ended]], now)
+
+
+def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
+    """Return the runs with their costs and drivers, open ones first."""
+    drivers, requests = ledger.drivers(), ledger.user_requests()
+    rows = []
+    for run in sorted(runs, key=lambda run: run.phase is Phase.ENDED):
+        row = RunRow(run=run, cost=cost_of(run, now))
+        if run.phase is not Phase.ENDED:
+            request = requests.get(run.id, UserRequest.NONE)
+            row = replace(row, driver=drivers.get(run.id), request=request)
+        rows.append(row)
+    return rows
 
 
 def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:

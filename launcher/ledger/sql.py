@@ -25,6 +25,7 @@ _ASK = (
     "INSERT INTO wishes (run_id, wish) VALUES (:run_id, :wish)"
     " ON CONFLICT (run_id) DO UPDATE SET wish = :wish"
 )
+_IS_OPEN = f"run_id IN (SELECT id FROM runs WHERE phase <> '{Phase.ENDED}')"
 _HOLD = (
     "INSERT INTO drivers (run_id, who, since, until) VALUES (:run_id, :who, :since, :until)"
     " ON CONFLICT (run_id) DO UPDATE SET who = :who, since = :since, until = :until"
@@ -185,6 +186,23 @@ class SqlLedger:
             if holder is None or not self._is_driving(holder):
                 return None
         return Driver(who=holder["who"], until=holder["until"])
+
+    @retried
+    def drivers(self) -> Mapping[str, Driver]:
+        with self._db.reading():
+            rows = self._db.rows(f"SELECT run_id, who, since, until FROM drivers WHERE {_IS_OPEN}")
+            now = self._db.now()
+            held = [row for row in rows if row["until"] >= now]
+            alive = {who: self._alive(who) for who in {row["who"] for row in held}}
+        return {
+            row["run_id"]: Driver(who=row["who"], until=row["until"]) for row in held if alive[row["who"]]
+        }
+
+    @retried
+    def user_requests(self) -> Mapping[str, UserRequest]:
+        with self._db.reading():
+            rows = self._db.rows(f"SELECT run_id, wish FROM wishes WHERE {_IS_OPEN}")
+        return {row["run_id"]: UserRequest(row["wish"]) for row in rows}
 
     def _must_drive(self, run_id: str, who: str) -> None:
         holder = self._holder(run_id)

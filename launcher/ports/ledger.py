@@ -88,6 +88,14 @@ class Ledger(Protocol):
         """Return who drives the run now."""
         ...
 
+    def drivers(self) -> Mapping[str, Driver]:
+        """Return who drives what now, by the run's id."""
+        ...
+
+    def user_requests(self) -> Mapping[str, UserRequest]:
+        """Return what was asked of the drivers of open runs, by the run's id."""
+        ...
+
 
 class Batches(Protocol):
     """Batches and their points, durable. Raises StorageError when it cannot write."""

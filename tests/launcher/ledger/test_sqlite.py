@@ -33,9 +33,10 @@ def opened(path: Path) -> SqliteLedger:
 def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> None:
     opened(path).add(FULL)
     with sqlite3.connect(path) as db:
-        db.executescript(
-            "DROP INDEX runs_by_batch; DROP INDEX runs_by_parent; DROP TABLE points; DROP TABLE batches"
-        )
+        for index in ("open_runs", "runs_by_batch", "runs_by_parent"):
+            db.execute(f"DROP INDEX {index}")
+        for table in ("points", "batches"):
+            db.execute(f"DROP TABLE {table}")
         for column in (
             "started_by",
             "computer",
