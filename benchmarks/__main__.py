@@ -31,6 +31,8 @@ from benchmarks import (
     short_job,
     stages,
     startup,
+    status,
+    team,
     telemetry,
     throughput,
 )
@@ -60,6 +62,8 @@ RUNS: dict[str, Run] = {
     "batch": batch.run,
     "foretold": foretold.run,
     "batch-killed": batch.run_killed,
+    "status": status.run,
+    "team": team.run,
 }
 
 

@@ -28,8 +28,13 @@ _CROWDED_S = 30.0
 _KEPT_S = 3600.0
 """So long a finished transaction is remembered: its launcher asks for it at once or never."""
 
-_LASTS = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
-"""Milliseconds only the last. Where the URL does not say otherwise."""
+_USUAL = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "tcp_user_timeout": 30_000,
+    "fallback_application_name": "vastrun",
+}
+"""Where the URL does not say otherwise. Seconds; milliseconds only `tcp_user_timeout`."""
 _SESSION = (
     "SET statement_timeout = '30s'; SET lock_timeout = '30s';"
     # A launcher that is suspended within a transaction must not keep the others from writing.
@@ -292,7 +297,7 @@ def _options(url: str) -> dict[str, Any]:
             f"VASTRUN_LEDGER: expected postgresql://user@host/database: {text}",
             hint="VASTRUN_LEDGER=postgresql://me@db.lab/vastrun vastrun status",
         ) from error
-    return {**_LASTS, "application_name": "vastrun", **{key: value for key, value in given.items() if value}}
+    return {**_USUAL, **{key: value for key, value in given.items() if value}}
 
 
 @cache

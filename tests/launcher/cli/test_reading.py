@@ -348,7 +348,9 @@ def test_status_lists_the_newest_runs_and_all_of_them_with_who_started_them_wher
     first = only_run(terminal)
     for number in range(23):
         name = f"ended-{number:02d}"
-        run = replace(first, id=name, phase=Phase.ENDED, created_at=first.created_at - number, started_by="ada")
+        run = replace(
+            first, id=name, phase=Phase.ENDED, created_at=first.created_at - number, started_by="ada"
+        )
         terminal.ledger.add(run)
 
     lines = terminal.type("status").stdout.splitlines()
