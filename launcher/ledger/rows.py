@@ -20,6 +20,7 @@ _MOST_CHARACTERS = 4000
 
 
 def row_of(run: Run) -> dict[str, Any]:
+    """Return the run's columns, but for what it holds of budgets."""
     row = {field.name: getattr(run, field.name) for field in fields(Run)} | {"wish": UserRequest.NONE}
     row["detail"] = storable(run.detail)
     row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
@@ -30,11 +31,12 @@ def row_of(run: Run) -> dict[str, Any]:
 
 
 def storable(text: str) -> str:
-    """To write down why a run failed must not fail, whatever is in the reason."""
+    """Make of any text one that can be written: why a run failed must be, whatever is in the reason."""
     return whole_unicode(text[:_MOST_CHARACTERS])
 
 
 def run_of(row: Row) -> Run:
+    """Read a run from its row."""
     values = {field.name: row[field.name] for field in fields(Run)}
     values["phase"] = Phase(row["phase"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
