@@ -40,6 +40,7 @@ from launcher.ui.screens import interrupts_on, list_screen_on, plain_screen_on, 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
     from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
+    from launcher.bundle.kept import KeptJobs
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
@@ -264,6 +265,14 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         return SqliteLedger(state / "ledger.db", now=now, alive=presence.is_alive)
 
     @cache
+    def kept() -> KeptJobs | None:
+        if team is None:
+            return None
+        from launcher.bundle.kept import KeptJobs
+
+        return KeptJobs(team.secrets(ledger().id), presence.computer)
+
+    @cache
     def provider(name: str) -> Provider:
         return _provider(environ, state, output, now, team, ledger, provider, name)
 
@@ -278,7 +287,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         python=_python(environ),
         ledger=ledger,
         provider=provider,
-        packer=partial(_packer, environ, ledger),
+        packer=partial(_packer, environ, ledger, kept),
         output_store=partial(_output_store, ledger),
         screen=lambda began: screen_on(output, environ, began=began, now=now),
         list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=now),
@@ -374,13 +383,18 @@ def _image_lock(environ: Mapping[str, str]) -> Path:
     return Path(chosen) if chosen else configs_dir() / "image.lock"
 
 
-def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Origin) -> Packer:
+def _packer(
+    environ: Mapping[str, str],
+    ledger: Callable[[], Ledger],
+    kept: Callable[[], KeptJobs | None],
+    origin: Origin,
+) -> Packer:
     from launcher.bundle import Bundler
 
     def values_of(batch: str, point: str) -> Mapping[str, Any]:
         return ledger().batches.values_of(batch, point)
 
-    return Bundler(environ, origin=origin, values_of=values_of)
+    return Bundler(environ, origin=origin, values_of=values_of, kept=kept())
 
 
 def _output_store(ledger: Callable[[], Ledger]) -> OutputStore:

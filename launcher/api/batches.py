@@ -228,6 +228,7 @@ def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: 
         opened_at=now,
         search=plan.search,
         computer=computer,
+        home=computer,
     )
     new = ledger.batches.submit(batch, plan.points)
     return ledger.batches.get(batch.name), new

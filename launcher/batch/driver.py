@@ -242,6 +242,7 @@ class BatchDriver:
             out_dir=str(folder),
             batch=self._name,
             point=point.id,
+            home=self._batch.home,
         )
 
     def _attempts(self) -> Attempts:

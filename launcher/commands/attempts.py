@@ -58,8 +58,9 @@ class Attempts:
         parent: Run | None = None,
         batch: str = "",
         point: str = "",
+        home: str | None = None,
     ) -> Run:
-        """Write down a new run, in phase `plan`.
+        """Write down a new run, in phase `plan`. `home`: the computer where its job was read; None: this one.
 
         Raises UsageError when `parent` or the job asks for a checkpoint, and there is none; BudgetError when
         a budget has no room for it; ConfigFileError.
@@ -82,6 +83,7 @@ class Attempts:
             parent=None if parent is None else parent.id,
             batch=batch,
             point=point,
+            home=home,
         )
 
     def resume(self, run: Run, out_dir: str | None) -> Run:
@@ -195,6 +197,7 @@ class Attempts:
                 parent=former.id,
                 batch=former.batch,
                 point=former.point,
+                home=former.home,
             )
         except (BudgetError, ConfigFileError) as error:
             _tell(services, former, f"no other attempt: {error}")

@@ -133,6 +133,8 @@ class Run:
     computer: str = ""
     """The computer whose launchers have its outputs, and its machine where that is no rented one; see
     `Driver.who`. Empty: the one computer of the ledger."""
+    home: str = ""
+    """The computer on which its job was read, which has its code and its secrets; as `computer`."""
 
     @property
     def label(self) -> str:

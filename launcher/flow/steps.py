@@ -32,7 +32,7 @@ def plan(context: RunContext) -> PhaseEnd:
     """Find everything that can be wrong on this computer, and choose an offer, before any money is spent."""
     services = context.services
     services.output_store.check(context.run)
-    services.packer.secrets(context.spec)
+    services.packer.secrets(context.spec, context.run)
     if services.notifier is not None:
         services.notifier.check(context.spec)
     bundle = services.packer.pack(context.run, context.spec)
@@ -66,7 +66,7 @@ def rent(context: RunContext) -> PhaseEnd:
 def ship(context: RunContext) -> PhaseEnd:
     """Put the bundle and the secrets on the box, and unpack them."""
     bundle = context.services.packer.pack(context.run, context.spec)
-    secrets = context.services.packer.secrets(context.spec)
+    secrets = context.services.packer.secrets(context.spec, context.run)
 
     def send() -> None:
         remote = context.remote()

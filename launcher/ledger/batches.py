@@ -55,11 +55,12 @@ class SqlBatches:
                 "created_at": batch.created_at,
                 "opened_at": batch.opened_at,
                 "computer": batch.computer,
+                "home": batch.home,
             }
+            names, given = ", ".join(values), ", ".join(f":{name}" for name in values)
             self._db.execute(
-                "INSERT INTO batches (name, spec, search, provider, folder, created_at, opened_at, computer)"
-                " VALUES (:name, :spec, :search, :provider, :folder, :created_at, :opened_at, :computer)"
-                " ON CONFLICT (name) DO UPDATE SET spec = :spec, search = :search",
+                f"INSERT INTO batches ({names}) VALUES ({given})"
+                " ON CONFLICT (name) DO UPDATE SET spec = :spec, search = :search, home = :home",
                 values,
             )
             self._reopen(batch.name)
@@ -304,6 +305,7 @@ def _batch_of(row: Row) -> Batch:
         search=None if row["search"] is None else _search_of(row["search"]),
         revision=row["revision"],
         computer=row["computer"],
+        home=row["home"],
     )
 
 

@@ -166,7 +166,9 @@ def _team(db: Executes) -> None:
     """Runs of before were started on this computer, by nobody knows whom."""
     db.execute("ALTER TABLE runs ADD COLUMN started_by TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN computer TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE runs ADD COLUMN home TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE batches ADD COLUMN computer TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE batches ADD COLUMN home TEXT NOT NULL DEFAULT ''")
     # Open runs are asked for all the time, and are few among thousands that have ended.
     db.execute("CREATE INDEX open_runs ON runs (created_at) WHERE phase <> 'ended'")
 

@@ -25,6 +25,8 @@ _PAUSE_S = 0.5
 _MOST_CONNECTIONS = 4
 """Of one process. What its threads ask beyond that waits for a moment."""
 _CROWDED_S = 30.0
+_JOBS_S = 30 * 86_400.0
+"""So long code and secrets are kept for the retries of a run."""
 _KEPT_S = 3600.0
 """So long a finished transaction is remembered: its launcher asks for it at once or never."""
 
@@ -192,11 +194,12 @@ class PostgresDatabase:
                     connection.close()
 
     def tidy(self) -> None:
-        """Forget transactions that nobody asks for any more."""
+        """Forget what nobody asks for any more."""
         with self.reading():
             now = self.now()
             self.execute("DELETE FROM transactions WHERE at < ?", (now - _KEPT_S,))
             self.execute("DELETE FROM launchers WHERE until < ?", (now - _KEPT_S,))
+            self.execute("DELETE FROM team_secrets WHERE name LIKE 'job of %' AND at < ?", (now - _JOBS_S,))
 
     def _make_own_tables(self) -> None:
         with self._connection() as connection:

@@ -36,6 +36,13 @@ class Vault:
 
         return self._db.retried(write)
 
+    def replace(self, name: str, secret: bytes) -> None:
+        def write() -> None:
+            with self._db.reading():
+                self._db.execute(_REPLACE, {"name": name, "sealed": self._seal(name, secret)})
+
+        self._db.retried(write)
+
     def get(self, name: str) -> bytes | None:
         def read() -> bytes | None:
             with self._db.reading():
@@ -75,6 +82,7 @@ _PUT = (
     "INSERT INTO team_secrets (name, sealed, at)"
     " VALUES (:name, :sealed, EXTRACT(EPOCH FROM clock_timestamp())) ON CONFLICT (name) DO NOTHING"
 )
+_REPLACE = _PUT.replace("DO NOTHING", "DO UPDATE SET sealed = excluded.sealed, at = excluded.at")
 _GET = "SELECT sealed FROM team_secrets WHERE name = ?"
 
 

@@ -269,8 +269,11 @@ class Packer(Protocol):
         """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
         ...
 
-    def secrets(self, spec: JobSpec) -> bytes:
-        """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing."""
+    def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
+        """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing.
+
+        `run`: whose they are; those of another computer's are not looked for on this one.
+        """
         ...
 
     def lease(self) -> str:

@@ -26,6 +26,10 @@ class SecretStore(Protocol):
         """Keep the secret and return it; where there is one of that name, return that and change nothing."""
         ...
 
+    def replace(self, name: str, secret: bytes) -> None:
+        """Keep the secret in place of what has that name."""
+        ...
+
     def get(self, name: str) -> bytes | None:
         """Return the secret; None where there is none of that name."""
         ...

@@ -40,6 +40,7 @@ def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> Non
         for column in (
             "started_by",
             "computer",
+            "home",
             "batch",
             "point",
             "reserved_usd",
