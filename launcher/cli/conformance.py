@@ -27,7 +27,7 @@ _PROVIDER = "vast"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class ConformanceRequest:
     """What the user asks of a conformance run."""
 
     usd: float
@@ -40,21 +40,21 @@ class Wish:
     as_json: bool
 
 
-def rent(wiring: Wiring, wish: Wish) -> int:
+def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     """Rent a machine, run the job there, show what was seen; return the exit code."""
     began = wiring.now()
-    spec = conformance_job(wish.usd, wish.gpus, wish.sets, began)
+    spec = conformance_job(request.usd, request.gpus, request.sets, began)
     interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
     examination = Examination(
         wiring.provider(_PROVIDER),
-        Thoroughness(download_url=wish.download_url or PYPI_FILE, watch_s=wish.watch_s),
+        Thoroughness(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
     wiring = replace(wiring, provider=lambda _: examination.provider)
     run: Run | None = None
     error: VastrunError | None = None
     try:
-        _agree(wiring, spec, began, yes=wish.yes)
+        _agree(wiring, spec, began, yes=request.yes)
     except NoOfferError as nothing:  # the reason may be in what was searched
         error = nothing
     with interrupts.listening():
@@ -62,10 +62,12 @@ def rent(wiring: Wiring, wish: Wish) -> int:
             run, error = _drive(wiring, interrupts, spec, began)
         examination.look_afterwards()
     run = None if run is None else wiring.ledger().get(run.id)
-    path = wish.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
+    path = request.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
     report = examination.report(run, began, wiring.now())
     write_record(path, report.record)
-    show(conformance_document(report, str(path)), conformance_text(report, str(path)), as_json=wish.as_json)
+    show(
+        conformance_document(report, str(path)), conformance_text(report, str(path)), as_json=request.as_json
+    )
     if error is not None:
         raise error
     return report.exit_code

@@ -78,9 +78,9 @@ def command(
 
         ctx.exit(settle(wiring, settle_file, as_json=as_json))
     if rents:
-        from launcher.cli.conformance import Wish, rent
+        from launcher.cli.conformance import ConformanceRequest, rent
 
-        wish = Wish(
+        request = ConformanceRequest(
             usd=usd,
             gpus=gpus,
             sets=sets,
@@ -90,7 +90,7 @@ def command(
             yes=yes,
             as_json=as_json,
         )
-        ctx.exit(rent(wiring, wish))
+        ctx.exit(rent(wiring, request))
     ctx.exit(_examine(wiring, provider, as_json=as_json))
 
 

@@ -77,12 +77,7 @@ def command(
         usd=job.limits.usd,
         idle_s=idle,
     )
-    market = wiring.provider(provider)
-    plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
-    if plan.refusals:
-        raise plan.refusals[0]
-    if not market.free:
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)
+    _agree(wiring, request, began, yes=yes)
     run_id = wiring.new_id()
     folder = str((out or Path("runs") / run_id).resolve())
 
@@ -94,3 +89,13 @@ def command(
 
     leaves = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=leaves))
+
+
+def _agree(wiring: Wiring, request: HoldRequest, began: float, *, yes: bool) -> None:
+    """Ask before money is spent. Raises what the plan refuses, Abort."""
+    market = wiring.provider(request.provider)
+    plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
+    if plan.refusals:
+        raise plan.refusals[0]
+    if not market.free:
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)

@@ -178,15 +178,9 @@ class Attempts:
             chain = chain_of(ledger, former)
             if ledger.runs(parent=former.id) or request.cause is not None:
                 return None
-            spec = next_attempt(read_job(former.spec_json), chain, now)
-            if spec is None:
-                job = read_job(former.spec_json)
-                if shortage := short_of_money(job, chain, now) or short_of_time(job, chain, now):
-                    _tell(services, former, shortage)
+            placed = self._placed_next(services, chain, former, now)
+            if placed is None:
                 return None
-            placed = Placed(provider=former.provider, spec=spec)
-            if self.place_again is not None:
-                placed = self.place_again(former, spec)
             run_id = self.new_id()
             folder = out_dir or _folder_after(chain, run_id, services)
             run = self._begin(
@@ -204,11 +198,22 @@ class Attempts:
             return None
         finally:
             ledger.release(former.id, services.who)
-        number = len(chain) + 1
-        _tell(
-            services, run, f"attempt {number}: {_story(former, now)}; this is {run.id}, outputs in {folder}"
-        )
+        _tell_attempt(services, run, chain, now)
         return run
+
+    def _placed_next(
+        self, services: Services, chain: Sequence[Run], former: Run, now: float
+    ) -> Placed | None:
+        """What the next attempt trains, and where; None, which is told, when the job's limits leave none."""
+        job = read_job(former.spec_json)
+        spec = next_attempt(job, chain, now)
+        if spec is None:
+            if shortage := short_of_money(job, chain, now) or short_of_time(job, chain, now):
+                _tell(services, former, shortage)
+            return None
+        if self.place_again is not None:
+            return self.place_again(former, spec)
+        return Placed(provider=former.provider, spec=spec)
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
         return begin(spec, dump_job(spec), self.services_for(provider, NOTHING), **new)
@@ -369,6 +374,11 @@ def pushed_url(run: Run) -> str | None:
 
 def _story(run: Run, now: float) -> str:
     return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}"
+
+
+def _tell_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
+    story = _story(chain[-1], now)
+    _tell(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
 
 
 def _tell(services: Services, run: Run, text: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from launcher.core import Phase
+from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
@@ -82,22 +86,23 @@ def test_a_launcher_of_a_batch_that_is_killed_is_followed_by_another_one(
 HELD = """\
 name: held
 job: job.yaml
-grid: {n: [1, 2, 3, 4, 5, 6, 7, 8], naps: [1], fails: [0]}
+grid: {n: [1, 2, 3, 4], naps: [1], fails: [0]}
 limits: {usd: 10, parallel: 2}
 reuse: auto
 """
 
 
+@pytest.mark.slow
 def test_a_batch_that_reuses_machines_rents_two_and_leaves_none(rented: Terminal, vast: VastEmulator) -> None:
     write(rented.folder)
     (rented.folder / "held.yaml").write_text(HELD)
     plan = rented.type("batch", "submit", "held.yaml", "--provider", "vast", "--dry-run", "--json").json()
-    assert (plan["fleet"]["machines"], plan["fleet"]["points_in_turn"]) == (2, 4)
+    assert (plan["fleet"]["machines"], plan["fleet"]["points_in_turn"]) == (2, 2)
     assert len(vast.billing.meters) == 0
 
     done = rented.type("batch", "submit", "held.yaml", "--provider", "vast", "-y", "--json")
     assert done.exit_code == 0, done.err
-    assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 8
+    assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 4
     assert len(vast.billing.meters) <= 2 and len(vast.instances) == 0, done.err
     status = rented.type("batch", "status", "held", "--json").json()
     assert status["machines"] == 0 and 0 < status["idle_usd"] <= status["usd"]
@@ -113,15 +118,17 @@ def test_machines_that_a_killed_launcher_held_are_used_or_ended_by_the_next(
     write(rented.folder)
     (rented.folder / "held.yaml").write_text(HELD)
     first = rented.start("batch", "submit", "held.yaml", "--provider", "vast", "-y")
+    file = rented.state / "vastrun" / "ledger.db"
 
     def is_on_a_slot() -> bool:
         assert first.process.poll() is None, "the batch was over before it was killed"
-        runs = rented.type("status", "--json").json()["runs"]
-        return any(run["provider"] == "pool" and run["phase"] == "ended" for run in runs)
+        # Not by the command, which would take a core of its own from the boxes.
+        with closing(SqliteLedger(file, now=time.time, alive=lambda _: False)) as ledger:
+            return any(run.provider == "pool" and run.phase is Phase.ENDED for run in ledger.runs())
 
     eventually(is_on_a_slot, what="a point that has ended on a slot")
     first.kill()
     done = rented.type("batch", "resume", "held", "--json")
     assert done.exit_code == 0, done.err
-    assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 8
+    assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 4
     assert len(vast.billing.meters) <= 3 and len(vast.instances) == 0, done.err

@@ -23,11 +23,11 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
 
     Raises AuthError when the key is not accepted at all.
     """
+    asked_at = now()
     user, date = api.account()
-    heard_at = now()
     return AccountStatus(
         credit_usd=credit_of(user),
-        clock_ahead_s=_ahead_s(date, heard_at),
+        clock_ahead_s=_ahead_s(date, asked_at, now()),
         needed=NEEDED,
         refused=tuple(category for category, ask in _asked(api).items() if not _may(ask)),
         wider=_is_wider(api),
@@ -36,8 +36,9 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
 
 def identity(api: VastApi, now: Callable[[], float]) -> Identity:
     """Tell whose key this is. Raises AuthError when it is not accepted."""
+    asked_at = now()
     user, date = api.account()
-    return Identity(account=_id_of(user), clock_ahead_s=_ahead_s(date, now()))
+    return Identity(account=_id_of(user), clock_ahead_s=_ahead_s(date, asked_at, now()))
 
 
 def _id_of(user: Mapping[str, Any]) -> str:
@@ -75,10 +76,16 @@ def _is_wider(api: VastApi) -> bool | None:
     return True
 
 
-def _ahead_s(date: str | None, now: float) -> float | None:
-    """How far this clock is ahead of a Date header, which counts whole seconds. None for nonsense."""
+def _ahead_s(date: str | None, asked_at: float, heard_at: float) -> float | None:
+    """How far this clock is ahead of a Date header at least; 0.0 where an answer that was late explains it.
+
+    The header counts whole seconds, and was written between the question and the answer. None for nonsense.
+    """
     try:
-        ahead_s = now - parsedate_to_datetime(date or "").timestamp()
+        told = parsedate_to_datetime(date or "").timestamp()
     except (ValueError, TypeError, OverflowError, OSError):
         return None
-    return ahead_s if abs(ahead_s) < _MOST_AHEAD_S else None
+    least_s, most_s = asked_at - (told + 1.0), heard_at - told
+    if abs(most_s) >= _MOST_AHEAD_S:
+        return None
+    return 0.0 if least_s <= 0 <= most_s else least_s

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import eventually
+
 _FILE_HEADER = 7
 _BLOCK = 32768
 _HEADER = struct.Struct("<IHB")
@@ -14,16 +16,23 @@ _FULL, _LAST = 1, 4
 
 
 def recorded_run(folder: Path) -> Any:
-    """The run in the folder `wandb`, as `wandb sync` would tell it to the server."""
+    """The run in the folder `wandb`, as `wandb sync` would tell it to the server.
+
+    W&B's own process writes the file, and may do so after the run has ended for everybody else.
+    """
+    (file,) = folder.glob("offline-run-*/*.wandb")
+    return eventually(lambda: _run_in(file), what=f"a run in {file}")
+
+
+def _run_in(file: Path) -> Any:
     from wandb.proto import wandb_internal_pb2
 
-    (file,) = folder.glob("offline-run-*/*.wandb")
     for data in _records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "run":
             return record.run
-    raise AssertionError(f"{file} tells of no run")
+    return None
 
 
 def _records(content: bytes) -> Iterator[bytes]:

@@ -140,6 +140,7 @@ KILL_IN = {
 }
 
 
+@pytest.mark.slow
 def test_a_launcher_killed_in_any_phase_of_a_run_on_a_slot_is_resumed_to_a_success(house: House) -> None:
     holder = house.hold(program(WELL))
     for phase, fault in KILL_IN.items():
