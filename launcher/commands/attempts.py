@@ -13,7 +13,14 @@ from launcher.commands.takeover import ServicesFor, folder_here, must_be_reachab
 from launcher.config import dump_job, read_job
 from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
-from launcher.core.errors import BudgetError, ConfigFileError, HeldError, StorageError, UsageError
+from launcher.core.errors import (
+    BudgetError,
+    ConfigFileError,
+    HeldError,
+    StorageError,
+    UsageError,
+    VastrunError,
+)
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import usd
@@ -106,11 +113,14 @@ class Attempts:
         """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
         services = self.services_for(run.provider, NOTHING)
         must_be_reachable(run, services, self.services_for)
-        moved = replace(run, out_dir=out_dir)
-        services.output_store.check(moved)
         services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
-        moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
-        services.ledger.save(moved, who=services.who)
+        try:
+            moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
+            services.output_store.check(moved)
+            services.ledger.save(moved, who=services.who)
+        except VastrunError:
+            services.ledger.release(run.id, services.who)
+            raise
         return moved
 
     def _brought_here(self, run: Run) -> Run:

@@ -61,6 +61,11 @@ class SqlLedger:
         self._batches = SqlBatches(db, is_driving=self._is_driving, held=_held, arrive=arrive, now=now)
 
     @property
+    def database(self) -> Database:
+        """What it is kept in."""
+        return self._db
+
+    @property
     def batches(self) -> SqlBatches:
         return self._batches
 
