@@ -69,7 +69,7 @@ def run(runs: int = RUNS) -> bool:
             f"{ledger}, {runs:,} runs: {usual_s:.3f} s, on an empty ledger {start_s:.3f} s; "
             f"--all {all_s:.2f} s   CPU, the least of n={ROUNDS}"
         )
-        kept.append(tell("status", told, Claim(usual_s, "s", at_most(LIMIT_S))))
+        kept.append(tell("status", told, Claim(usual_s - start_s, "s for the list", at_most(LIMIT_S))))
     return all(kept)
 
 

@@ -117,7 +117,8 @@ class Server:
             try:
                 done = thread.result()
             except HeldError:
-                continue  # somebody was faster
+                self.services.note(f"{one} is driven by another launcher")
+                continue
             except VastrunError as error:
                 hint = f" (try: {error.hint})" if error.hint else ""
                 self.services.note(f"{one}: {error}{hint}")
