@@ -53,7 +53,7 @@ image: $(STAMPS)/dev ## Build the image for CPUs, push, lock and verify it; firs
 messages: ## Print every string that a user may see, to be read
 	@$(PYTHON) tests/messages.py
 
-schemas: $(STAMPS)/dev ## Write the schemas of job and batch files, for editors
+schemas: $(STAMPS)/dev ## Write the schemas of job and batch files and of what --json prints
 	$(BIN)/python -m tests.schemas
 
 format: $(STAMPS)/dev ## Format the code

@@ -45,7 +45,7 @@ _MORE = 6 / 5
 """So many times as many runs are tried as the budget has room for."""
 _CREATE_S = 4.5
 _WRONG_S = 600.0
-_PATIENCE_S = 900.0
+_PATIENCE_S = 1800.0
 """Beyond what Vast's pace takes."""
 _PACE = Pace(created_s=0.5, loading_s=3, restart_s=60, stop_s=1, result_s=0.5)
 _JOB = f"""\
@@ -230,7 +230,7 @@ class _Fleet:
                 time.sleep(5.0)
                 server.start()
             if now >= kill_at:
-                kill_at = now + self._chance.uniform(5.0, 25.0)
+                kill_at = now + self._chance.uniform(20.0, 60.0)
                 self._kill_one()
             time.sleep(1.0)
 

@@ -23,8 +23,19 @@ def configs_dir() -> Path:
 
 
 def schema_text(kind: str) -> str:
-    """Return the JSON Schema of a "job" file or a "batch" file."""
-    return (configs_dir() / "schemas" / f"{kind}.json").read_text(encoding="utf-8")
+    """Return a JSON Schema by its name, one of `schema_names`."""
+    return _schemas()[kind].read_text(encoding="utf-8")
+
+
+def schema_names() -> list[str]:
+    """List the schemas: of a "job" file, of a "batch" file, then of what each command prints with --json."""
+    return list(_schemas())
+
+
+def _schemas() -> dict[str, Path]:
+    folder = configs_dir() / "schemas"
+    files = [folder / "job.json", folder / "batch.json", *sorted((folder / "output").glob("*.json"))]
+    return {file.stem: file for file in files}
 
 
 def trainer_dir() -> Path:

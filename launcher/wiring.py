@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.clocks import LocalZone, elapsed, late_clock, steady_clock
 from launcher.commands.attempts import Attempts
+from launcher.commands.computer import private_words
 from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
@@ -29,17 +30,34 @@ from launcher.ledger.joining import TeamLedger, name_of_computer
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen
+from launcher.ports import (
+    Clock,
+    Ledger,
+    Notifier,
+    OutputStore,
+    Packer,
+    Provider,
+    RunThreads,
+    Screen,
+)
 from launcher.shipped import configs_dir
+from launcher.transcript.plain import secrets_among
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.list_screen import Listed
 from launcher.ui.question import HeldStream
 from launcher.ui.screen import StreamScreen
-from launcher.ui.screens import interrupts_on, list_screen_on, plain_screen_on, screen_on
+from launcher.ui.screens import (
+    interrupts_on,
+    list_screen_on,
+    plain_replay_screen,
+    plain_screen_on,
+    replay_screen_on,
+    screen_on,
+)
 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
-    from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
+    from launcher.batch.sharing import RunScreen, SharedRequests
     from launcher.bundle.kept import KeptJobs
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
@@ -109,6 +127,13 @@ class Wiring:
     browse: Callable[[str], bool] = _browse
     """Shows the page at an address to the user; False: it cannot."""
 
+    secrets: Callable[[], Sequence[str]] = tuple
+    """Values that are written nowhere, whatever a job says of them."""
+    private_words: Callable[[], Mapping[str, str]] = dict
+    """Names of this computer, its user and their folders, each with what a bug report says instead."""
+    replay_screen: Callable[[float, Callable[[], float]], StreamScreen] = plain_replay_screen
+    """What shows a transcript again: elapsed time counts from that moment, by that clock."""
+
     list_screen: Callable[[float, Listed], StreamScreen] | None = None
     """As `screen`, of many runs, with a list of those that go on; None: plain lines."""
 
@@ -120,9 +145,9 @@ class Wiring:
 
     def plainly(self) -> Wiring:
         """Return the same wiring without the live view."""
-        return (
-            self if self.plain_screen is None else replace(self, screen=self.plain_screen, list_screen=None)
-        )
+        if self.plain_screen is None:
+            return self
+        return replace(self, screen=self.plain_screen, list_screen=None, replay_screen=plain_replay_screen)
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -163,7 +188,8 @@ class Wiring:
             return self.services(provider, interrupts, screen, origin, notifier)
 
         try:
-            yield Attempts(services_for=services_for, new_id=self.new_id)
+            recorded = partial(self._recorded, began)
+            yield Attempts(services_for=services_for, new_id=self.new_id, recorded=recorded)
         finally:
             notifier.close()
             screen.close()
@@ -197,7 +223,12 @@ class Wiring:
                     notifier=notifier,
                 ),
             )
-            return driver.drive()
+            states = driver.drive()
+            from launcher.ui.report.batch_file import leave_report  # when a batch has ended
+
+            if told := leave_report(self.ledger(), name, self.now()):
+                screen.note(told)
+            return states
 
     def attempts_of_many(
         self, shared: SharedRequests, screen: RunScreen, runs_at_once: Callable[[], int]
@@ -220,7 +251,15 @@ class Wiring:
                 runs_at_once=runs_at_once,
             )
 
-        return Attempts(services_for=services_for, new_id=self.new_id)
+        return Attempts(services_for=services_for, new_id=self.new_id, recorded=partial(self._recorded, None))
+
+    def _recorded(
+        self, shown_since: float | None, run: Run, services: Services
+    ) -> AbstractContextManager[Services]:
+        """The services that drive the run, with its transcript."""
+        from launcher.transcript.recorded import recorded
+
+        return recorded(run, services, self.secrets(), shown_since=shown_since)
 
     def services(
         self,
@@ -304,6 +343,9 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         exporter=partial(_exporter, environ),
         foreteller=partial(_foreteller, environ),
         crowd=crowd,
+        secrets=lambda: secrets_among(environ),
+        private_words=lambda: private_words(state),
+        replay_screen=lambda began, now: replay_screen_on(environ, began=began, now=now),
         config_file=_folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml",
     )
 

@@ -1,8 +1,8 @@
 # What the processes of a run see: the secrets, the job's variables, the box's folders, the Python. Sourced by run.sh.
-# In: inbox/secrets.env, job.json, VASTRUN_PROVIDER. Out: exported variables; functions load_*; 1 after saying why.
+# In: inbox/secrets.env, job.json, node.env, VASTRUN_PROVIDER. Out: exported variables; functions load_*; 1 after saying why.
 # shellcheck shell=bash
 
-load_environment() { load_secrets && load_job && load_folders && load_python; }
+load_environment() { load_secrets && load_job && load_node && load_folders && load_python; }
 
 load_secrets() {
   [[ -e inbox/secrets.env ]] || return 0
@@ -20,6 +20,15 @@ load_job() {
     return 1
   fi
   while IFS= read -rd '' pair; do export "${pair?}"; done <.job
+}
+
+# Which machine of a training on several this is, and where it meets the others: VASTRUN_NODE, VASTRUN_RENDEZVOUS.
+load_node() {
+  [[ -e node.env ]] || return 0
+  set -a
+  # shellcheck source=/dev/null
+  . ./node.env
+  set +a
 }
 
 # All that a tool writes stays in the box.

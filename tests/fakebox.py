@@ -14,6 +14,9 @@ from launcher.ports import Clock
 from trainer.contract import layout
 from trainer.contract.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
 
+RANKS = 2
+"""On each box."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
@@ -30,6 +33,8 @@ class Training:
     """Before its ranks are started."""
     loss: float = 1.0
     """Before its first step; it falls from there."""
+    says: Callable[[str], str] = str
+    """What stands in its log instead of a line."""
     beats: bool = True
     """Its ranks tell their steps."""
     outcome: Callable[[Outcome], Outcome] | None = None
@@ -83,6 +88,9 @@ class FakeBox:
         self._rearmed = False
         self._env = order.env
         self._clock = clock
+        self.nodes = max(1, len(order.nodes))
+        self.node = order.nodes.index(order.label) if order.nodes else 0
+        self.gang: tuple[str, ...] = order.nodes
 
     @property
     def is_up(self) -> bool:
@@ -182,7 +190,10 @@ class FakeBox:
             if self.training.beats
             else {"step": 0, "activity": ""}
         )
-        return [{"rank": rank, "pid": 100 + rank, **beat, "age_s": 0.1} for rank in range(2)]
+        first = RANKS * self.node
+        return [
+            {"rank": rank, "pid": 100 + rank, **beat, "age_s": 0.1} for rank in range(first, first + RANKS)
+        ]
 
     def _finish(self, at: float) -> None:
         self.ended_at = at
@@ -194,7 +205,7 @@ class FakeBox:
     def _stop(self, at: float) -> None:
         self.ended_at = at
         cause = self.files[layout.STOP].decode().strip()
-        ranks = tuple(RankEnd(rank=r, exit_code=143, reason="stopped") for r in range(2))
+        ranks = tuple(RankEnd(rank=r, exit_code=143, reason="stopped") for r in range(self._world_size))
         stopped = replace(
             self._success(),
             reason="stopped",
@@ -206,6 +217,23 @@ class FakeBox:
         )
         self._leave(stopped, 143)
 
+    @property
+    def _world_size(self) -> int:
+        return RANKS * self.nodes
+
+    def end_as(self, outcome: Outcome) -> None:
+        """Its supervisor has heard how the ranks of another node ended, and ends its own."""
+        if self.started_at is not None and self.ended_at is None:
+            self.ended_at = self._clock.now()
+            self._leave(outcome, 1)
+
+    def outcome_of(self, reason: str, detail: str, rank: int | None = None) -> Outcome:
+        """How its training ended for that reason, by that rank."""
+        failed = None if rank is None else RankEnd(rank=rank, exit_code=1, reason="error")
+        return replace(
+            self._success(), reason=reason, detail=detail, first_failure=failed, final_record=False
+        )
+
     def _success(self) -> Outcome:
         checkpoint = self._save(self.training.steps)
         return Outcome(
@@ -214,9 +242,9 @@ class FakeBox:
             detail="",
             started_at=self.started_at or 0.0,
             ended_at=self.ended_at or 0.0,
-            world_size=2,
-            ranks=tuple(RankEnd(rank=r, exit_code=0, reason="finished") for r in range(2)),
-            final_record=True,
+            world_size=self._world_size,
+            ranks=tuple(RankEnd(rank=r, exit_code=0, reason="finished") for r in range(self._world_size)),
+            final_record=self.node == 0,
             steps_done=self.training.steps,
             steps_planned=self.training.steps,
             last_loss=0.1,
@@ -225,8 +253,8 @@ class FakeBox:
         )
 
     def _save(self, step: int) -> CheckpointEnd | None:
-        """The checkpoint of that step is there, the newest of the last two."""
-        if step == 0:
+        """The checkpoint of that step is there, the newest of the last two. They lie on node 0."""
+        if step == 0 or self.node:
             return None
         folder = f"{layout.CHECKPOINTS}/step-{step:06}"
         path, state = f"{folder}/state.pt", f"weights after step {step}".encode()
@@ -259,13 +287,13 @@ class FakeBox:
 
     def _tell(self, step: int) -> None:
         """The metrics of a step that was done."""
-        if step == 0:
+        if step == 0 or self.node:
             return
         line = json.dumps({"step": step, "loss": round(self.training.loss / (1 + step), 4)})
         self.files[layout.METRICS] = self.files.get(layout.METRICS, b"") + f"{line}\n".encode()
 
     def _log(self, text: str) -> None:
-        line = f"{self._clock.now():.3f} rank0 {text}\n".encode()
+        line = f"{self._clock.now():.3f} rank0 {self.training.says(text)}\n".encode()
         self.files[layout.LOG] = self.files.get(layout.LOG, b"") + line
 
 

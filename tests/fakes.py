@@ -152,6 +152,8 @@ class FakeProvider:
             down_gb=self.down_gb,
             host=order.offer.host,
         )
+        if order.nodes:
+            instance = replace(instance, rendezvous=f"10.0.0.{instance.id}:29400")
         loading = self.loading.get(order.offer.host, Loading())
         self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock, loading=loading)
         self.rentals += 1

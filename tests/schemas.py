@@ -1,4 +1,4 @@
-"""Write the schemas that editors read: `make schemas`. A test holds them to the types and the pages."""
+"""Write the schemas that are published: `make schemas`. A test holds them to the types and the pages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.json_schema import batch_schema, job_schema
+from launcher.ui.schemas.document_schema import document_schema
+from launcher.ui.schemas.documents import DOCUMENTS, WITHOUT_VERSION, title
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "configs" / "schemas"
@@ -16,17 +18,25 @@ _MADE: Mapping[str, tuple[Callable[[Mapping[str, str]], dict[str, Any]], str]] =
     "job": (job_schema, "job-file.md"),
     "batch": (batch_schema, "batch.md"),
 }
-"""Each schema, with the page that says what its keys mean."""
+"""Each schema of a file, with the page that says what its keys mean."""
+NAMES = (*_MADE, *(f"output/{name}" for name in DOCUMENTS))
 
 
 def made(name: str) -> str:
     """Return the text of a schema, as it is shipped."""
+    schema = _of_file(name) if name in _MADE else _of_document(name.removeprefix("output/"))
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _of_file(name: str) -> dict[str, Any]:
     make, page = _MADE[name]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(.+?)` \| .+? \| .+? \| (.+?) \|$", text, re.MULTILINE)
-    return (
-        json.dumps(make({key: _plain(meaning) for key, meaning in rows}), indent=1, ensure_ascii=False) + "\n"
-    )
+    return make({key: _plain(meaning) for key, meaning in rows})
+
+
+def _of_document(name: str) -> dict[str, Any]:
+    return document_schema(title(name), DOCUMENTS[name], has_version=name not in WITHOUT_VERSION)
 
 
 def _plain(meaning: str) -> str:
@@ -35,5 +45,6 @@ def _plain(meaning: str) -> str:
 
 
 if __name__ == "__main__":
-    for schema in _MADE:
+    (FOLDER / "output").mkdir(exist_ok=True)
+    for schema in NAMES:
         (FOLDER / f"{schema}.json").write_text(made(schema), encoding="utf-8")

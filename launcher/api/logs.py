@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from launcher.commands.logfeed import LogFeed
+from launcher.commands.logfeed import Feed
 from launcher.ui.render.loglines import lines_of
 
 LOOK_S = 0.5
 """Between two looks at a log that grows."""
 
 
-def written(feed: LogFeed) -> Iterator[str]:
+def written(feed: Feed) -> Iterator[str]:
     """Yield every line so far."""
     while text := feed.more():
         yield from lines_of(text)
 
 
-def growing(feed: LogFeed, sleep: Callable[[float], None]) -> Iterator[str]:
+def growing(feed: Feed, sleep: Callable[[float], None]) -> Iterator[str]:
     """Yield lines as they come, until no more will."""
     while not feed.over:
         sleep(LOOK_S)

@@ -11,7 +11,7 @@ from launcher.api.drivers import Target
 from launcher.api.logs import growing, written
 from launcher.api.session import ApiSession
 from launcher.commands.attempts import Attempts, chain_of, is_owed
-from launcher.commands.logfeed import LogFeed
+from launcher.commands.logfeed import feed_of
 from launcher.commands.queries import ending_of, explain, row_of
 from launcher.core import Cause, Cost, Event, Phase, Proof, Run, UserRequest, Verdict
 from launcher.core.bills import cost_usd
@@ -106,7 +106,7 @@ class RunHandle:
             step=run.step,
             steps=run.steps,
             usd=row.usd,
-            usd_per_hour=run.usd_per_hour,
+            usd_per_hour=row.usd_per_hour,
             is_driven=row.driver is not None or self._is_driven_here(attempts),
         )
 
@@ -132,7 +132,7 @@ class RunHandle:
         Raises StorageError; and as `wait` where its launcher could not go on.
         """
         run = self._newest()
-        feed = LogFeed(run, self._session.ledger, self._session.wiring.provider(run.provider))
+        feed = feed_of(run, self._session.ledger, self._session.wiring.provider(run.provider))
         choice, clock = LogFilter(rank=rank), self._session.wiring.clock()
 
         def sleep(seconds: float) -> None:

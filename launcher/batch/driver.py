@@ -35,6 +35,9 @@ from launcher.decisions.schedule import (
 TICK_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
 _SHOWN_EACH_S = 2.0
+MOST_RENTING = 8
+"""So many runs at once choose and rent a machine. A provider sets the pace: others that waited for their turn
+would hold money meanwhile, and come to offers that are long taken."""
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
 
@@ -188,7 +191,8 @@ class BatchDriver:
         if reason:
             self._end(reason)
             return
-        count = self._shortage.slots(limits.parallel, now) - len(self._threads)
+        free = self._shortage.slots(limits.parallel, now) - len(self._threads)
+        count = min(free, MOST_RENTING - sum(map(_is_renting, states)))
         if count <= 0 or not queue:
             return
         try:
@@ -314,3 +318,7 @@ class BatchDriver:
     def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
         batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
         self._notices.tell(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
+
+
+def _is_renting(state: PointState) -> bool:
+    return state.last is not None and state.last.phase in (Phase.PLAN, Phase.RENT)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from launcher.batch.machines import BatchMachine, BatchMachines
 from launcher.batch.market import Market
-from launcher.batch.sharing import RunThreads
 from launcher.commands.attempts import Attempts, Placed
 from launcher.commands.holding import HoldRequest, begin_holding, give_back
 from launcher.config import read_job
@@ -31,7 +30,7 @@ from launcher.decisions.host_history import blames_host
 from launcher.decisions.policy import START_S
 from launcher.decisions.pooling import slot_offer
 from launcher.decisions.schedule import PointState, Waiting
-from launcher.ports import Ledger, Provider
+from launcher.ports import Ledger, Provider, RunThreads
 
 _MORE_AFTER_S = 60.0
 """So long after a market had no machine to hold it is asked for one again."""

@@ -57,7 +57,7 @@ class Market:
         )
 
     def _asked(self, provider: str, job: JobSpec) -> Sequence[Offer]:
-        avoid = avoided(self._ledger.runs(causes=HOSTS_CAUSES), provider, self._now())
+        avoid = avoided(self._ledger.runs(causes=HOSTS_CAUSES, members=True), provider, self._now())
         try:
             found = affordable(job, self._provider(provider).search(job))
         except VastrunError:

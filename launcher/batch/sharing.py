@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -42,14 +41,6 @@ class ThreadBell:
         """Let everybody who waits go on."""
         with self._condition:
             self._condition.notify_all()
-
-
-class RunThreads(Protocol):
-    """Threads that drive runs and batches."""
-
-    def submit(self, work: Callable[[], _T], /) -> Future[_T]:
-        """Do the work beside all other work."""
-        ...
 
 
 class SharedRequests:

@@ -199,7 +199,7 @@ def _must_not_hide_ours(tree: Worktree) -> None:
 def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]:
     """What the box must know of the job."""
     return {
-        "run_id": run.id,
+        "run_id": run.leader or run.id,
         "name": spec.name,
         "ranks": spec.ranks_per_node,
         "nodes": spec.nodes,

@@ -9,7 +9,7 @@ import click
 
 from launcher.cli.options import json_option, maybe_run_argument, the_run
 from launcher.cli.output import say, show, width
-from launcher.commands.accounting import cost_report, reconciliation
+from launcher.commands.accounting import cost_report, reconciliation, with_nodes
 from launcher.commands.queries import all_rows, row_of, with_bills
 from launcher.decisions.calendar import Calendar
 from launcher.decisions.grouping import By
@@ -73,7 +73,7 @@ def cost_command(
     now, ledger, calendar = wiring.now(), wiring.ledger(), Calendar()
     report = cost_report(
         ledger,
-        [the_run(wiring, run_name)] if run_name else ledger.runs(),
+        with_nodes(ledger, the_run(wiring, run_name)) if run_name else ledger.runs(members=True),
         now,
         by=By(by_name or By.RUN),
         since=_moment("--since", since, calendar.since, now),

@@ -21,5 +21,5 @@ def command(wiring: Wiring, as_json: bool) -> None:
     One failure excludes a machine for a day, several for longer; their weight halves every week.
     """
     now = wiring.now()
-    records = host_records(wiring.ledger().runs(), now)
+    records = host_records(wiring.ledger().runs(members=True), now)
     show(hosts_document(records), hosts_table(records, now, width()), as_json=as_json)

@@ -14,7 +14,7 @@ from launcher.api.logs import growing, written
 from launcher.cli.options import run_argument, the_run
 from launcher.cli.output import say
 from launcher.cli.values import pattern, seconds
-from launcher.commands.logfeed import LogFeed
+from launcher.commands.logfeed import feed_of
 from launcher.config import read_job
 from launcher.core import Run
 from launcher.core.errors import UsageError
@@ -36,6 +36,7 @@ from launcher.wiring import Wiring
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Follow until the run ends.")
 @click.option("--rank", type=click.IntRange(min=0), help="Show one rank only.")
+@click.option("--node", type=click.IntRange(min=0), help="Show one machine only, of a run on several.")
 @click.option("--tail", type=click.IntRange(min=0), help="Show the last N lines only.")
 @click.option("--since", metavar="TIME", help="Show lines since 10m ago, or since a date and time.")
 @click.option(
@@ -53,6 +54,7 @@ def command(
     run_name: str,
     follow: bool,
     rank: int | None,
+    node: int | None,
     tail: int | None,
     since: str | None,
     errors: bool,
@@ -68,7 +70,7 @@ def command(
         raise UsageError(
             f"--rank {rank}: {run.id} has {has}", hint=f"vastrun logs {run.id} --rank {ranks - 1}"
         )
-    feed = LogFeed(run, wiring.ledger(), wiring.provider(run.provider))
+    feed = feed_of(run, wiring.ledger(), wiring.provider(run.provider), node)
     choice = LogFilter(
         rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex
     )
@@ -129,10 +131,11 @@ def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> None:
 
 def _as_text(timestamps: bool) -> Callable[[LogLine], str]:
     def form(line: LogLine) -> str:
-        return f"{moment(line.at) + ' ' if timestamps else ''}{shown(line.source)} {shown(line.text)}"
+        return f"{moment(line.at) + ' ' if timestamps else ''}{shown(line.origin)} {shown(line.text)}"
 
     return form
 
 
 def _as_json(line: LogLine) -> str:
-    return json.dumps({"at": line.at, "source": line.source, "text": line.text})
+    node = {} if line.node is None else {"node": line.node}
+    return json.dumps({"at": line.at, **node, "source": line.source, "text": line.text})

@@ -16,7 +16,7 @@ from launcher.core.errors import NoSuchRunError, UsageError
 from launcher.ledger.run_ids import find_run
 from launcher.outputs.store import REPORT
 from launcher.outputs.storing import need_space, stored, storing
-from launcher.ui.report.batch_page import batch_page
+from launcher.ui.report.batch_page import batch_page_file
 from launcher.ui.report.run_page import run_page
 from launcher.wiring import Wiring
 
@@ -79,7 +79,7 @@ def _of_run(wiring: Wiring, run: Run, against: str | None, output: Path | None) 
 def _of_batch(wiring: Wiring, name: str, output: Path | None) -> tuple[Path, str]:
     report = batch_report_of(wiring.ledger(), name, wiring.now())
     file = _place(report.batch.folder, name, output)
-    return file, batch_page(report, file.resolve().parent)
+    return file, batch_page_file(report, file.resolve().parent)
 
 
 def _place(folder: str, name: str, output: Path | None) -> Path:

@@ -1,22 +1,39 @@
-"""`vastrun schema`: what an editor needs to complete and check job and batch files."""
+"""`vastrun schema`: by what an editor checks job and batch files, and a program what is printed."""
 
 from __future__ import annotations
 
 import click
 
 from launcher.cli.output import say
-from launcher.shipped import schema_text
+from launcher.core.errors import UsageError
+from launcher.shipped import schema_names, schema_text
 
 
 @click.command("schema")
-@click.argument("kind", metavar="job|batch", type=click.Choice(["job", "batch"]))
-def command(kind: str) -> None:
-    """Print the JSON Schema (draft-07) of job files or batch files.
+@click.argument("words", metavar="[job|batch|COMMAND]", nargs=-1)
+def command(words: tuple[str, ...]) -> None:
+    """Print the JSON Schema (draft-07) of job files, of batch files, or of what a command prints with --json.
 
-    An editor with a YAML language server completes and checks a file whose first line names it:
+    Without a name it lists them all. An editor with a YAML language server completes and checks a file whose
+    first line names its schema:
 
     \b
       vastrun schema job > job.schema.json
       # yaml-language-server: $schema=job.schema.json
+
+    Of a command's documents:
+
+    \b
+      vastrun schema status
+      vastrun schema batch results
+
+    `result` is that of result.json, which lies beside a run's outputs.
     """
-    say(schema_text(kind).rstrip("\n"))
+    names = schema_names()
+    if not words:
+        say("\n".join(name.replace("-", " ") for name in names))
+        return
+    name = "-".join(words)
+    if name not in names:
+        raise UsageError(f"there is no schema of {' '.join(words)}", hint="vastrun schema lists them")
+    say(schema_text(name).rstrip("\n"))

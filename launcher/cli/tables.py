@@ -22,6 +22,9 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Keep runs and batches going that no launcher drives, on any computer of a team.",
     "why": "Explain why a run ended, with all proofs, and what to try next.",
     "report": "Write one HTML page of a run or a batch, which opens without a network.",
+    "ui": "Show runs and batches in the browser, live; only on this computer, only to read.",
+    "replay": "Show again what a launcher did and showed, with its timing.",
+    "bugreport": "Write one file for a bug report: what was done, the proofs, versions; no secrets.",
     "diff": "Show in what two runs differ: job, image, host, end, metrics.",
     "cost": "Show what runs cost, together or each, and compare that with the bill.",
     "hosts": "List the machines that were rented, and those avoided because they failed.",
@@ -33,7 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "config": "Show or change your settings: budgets of a month and of all runs, the provider.",
     "image": "Build, push, lock, verify and list the container images.",
     "doctor": "Check this computer, the account and its key; with --rent, the live service.",
-    "schema": "Print the JSON Schema of job or batch files, for editors.",
+    "schema": "Print the JSON Schema of job files, of batch files, or of what a command prints with --json.",
     "completion": "Print the completion script of a shell.",
 }
 

@@ -111,7 +111,7 @@ def reconciliation(
     runs: list[Reconciled] = []
     strangers: list[StrangeCharge] = []
     without_bill: dict[str, int] = {}
-    every = ledger.runs()
+    every = ledger.runs(members=True)
     for name in dict.fromkeys(run.provider for run in every):
         meant = [run for run in every if run.provider == name and _began_at(run) >= since]
         if not meant:
@@ -128,6 +128,11 @@ def reconciliation(
             runs.append(reconciled(bill))
         strangers += _strangers(name, found.get(NOBODY, ()), ledger.id, since)
     return Reconciliation(since=since, runs=runs, strangers=strangers, without_bill=without_bill)
+
+
+def with_nodes(ledger: Ledger, run: Run) -> list[Run]:
+    """Return the run and the rows of its further nodes: each had a machine of its own."""
+    return [run, *ledger.runs(leader=run.id)]
 
 
 def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.commands.following import follow
-from launcher.commands.takeover import ServicesFor, folder_here, must_be_reachable, spoken
+from launcher.commands.gang import drive_nodes, threads
+from launcher.commands.takeover import ServicesFor, bring_nodes, folder_here, must_be_reachable, spoken
 from launcher.config import dump_job, read_job
 from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
@@ -24,17 +25,22 @@ from launcher.core.errors import (
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import usd
+from launcher.decisions.gang import total_usd
 from launcher.decisions.policy import HOLD_S, with_limit
-from launcher.flow import begin, drive
+from launcher.flow import begin
 from launcher.flow.context import Services
 from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger
+from launcher.ports import Ledger, RunThreads
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
 _LEAST_USD = 0.01
 _MOST_FOLDERS = 100
 _AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"
+
+
+def _unrecorded(_: Run, services: Services) -> AbstractContextManager[Services]:
+    return nullcontext(services)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +60,10 @@ class Attempts:
     new_id: Callable[[], str]
     place_again: Callable[[Run, JobSpec], Placed] | None = None
     """Where another attempt after that run goes; None: to the same provider."""
+    workers: Callable[[], AbstractContextManager[RunThreads]] = threads
+    """What drives the further nodes of a run that has several."""
+    recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _unrecorded
+    """The services with which that run is driven, while they are: they may write down what it does."""
 
     def start(
         self,
@@ -118,6 +128,7 @@ class Attempts:
             moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
             services.output_store.check(moved)
             services.ledger.save(moved, who=services.who)
+            bring_nodes(moved, services)
         except VastrunError:
             services.ledger.release(run.id, services.who)
             raise
@@ -215,10 +226,10 @@ class Attempts:
         self, services: Services, chain: Sequence[Run], former: Run, now: float
     ) -> Placed | None:
         """What the next attempt trains, and where; None, which is told, when the job's limits leave none."""
-        job = read_job(former.spec_json)
-        spec = next_attempt(job, chain, now)
+        job, spent_usd = read_job(former.spec_json), spent_on(services.ledger, former, now)
+        spec = next_attempt(job, chain, now, spent_usd)
         if spec is None:
-            if shortage := short_of_money(job, chain, now) or short_of_time(job, chain, now):
+            if shortage := short_of_money(job, chain, spent_usd) or short_of_time(job, chain, now):
                 _tell(services, former, shortage)
             return None
         if self.place_again is not None:
@@ -231,7 +242,13 @@ class Attempts:
     def _drive(self, run: Run) -> Run:
         ledger = self.services_for(run.provider, NOTHING).ledger
         services = self.services_for(run.provider, origin_of(ledger, run))
-        run = drive(run, read_job(run.spec_json), services)
+
+        def services_of(node: int) -> Services:
+            # What it continues from goes to node 0 alone. Each packs for itself: the bundles are different.
+            return self.services_for(run.provider, NOTHING) if node else recorded
+
+        with self.recorded(run, services) as recorded:
+            run = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
         try:
             services.output_store.describe(run, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands
@@ -265,14 +282,19 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
     return chain
 
 
-def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float) -> JobSpec | None:
-    """Return the job of another attempt, with what is left of its money.
+def spent_on(ledger: Ledger, run: Run, now: float) -> float:
+    """Return the dollars that a run cost so far, with all of its nodes."""
+    return total_usd((run, *ledger.runs(leader=run.id)), now)
+
+
+def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: float) -> JobSpec | None:
+    """Return the job of another attempt, with what is left of its money: the last one cost `spent_usd`.
 
     None: it should not be tried again.
     """
-    if not _is_due(spec, chain) or short_of_money(spec, chain, now) or short_of_time(spec, chain, now):
+    if not _is_due(spec, chain) or short_of_money(spec, chain, spent_usd) or short_of_time(spec, chain, now):
         return None
-    return with_limit(spec, cost_usd(chain[-1], now))
+    return with_limit(spec, spent_usd)
 
 
 def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
@@ -281,20 +303,23 @@ def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
         return False
     if ledger.user_request(run.id).cause is not None:
         return False
-    return next_attempt(read_job(run.spec_json), chain_of(ledger, run), now) is not None
+    chain, spent_usd = chain_of(ledger, run), spent_on(ledger, run, now)
+    return next_attempt(read_job(run.spec_json), chain, now, spent_usd) is not None
 
 
-def short_of_money(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
+def short_of_money(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str:
     """Say why another attempt that is due cannot be paid for; empty when none is due, or it can."""
     last = chain[-1]
     if spec.limits.usd is None or not _is_due(spec, chain):
         return ""
-    left_usd = max(0.0, spec.limits.usd - cost_usd(last, now))
+    left_usd = max(0.0, spec.limits.usd - spent_usd)
     least_usd = _LEAST_USD if last.offer is None else max(_LEAST_USD, policy.least_usd(last.offer))
+    least_usd *= spec.nodes
     if left_usd >= least_usd:
         return ""
+    machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return (
-        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading a machine and one minute of "
+        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading {machines} and one minute of "
         f"training cost {usd(least_usd)}"
     )
 
@@ -382,12 +407,9 @@ def pushed_url(run: Run) -> str | None:
     return None if push is None else f"{push.rstrip('/')}/{run.id}"
 
 
-def _story(run: Run, now: float) -> str:
-    return f"{run.id} ended with {run.cause} for ${cost_usd(run, now):.3f}"
-
-
 def _tell_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
-    story = _story(chain[-1], now)
+    former = chain[-1]
+    story = f"{former.id} ended with {former.cause} for ${spent_on(services.ledger, former, now):.3f}"
     _tell(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
 
 

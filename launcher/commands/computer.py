@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import shutil
+import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _MODULES = ("torch", "numpy", "h5py", "annotated_types")
@@ -56,3 +60,15 @@ def python_fault(python: str) -> str | None:
     if tuple(found["version"]) < _OLDEST:
         return f"it is Python {'.'.join(map(str, found['version']))}; 3.11 or newer is needed"
     return f"it has no {', '.join(found['missing'])}" if found["missing"] else None
+
+
+def private_words(state: Path) -> Mapping[str, str]:
+    """Return what tells who uses this computer: names and folders, each with what may be said instead.
+
+    A name of three letters is a part of too many words.
+    """
+    names = {socket.gethostname(): "<computer>"}
+    with suppress(KeyError, OSError):  # in a container, whose user has no name
+        names[getpass.getuser()] = "<user>"
+    known = {name: instead for name, instead in names.items() if len(name) > 3}
+    return {**known, str(state): "<state>", str(Path.home()): "~"}

@@ -47,7 +47,7 @@ def orphans(ledger: Ledger, provider: Provider, now: float) -> list[Orphan]:
     Those of runs that ended lately are asked for by their ids, too: the list may be late, and the user may
     have given a machine another label.
     """
-    runs = [run for run in ledger.runs() if run.provider == provider.name]
+    runs = [run for run in ledger.runs(members=True) if run.provider == provider.name]
     machines = list(provider.instances())
     listed = {machine.id for machine in machines}
     for run in runs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from launcher.commands.settings import refusals_of
@@ -71,10 +71,22 @@ class RunRow:
     """What its user asked for and its driver has yet to do."""
     billed_usd: float | None = None
     """What its provider charged; None: it was not asked, or does not say."""
+    nodes: Sequence[Run] = ()
+    """Its further nodes: their costs are part of its own."""
 
     @property
     def usd(self) -> float:
         return self.cost.usd
+
+    @property
+    def machines(self) -> Sequence[Run]:
+        """The rows of all its nodes."""
+        return (self.run, *self.nodes)
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of all its machines together."""
+        return sum(one.usd_per_hour for one in self.machines)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -90,6 +102,8 @@ class RunDetail:
     box_status: BoxStatus | None = None
     """None when its box was not seen; `note` says why."""
     note: str = ""
+    nodes: Sequence[RunDetail] = ()
+    """Its further nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,36 +174,64 @@ class LaunchPlan:
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
-    """Return the run with its cost and its driver."""
-    row = RunRow(run=run, cost=cost_of(run, now))
+    """Return the run with its cost, its driver and its further nodes."""
+    return _row(ledger, run, () if run.leader else ledger.runs(leader=run.id), now)
+
+
+def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
+    row = _bare_row(run, nodes, now)
     if run.phase is Phase.ENDED:
         return row
     return replace(row, driver=ledger.driver(run.id), request=ledger.user_request(run.id))
 
 
+def _bare_row(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
+    """The row without what the ledger says of its driver."""
+    costs = [cost_of(one, now) for one in (run, *nodes)]
+    cost = Cost(
+        gpu_usd=sum(cost.gpu_usd for cost in costs),
+        storage_usd=sum(cost.storage_usd for cost in costs),
+        traffic_usd=sum(cost.traffic_usd for cost in costs),
+    )
+    return RunRow(run=run, cost=cost, nodes=nodes)
+
+
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
     """List every run: open ones first, then the newest."""
-    return rows_of(ledger, ledger.runs(), now)
+    return rows_of(ledger, ledger.runs(members=True), now)
 
 
 def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
     """List the open runs, and so many that have ended: the newest first."""
     open_runs = ledger.runs(open_only=True)
     others = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
-    return rows_of(ledger, [*open_runs, *others[:ended]], now)
+    listed = [*open_runs, *others[:ended]]
+    members = [one for run in listed if _has_nodes(run) for one in ledger.runs(leader=run.id)]
+    return rows_of(ledger, [*listed, *members], now)
 
 
 def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
-    """Return the runs with their costs and drivers, open ones first."""
+    """Return the runs with costs, drivers and their further nodes, which `runs` has, too; open ones first."""
     drivers, requests = ledger.drivers(), ledger.user_requests()
+    nodes: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        nodes[run.leader].append(run)
     rows = []
-    for run in sorted(runs, key=lambda run: run.phase is Phase.ENDED):
-        row = RunRow(run=run, cost=cost_of(run, now))
+    for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
+        row = _bare_row(run, _by_node(nodes[run.id]), now)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
             row = replace(row, driver=drivers.get(run.id), request=request)
         rows.append(row)
     return rows
+
+
+def _has_nodes(run: Run) -> bool:
+    return read_job(run.spec_json).nodes > 1
+
+
+def _by_node(runs: Sequence[Run]) -> Sequence[Run]:
+    return sorted(runs, key=lambda run: run.node)
 
 
 def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:
@@ -199,15 +241,19 @@ def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], n
     """
     rented: dict[str, list[Run]] = defaultdict(list)
     for row in rows:
-        if row.run.rented_at is not None:
-            rented[row.run.provider].append(row.run)
+        rented[row.run.provider] += [one for one in row.machines if one.rented_at is not None]
     billed: dict[str, float] = {}
     for name, runs in rented.items():
-        if (bills := provider_of(name).abilities.bills) is not None:
+        if runs and (bills := provider_of(name).abilities.bills) is not None:
             since = min(run.rented_at or now for run in runs)
             charges = charges_by_run(runs, bills.charged(since, now))
             billed |= {run_id: sum(charge.usd for charge in its) for run_id, its in charges.items()}
-    return [replace(row, billed_usd=billed.get(row.run.id)) for row in rows]
+    return [replace(row, billed_usd=_billed(row, billed)) for row in rows]
+
+
+def _billed(row: RunRow, billed: Mapping[str, float]) -> float | None:
+    known = [billed[one.id] for one in row.machines if one.id in billed]
+    return sum(known) if known else None
 
 
 def detail_of(services: Services, run: Run, now: float) -> RunDetail:
@@ -215,6 +261,11 @@ def detail_of(services: Services, run: Run, now: float) -> RunDetail:
 
     A lease that was killed while nobody drove the run is armed again, and the diary says so.
     """
+    nodes = () if run.leader else services.ledger.runs(leader=run.id)
+    return replace(_detail(services, run, now), nodes=[_detail(services, node, now) for node in nodes])
+
+
+def _detail(services: Services, run: Run, now: float) -> RunDetail:
     row, events = row_of(services.ledger, run, now), services.ledger.events(run.id)
     if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
         return RunDetail(row=row, events=events)
@@ -271,7 +322,7 @@ def plan_of(
     """
     asked, spec = spec, within_deadline(spec, now)
     done = steps_before(spec, None if parent is None else parent.id, ledger)
-    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     offers = choose(spec, provider, avoid, now=now, done=done)
     return LaunchPlan(
         spec=spec,
@@ -300,7 +351,7 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
     spec = within_deadline(spec, now)
     must_be_ahead(spec, now, least_s=START_S)
     market_report = market.market_report(spec).without(
-        avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+        avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     )
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
     market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")

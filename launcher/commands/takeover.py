@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import NOTHING, Origin, Run
+from launcher.core import NOTHING, Driver, Origin, Phase, Run
 from launcher.core.errors import UsageError
 from launcher.core.slots import POOL
+from launcher.decisions.policy import HOLD_S
 from launcher.decisions.pooling import holder_of
 from launcher.flow.context import Services
 from launcher.ports import Ledger
@@ -33,6 +35,16 @@ def must_be_reachable(run: Run, services: Services, services_for: ServicesFor) -
         f"{run.id} began on {spoken(run.computer)}: its machine, on {name}, is reached only from there",
         hint=f"there: vastrun resume {run.id}",
     )
+
+
+def bring_nodes(run: Run, services: Services) -> None:
+    """Have what its further nodes bring home come below the run's folder, too. Raises HeldError."""
+    ledger = services.ledger
+    for node in ledger.runs(leader=run.id):
+        if node.phase is not Phase.ENDED:
+            ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+            folder = f"{run.out_dir}/node-{node.node}"
+            ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
 
 
 def spoken(computer: str) -> str:

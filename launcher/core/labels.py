@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 
 LABEL_PREFIX = "vastrun-"
+_OF_A_NODE = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}$", re.ASCII)
 _WITH_LEDGER = re.compile(re.escape(LABEL_PREFIX) + r"[^.]+\.([0-9a-f]{8})")
 
 
 def label_of(run_id: str, ledger: str) -> str:
     """Return the label of a run's machine; `ledger` is empty where only its own launchers see the machine."""
     return f"{LABEL_PREFIX}{run_id}.{ledger}" if ledger else LABEL_PREFIX + run_id
+
+
+def member_id(run_id: str, node: int) -> str:
+    """Return the id of the row of that node, as in `calm-heron-3f1a-n1`; node 0 is the run itself."""
+    return f"{run_id}-n{node}" if node else run_id
+
+
+def leader_id(name: str) -> str:
+    """Return the id of the run where `name` is that of one of its nodes, else `name`."""
+    return _OF_A_NODE.sub("", name)
 
 
 def run_id_in(label: str) -> str:

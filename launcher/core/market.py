@@ -109,6 +109,8 @@ class Instance:
     """Empty or 0 in these five: not said, or not yet known."""
     image: str = ""
     """What it runs, by its digest where the provider knows that; empty: it does not say."""
+    rendezvous: str = ""
+    """HOST:PORT at which the other nodes of its run reach it, where it is node 0; empty: they do not."""
     asked_at: float | None = field(default=None, compare=False)
     """When the provider was asked for this: it tells of no moment before. None: when the caller asked."""
 
@@ -145,6 +147,8 @@ class RentalOrder:
     """Never holds a secret."""
     at_most_usd: float
     """What the job's limits let it cost there."""
+    nodes: tuple[str, ...] = ()
+    """The labels of all machines of the run, by node, of which this is one; empty: it has no other."""
 
 
 @dataclass(frozen=True, kw_only=True)

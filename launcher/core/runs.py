@@ -135,6 +135,17 @@ class Run:
     `Driver.who`. Empty: the one computer of the ledger."""
     home: str = ""
     """The computer on which its job was read, which has its code and its secrets; as `computer`."""
+    leader: str = ""
+    """Of a further node of a run that has several: the id of that run, which is node 0 and has the verdict of
+    them all; empty: it is a run of its own."""
+    node: int = 0
+    failed_node: int | None = None
+    """The node that the cause came from, where the run has several; None: it came from no node."""
+
+    @property
+    def is_to_blame(self) -> bool:
+        """Whether the cause, if there is one, came from this very node."""
+        return self.failed_node in (None, self.node)
 
     @property
     def label(self) -> str:

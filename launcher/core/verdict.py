@@ -89,6 +89,8 @@ class Judgement:
     cause: Cause | None
     detail: str
     proofs: tuple[Proof, ...] = ()
+    node: int | None = None
+    """The node that it is about, where the box says which; None: its own."""
 
 
 class Verdict(StrEnum):

@@ -24,9 +24,10 @@ def offer_text(spec: JobSpec, offer: Offer) -> str:
     """Describe the offer, its price and both sums, in the same words wherever it is named."""
     hours = policy.lease_of(spec, offer).life_s / 3600
     at_most = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
-    expected = f"expected {usd(offer.expected_usd)}, " if offer.expected_usd else ""
+    expected = f"expected {usd(offer.expected_usd * spec.nodes)}, " if offer.expected_usd else ""
     known = "" if offer.forecast is None else f"; its speed is {basis_text(offer.forecast)}"
-    return f"{offer.description} at {usd(offer.usd_per_hour)}/h; {expected}{at_most}{known}"
+    each = f"{spec.nodes} machines, each {offer.description}" if spec.nodes > 1 else offer.description
+    return f"{each} at {usd(offer.usd_per_hour)}/h; {expected}{at_most}{known}"
 
 
 def basis_text(forecast: Forecast) -> str:
@@ -51,7 +52,7 @@ def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
             f"about {policy.START_S:.0f} s from its start until it trains",
             hint="--set limits.hours=0.5, or limits.hours in the job file",
         )
-    limit_usd = spec.limits.usd
+    limit_usd = policy.share_usd(spec)
     kept = [
         offer
         for offer in offers
@@ -59,7 +60,7 @@ def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
     ]
     if offers and not kept and limit_usd is not None:
         # The cheapest of those that are too dear: the least that the user has to add.
-        raise _too_little(limit_usd, min(paid, key=policy.least_usd))
+        raise _too_little(spec, min(paid, key=policy.least_usd))
     return kept
 
 
@@ -73,11 +74,12 @@ def over_the_price(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
     )
 
 
-def _too_little(limit_usd: float, offer: Offer) -> JobValueError:
-    least_usd = policy.least_usd(offer)
+def _too_little(spec: JobSpec, offer: Offer) -> JobValueError:
+    least_usd = policy.least_usd(offer) * spec.nodes
     write = math.ceil(least_usd * 100) / 100
+    machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return JobValueError(
-        f"limits.usd: ${limit_usd:g} is too little: loading a machine and one minute of training cost "
+        f"limits.usd: ${spec.limits.usd:g} is too little: loading {machines} and one minute of training cost "
         f"{usd(least_usd)} on offer {offer.id}, the cheapest here",
-        hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(offer.expected_usd)}",
+        hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(offer.expected_usd * spec.nodes)}",
     )

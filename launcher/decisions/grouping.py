@@ -103,8 +103,8 @@ def grouped(
 
 def group_of(key: str, parts: Sequence[Spending], scores: Mapping[str, float] | None = None) -> Group:
     """Return what they cost together, each run counted once."""
-    ids = {part.run.id for part in parts}
-    finished = {part.run.id for part in parts if part.finished}
+    ids = {_run_id(part.run) for part in parts}
+    finished = {part.run.id for part in parts if part.finished and not part.run.leader}
     return Group(
         key=key,
         runs=len(ids),
@@ -164,8 +164,13 @@ def _by_time(span_of: Callable[[Calendar, float], Span]) -> Keyed:
     return keyed
 
 
+def _run_id(run: Run) -> str:
+    """What its further nodes cost is what the run cost."""
+    return run.leader or run.id
+
+
 KEYED: Mapping[By, Keyed] = {
-    By.RUN: _by(lambda run: run.id),
+    By.RUN: _by(_run_id),
     By.BATCH: _by(lambda run: run.batch),
     By.JOB: _by(lambda run: run.job),
     By.HOST: _by(lambda run: run.host),

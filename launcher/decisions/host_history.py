@@ -68,7 +68,12 @@ def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
 
 
 def blames_host(run: Run) -> bool:
-    """Tell whether the run failed through its host, and not through the job, the user or the network here."""
+    """Tell whether the run failed through its host, and not through the job, the user or the network here.
+
+    Of several nodes only the one that failed.
+    """
+    if not run.is_to_blame:
+        return False
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
     return run.cause in (Cause.HOST, Cause.SLOW) or (

@@ -36,16 +36,28 @@ _DIED = 137
 """What the lease leaves of a run whose `run.sh` was killed."""
 
 
-def judge(evidence: Evidence, spec: JobSpec) -> Judgement:
-    """Return the cause and the proofs. No cause means that every proof that can be had by now holds."""
+def judge(evidence: Evidence, spec: JobSpec, node: int = 0) -> Judgement:
+    """Return the cause and the proofs. No cause means that every proof that can be had by now holds.
+
+    `node`: whose evidence it is. What the training itself proves lies on node 0.
+    """
     outcome = evidence.outcome
     if outcome is None:
         return _without_outcome(evidence)
-    proofs = tuple(_proofs(outcome, evidence, spec))
+    proofs = tuple(_proofs(outcome, evidence, spec, node))
     cause = cause_of(outcome)
     if cause is not None:
-        return Judgement(cause=cause, detail=outcome.detail, proofs=proofs)
+        blamed = _node_of(outcome, spec)
+        return Judgement(cause=cause, detail=outcome.detail, proofs=proofs, node=blamed)
     return _of_proofs(proofs)
+
+
+def _node_of(outcome: Outcome, spec: JobSpec) -> int | None:
+    """The node of the rank that failed first, or that the others wait for. A box names ranks, no nodes."""
+    rank = outcome.first_failure or outcome.hang
+    if rank is None or not 0 <= rank.rank < spec.world_size:
+        return None
+    return rank.rank // spec.ranks_per_node
 
 
 def cause_of(outcome: Outcome) -> Cause | None:
@@ -105,19 +117,26 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
     return Judgement(cause=None, detail="", proofs=proofs)
 
 
-def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec) -> list[Proof]:
+def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> list[Proof]:
     proofs = [_held(outcome)] if spec.hold is not None else [_ranks(outcome, spec)]
     proofs += [_exit(evidence)]
     if len(outcome.starts) > 1:
         proofs += [_restarts(outcome.starts[:-1])]
+    if node == 0:
+        proofs += _proofs_of_training(outcome, spec)
+    if evidence.damaged is not None:
+        proofs += [_outputs(evidence.damaged)]
+    return proofs
+
+
+def _proofs_of_training(outcome: Outcome, spec: JobSpec) -> list[Proof]:
+    proofs: list[Proof] = []
     if spec.train is not None:
         proofs += [_final(outcome), _steps(outcome, spec.train.steps), _loss(outcome)]
         proofs += [_checkpoint(outcome, spec.train.steps)]
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
     if spec.command is not None and not outcome.checks:
         proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
-    if evidence.damaged is not None:
-        proofs += [_outputs(evidence.damaged)]
     return proofs
 
 

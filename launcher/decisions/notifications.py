@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from launcher.core import Cause, Event, Phase, Run, Verdict
 from launcher.core.batch import Batch
-from launcher.core.bills import cost_usd
 from launcher.core.verdict import VERDICT_OF
 from launcher.decisions.policy import DESTROY_TRIES
 from launcher.decisions.schedule import BatchProgress
@@ -81,10 +80,13 @@ ENDING_OF: Mapping[Verdict, NotificationKind] = {
 
 
 def notifications_due(
-    run: Run, limit_usd: float | None, now: float, told: Collection[NotificationKind]
+    run: Run, limit_usd: float | None, spent_usd: float, told: Collection[NotificationKind]
 ) -> list[NotificationKind]:
-    """Return the kinds that are due and that nobody was sent yet. Of the budget's, the highest alone."""
-    due = _budget_due(run, limit_usd, now, told)
+    """Return the kinds that are due and that nobody was sent yet. Of the budget's, the highest alone.
+
+    `spent_usd`: what the run cost so far, with all of its nodes.
+    """
+    due = _budget_due(run, limit_usd, spent_usd, told)
     if run.phase is Phase.ENDED:
         due.append(ENDING_OF[VERDICT_OF[run.cause]])
     elif run.phase is Phase.DESTROY and run.destroy_tries >= DESTROY_TRIES:
@@ -108,12 +110,12 @@ def told_in(events: Iterable[Event]) -> set[NotificationKind]:
 
 
 def _budget_due(
-    run: Run, limit_usd: float | None, now: float, told: Collection[NotificationKind]
+    run: Run, limit_usd: float | None, spent_usd: float, told: Collection[NotificationKind]
 ) -> list[NotificationKind]:
     if limit_usd is None:
         return []
     # The lease stops a run a little before its money is gone, so that its outputs can still come home.
-    share = 1.0 if run.cause is Cause.MONEY_LIMIT else cost_usd(run, now) / limit_usd
+    share = 1.0 if run.cause is Cause.MONEY_LIMIT else spent_usd / limit_usd
     reached = [kind for kind, at in BUDGET_SHARES.items() if share >= at]
     # The cost falls when a machine turns out to have ended earlier: a lower threshold is then no news.
     highest_told = max((BUDGET_SHARES[m] for m in told if m in BUDGET_SHARES), default=0.0)

@@ -92,9 +92,17 @@ def down_gb(image_gb: float | None) -> float:
 
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
-    """Return the most this job can cost on this offer, unless its program moves more than is usual."""
+    """Return the most this job can cost on this offer, unless its program moves more than is usual.
+
+    Each of its nodes is counted as one such machine.
+    """
     life_s = lease_of(spec, offer).life_s
-    return life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, spec.limits.usd)
+    return spec.nodes * (life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, share_usd(spec)))
+
+
+def share_usd(spec: JobSpec) -> float | None:
+    """Return what each node may cost of the job's money; None: it sets no limit."""
+    return None if spec.limits.usd is None else spec.limits.usd / spec.nodes
 
 
 def reservation_usd(spec: JobSpec) -> float:
@@ -104,7 +112,7 @@ def reservation_usd(spec: JobSpec) -> float:
     """
     if spec.limits.usd is not None:
         return spec.limits.usd
-    return (spec.limits.usd_per_hour or 0.0) * spec.limits.hours
+    return (spec.limits.usd_per_hour or 0.0) * spec.limits.hours * spec.nodes
 
 
 def least_usd(offer: Offer) -> float:
@@ -120,27 +128,29 @@ def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
 
     Counts by the box's clock: this computer's may have been set.
     """
-    if spec.limits.usd is None or run.offer is None:
+    limit_usd = share_usd(spec)
+    if limit_usd is None or run.offer is None:
         return False
     lease = lease_of(spec, run.offer)
     # A stop takes time, too: the grace in which the training saves is paid for like any other minute.
     spent_usd = (lease.life_s - left_s + lease.grace_s) / 3600 * run.usd_per_hour
-    return spent_usd + bills.traffic_usd(run.meter) >= spec.limits.usd
+    return spent_usd + bills.traffic_usd(run.meter) >= limit_usd
 
 
 def lease_of(spec: JobSpec, offer: Offer) -> Lease:
-    """Return the lease that holds the job's limits at this offer's price."""
-    life_s, life_cause = spec.limits.hours * 3600, Cause.TIME_LIMIT
-    if spec.limits.usd is not None and offer.usd_per_hour > 0:
+    """Return the lease that holds the job's limits, of one of its nodes, at this offer's price."""
+    life_s, life_cause, limit_usd = spec.limits.hours * 3600, Cause.TIME_LIMIT, share_usd(spec)
+    if limit_usd is not None and offer.usd_per_hour > 0:
         # Loading and traffic cost, too: set aside first, so that the lease ends before the money does.
-        money_s = (spec.limits.usd - _reserve_usd(offer, spec.limits.usd)) / offer.usd_per_hour * 3600
+        money_s = (limit_usd - _reserve_usd(offer, limit_usd)) / offer.usd_per_hour * 3600
         if money_s < life_s:
             life_s, life_cause = money_s, Cause.MONEY_LIMIT
     collect_s = spec.limits.collect_s
     if collect_s is None:
         collect_s = _PAID_COLLECT_S if offer.usd_per_hour > 0 else _FREE_COLLECT_S
     return Lease(
-        ship_s=min(SHIP_S, life_s),
+        # A node waits for the slowest of the others before its training is started.
+        ship_s=min(SHIP_S if spec.nodes == 1 else SHIP_S + BOOT_S, life_s),
         life_s=life_s,
         life_cause=life_cause,
         # A lease of minutes must not be all grace: most of it is for the training.
@@ -201,8 +211,8 @@ def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     # A lease counts from when its machine runs. Where nobody saw that, it may have loaded for all of BOOT_S.
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause
-    slack_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour
-    if spec.limits.usd is not None and bills.cost_usd(run, now) > spec.limits.usd + slack_usd:
+    slack_usd, limit_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour, share_usd(spec)
+    if limit_usd is not None and bills.cost_usd(run, now) > limit_usd + slack_usd:
         return Cause.MONEY_LIMIT
     return None
 

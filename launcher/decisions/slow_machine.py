@@ -93,9 +93,10 @@ def leaves_enough(change: Change, spec: JobSpec, run: Run, now: float) -> bool:
     deadline = policy.deadline_of(spec)
     if deadline is not None and now + change.there_s > deadline:
         return False
-    if spec.limits.usd is None or run.offer is None:
+    limit_usd = policy.share_usd(spec)
+    if limit_usd is None or run.offer is None:
         return True
     stop_usd = policy.CHANGE_S / 3600 * run.usd_per_hour
-    left_usd = spec.limits.usd - cost_usd(run, now) - stop_usd
+    left_usd = limit_usd - cost_usd(run, now) - stop_usd
     there_usd = change.there_s / 3600 * run.usd_per_hour + change.loading_usd
     return left_usd >= max(policy.least_usd(run.offer), there_usd)

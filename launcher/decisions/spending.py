@@ -87,7 +87,7 @@ def spending_of(
         idle_usd=idle_usd(run, cost.usd, events),
         hours=sum(rented_seconds(machine, now) for machine in rented) / 3600,
         gpu_hours=sum(gpu_seconds(machine, now) for machine in rented) / 3600 * gpus,
-        steps=float(steps_of(run, runs or {})),
+        steps=0.0 if run.leader else float(steps_of(run, runs or {})),  # they are those of node 0
     )
 
 

@@ -9,7 +9,8 @@ from launcher.core import Cause, Instance
 from launcher.core.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import download_check, offer_check, policy
-from launcher.flow.context import PhaseEnd, RunContext, lost
+from launcher.flow.context import RunContext
+from launcher.flow.phase_end import PhaseEnd, lost
 from launcher.gate.box_status import lease_of
 from launcher.gate.reading import small_file
 from launcher.ports import ChecksIdentity
@@ -151,6 +152,8 @@ def _given_up(context: RunContext) -> PhaseEnd | None:
     """Return the end of a boot that is of no use any more: nobody wants it, or its job's time is over."""
     if context.is_stopping():
         return context.stopped("before its machine was ready")
+    if (end := context.gang.end()) is not None:
+        return end
     deadline = policy.deadline_of(context.spec)
     if deadline is None or context.now() < deadline:
         return None

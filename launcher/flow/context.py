@@ -14,15 +14,20 @@ from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageE
 from launcher.core.job import JobSpec
 from launcher.core.phases import Result
 from launcher.decisions import policy
+from launcher.decisions.gang import total_usd
+from launcher.flow.gang import Gang
 from launcher.flow.guarded import Guarded
 from launcher.flow.machines import machines_of
 from launcher.flow.notifications import Notifications
+from launcher.flow.phase_end import OverError, PhaseEnd
 from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen, UserRequests
 
 _LOOK_AGAIN_S = 2.0
 _LOOK_AGAIN_AT_ONCE_S = 0.2
 """Where the provider's list is never late."""
 _SHOWN_EACH_S = 1.0
+_FOR_NOTHING = (Phase.BOOT, Phase.SHIP)
+"""What is done there is of no use once another node has failed. A training has still its outputs."""
 _T = TypeVar("_T")
 
 
@@ -49,28 +54,8 @@ class Services:
     """Those that bind every run at that moment, besides its batch's."""
     runs_at_once: Callable[[], int] = lambda: 1
     """How many this launcher drives now."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhaseEnd:
-    """How a step ended."""
-
-    result: Result
-    cause: Cause | None = None
-    detail: str = ""
-
-
-def lost(when: str) -> PhaseEnd:
-    """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
-    return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
-
-
-class OverError(Exception):
-    """Nothing more is done with the box: the user wants its machine ended, or a limit is passed."""
-
-    def __init__(self, end: PhaseEnd) -> None:
-        super().__init__(end.detail)
-        self.end = end
+    may_go_on: Callable[[], None] = lambda: None
+    """Raises what the launcher could not go on with on another node of the run."""
 
 
 class RunContext:
@@ -90,6 +75,7 @@ class RunContext:
         self._progress_in = (run.phase, Progress())
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
+        self.gang = Gang(run, spec.nodes, services.ledger, self.now)
         self._notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
         self.arrive()
 
@@ -108,7 +94,7 @@ class RunContext:
         self.run = replace(self.run, **changes)
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
-        self._notifications.tell(self.run)
+        self._notifications.tell(self.run, self.spent_usd)
 
     def hold(self) -> None:
         """Note that this launcher drives the run for a while longer. Raises HeldError.
@@ -125,7 +111,8 @@ class RunContext:
         now = self.services.clock.now()
         usd = bills.cost_usd(self.run, now)
         event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
-        self.services.screen.event(event)
+        # The user sees what the run costs; the diary is of this node alone.
+        self.services.screen.event(replace(event, usd=self.spent_usd(now)))
         self.services.ledger.tell(event)
 
     def show_log(self) -> None:
@@ -144,10 +131,10 @@ class RunContext:
         self._told_of_room_in = self.run.phase
 
     def user_request(self) -> UserRequest:
-        """Return the strongest request of the user here or elsewhere."""
+        """Return the strongest request of the user here or elsewhere. It is of all nodes of a run."""
         here, elsewhere = (
             self.services.user_requests.current(),
-            self.services.ledger.user_request(self.run.id),
+            self.services.ledger.user_request(self.run.leader or self.run.id),
         )
         return max(here, elsewhere, key=lambda request: request.strength)
 
@@ -186,6 +173,8 @@ class RunContext:
         if cause is not None:
             detail = "past its limit, and its lease did not destroy it"
             raise OverError(PhaseEnd(result=Result.FAILED, cause=cause, detail=detail))
+        if self.run.phase in _FOR_NOTHING and (end := self.gang.end()) is not None:
+            raise OverError(end)
 
     def _heed(self) -> None:
         """What is done before each request to the box, and while its answer is waited for."""
@@ -198,7 +187,11 @@ class RunContext:
             self._progress_in = (self.run.phase, progress)
         phase, progress = self._progress_in
         known = progress if phase is self.run.phase else Progress()
-        self.services.screen.progress(self.run, known, usd=bills.cost_usd(self.run, self.now()))
+        self.services.screen.progress(self.run, known, usd=self.spent_usd(self.now()))
+
+    def spent_usd(self, now: float) -> float:
+        """Return the dollars that the run cost so far, with all of its nodes."""
+        return total_usd((self.run, *self.gang.others()), now)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, on the screen too, and keep the lock. Ends early when the user wants something."""
@@ -207,13 +200,14 @@ class RunContext:
         for _ in range(slices):
             began = self.now()
             self.services.clock.sleep(slice_s)
+            self.services.may_go_on()
             self.show()
             if self.now() - began < slice_s / 2:  # the clock came back early: the user wants something
                 break
         # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
-        self._notifications.tell(self.run)
+        self._notifications.tell(self.run, self.spent_usd)
 
     def now(self) -> float:
         """Return the time, in epoch seconds."""

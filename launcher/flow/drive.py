@@ -16,11 +16,14 @@ from launcher.core.errors import (
     VastrunError,
 )
 from launcher.core.job import JobSpec
+from launcher.core.labels import member_id
 from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from launcher.core.slots import POOL
 from launcher.decisions import policy
 from launcher.decisions.early_stop import reason_in
-from launcher.flow.context import OverError, PhaseEnd, RunContext, Services, lost
+from launcher.decisions.gang import named
+from launcher.flow.context import RunContext, Services
+from launcher.flow.phase_end import OverError, PhaseEnd, lost
 from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
 from launcher.ports import Provider
@@ -62,11 +65,26 @@ def begin(
         started_by=services.user,
         computer=services.computer,
         home=services.computer if home is None else home,
-        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec),
+        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec) / spec.nodes,
     )
     services.output_store.must_be_free(run)
-    services.ledger.add(run, services.budgets(now))
+    services.ledger.add(run, services.budgets(now), _members(run, spec.nodes))
     return run
+
+
+def _members(run: Run, nodes: int) -> list[Run]:
+    """The rows of its further nodes."""
+    return [
+        replace(
+            run,
+            id=member_id(run.id, node),
+            leader=run.id,
+            node=node,
+            out_dir=f"{run.out_dir}/node-{node}",
+            parent=None,
+        )
+        for node in range(1, nodes)
+    ]
 
 
 def is_paid_for(provider: Provider) -> bool:
@@ -162,6 +180,16 @@ def _as_noted(context: RunContext, end: PhaseEnd) -> PhaseEnd:
     return replace(end, cause=Cause.CONTRADICTION, detail=detail)
 
 
+def _with_node(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+    """The end, with the node that it came from in its detail, where the run has several."""
+    if context.gang.is_alone:
+        return replace(end, node=None)
+    if end.noted:
+        return end
+    node = context.run.node if end.node is None else end.node
+    return replace(end, node=node, detail=named(end.detail, end.cause, node))
+
+
 def _advance(context: RunContext, end: PhaseEnd) -> None:
     """The row moves on as the table says; the first cause stays."""
     run, now = context.run, context.now()
@@ -169,8 +197,9 @@ def _advance(context: RunContext, end: PhaseEnd) -> None:
     again = run.phase is Phase.DESTROY and end.result is not Result.OK
     # How the clean-up goes says nothing of why the run ended.
     if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
-        end = _as_noted(context, end)
-        changes |= {"cause": end.cause, "detail": end.detail, "failed_in": run.phase}
+        end = _with_node(context, _as_noted(context, end))
+        failed_in = end.failed_in or run.phase
+        changes |= {"cause": end.cause, "detail": end.detail, "failed_in": failed_in, "failed_node": end.node}
     if again:
         changes |= {"destroy_tries": run.destroy_tries + 1}
     if changes["phase"] is Phase.ENDED:

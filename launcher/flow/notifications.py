@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from launcher.core import Run
-from launcher.core.bills import cost_usd
 from launcher.core.errors import StorageError
 from launcher.core.job import JobSpec
 from launcher.decisions.notifications import (
@@ -25,14 +25,17 @@ class Notifications:
         self._spec, self._notifier, self._ledger, self._clock = spec, notifier, ledger, clock
         self._told: set[NotificationKind] | None = None
 
-    def tell(self, run: Run) -> None:
-        """Tell the user what the run has reached since. Never raises, never waits."""
+    def tell(self, run: Run, spent_usd: Callable[[float], float]) -> None:
+        """Tell the user what the run has reached since. Never raises, never waits.
+
+        `spent_usd` says what it cost by a moment.
+        """
         if self._notifier is None or not self._notifier.wanted(self._spec):
             return
         now, limit_usd = self._clock.now(), self._spec.limits.usd
         told = self._told_before(run)
-        for kind in notifications_due(run, limit_usd, now, told):
-            usd = cost_usd(run, now)
+        usd = spent_usd(now)
+        for kind in notifications_due(run, limit_usd, usd, told):
             told.add(kind)
             notification = Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd)
             self._notifier.send(notification, self._spec)

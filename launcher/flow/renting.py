@@ -35,11 +35,7 @@ def choose(
     a run can have there, or has limits that leave no time to train.
     """
     if spec.nodes > provider.most_nodes:
-        most = f"{provider.name} rents at most {provider.most_nodes}"
-        raise UsageError(
-            f"nodes: the job asks for {spec.nodes} machines; {most}",
-            hint="--set nodes=1, or start the supervisors yourself: docs/box.md, Several nodes",
-        )
+        raise _too_many(spec, provider)
     if not provider.free and spec.image and not (spec.image_unpinned or Reference.of(spec.image).is_pinned):
         raise UsageError(
             f"image: {spec.image} has no digest: what it names may change, and this run costs money",
@@ -69,12 +65,24 @@ def choose(
     return in_time(spec, enough_for(spec, offers), now, done)
 
 
+def _too_many(spec: JobSpec, provider: Provider) -> UsageError:
+    why = provider.abilities.why_one_node
+    return UsageError(
+        f"nodes: the job asks for {spec.nodes} machines; {provider.name} rents at most {provider.most_nodes}"
+        + (f": {why}" if why else ""),
+        hint="--set nodes=1 with more GPUs on it, or another provider: docs/nodes.md",
+    )
+
+
 def choose_for(context: RunContext) -> list[Offer]:
     """Choose offers for the run, on hosts that did not fail us lately."""
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
-    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES), provider.name, now)
+    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     done = steps_before(context.spec, context.run.parent, ledger)
-    return choose(context.spec, provider, avoid, now=now, done=done)
+    offers = choose(context.spec, provider, avoid, now=now, done=done)
+    # What another node has comes last: a market has each machine once, this computer may be had again.
+    taken = {other.offer.id for other in context.gang.others() if other.offer is not None}
+    return sorted(offers, key=lambda offer: offer.id in taken)
 
 
 def steps_before(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
@@ -128,9 +136,12 @@ def rent_anew(context: RunContext) -> Instance:
 def look_for_it(context: RunContext) -> Instance | None:
     """Find the machine that was asked for before; None when none was, or when it was absent twice.
 
-    Raises ProviderError when the provider cannot tell: whoever comes next looks for it again.
+    A further node's may be there already: some providers rent them all with the first one's. Raises
+    ProviderError when the provider cannot tell: whoever comes next looks for it again.
     """
-    return None if context.run.rented_at is None else context.found_late()
+    if context.run.rented_at is None:
+        return context.own_machine() if context.run.leader else None
+    return context.found_late()
 
 
 def _note_order(context: RunContext, offer: Offer) -> None:
@@ -161,5 +172,6 @@ def _order(context: RunContext, offer: Offer) -> RentalOrder:
         memory_gb=context.spec.resources.memory_gb,
         onstart=context.services.packer.lease(),
         env=env,
-        at_most_usd=policy.worst_case_usd(context.spec, offer),
+        at_most_usd=policy.worst_case_usd(context.spec, offer) / context.spec.nodes,
+        nodes=context.gang.labels,
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from launcher.core import Cause, Meter, Phase, UserRequest, bills
+from launcher.core import Cause, Instance, Meter, Phase, UserRequest, bills
 from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import policy
@@ -15,8 +15,10 @@ from launcher.decisions.deadlines import deadline_text
 from launcher.decisions.estimates import offer_text
 from launcher.decisions.judge import judge
 from launcher.flow.booting import boot, unlike_its_offer
-from launcher.flow.context import OverError, PhaseEnd, RunContext
+from launcher.flow.context import RunContext
+from launcher.flow.phase_end import OverError, PhaseEnd
 from launcher.flow.renting import choose_for, look_for_it, rent_anew, steps_before
+from launcher.flow.together import await_leader, await_turn_to_rent, conclude
 from launcher.flow.watch import watch
 from launcher.ports import CountsNoise
 from trainer.contract import layout
@@ -30,6 +32,8 @@ _T = TypeVar("_T")
 
 def plan(context: RunContext) -> PhaseEnd:
     """Find everything that can be wrong on this computer, and choose an offer, before any money is spent."""
+    if (end := await_leader(context)) is not None:
+        return end
     services = context.services
     services.output_store.check(context.run)
     services.packer.secrets(context.spec, context.run)
@@ -47,6 +51,8 @@ def plan(context: RunContext) -> PhaseEnd:
 
 def rent(context: RunContext) -> PhaseEnd:
     """Rent a machine that carries this run's label. Looks for one first, so that it is safe to repeat."""
+    if (end := await_turn_to_rent(context)) is not None:
+        return end
     asked_at = context.now()
     machine = look_for_it(context) or rent_anew(context)
     # What the machine is charged counts, not what was offered: a price may have changed in between.
@@ -104,13 +110,13 @@ def collect(context: RunContext) -> PhaseEnd:
     with suppress(UnreachableError, GoneError):
         context.remote().write(layout.COLLECTED, b"")
         _tell_noise(context)
-    judgement = judge(collected.evidence, context.spec)
+    judgement = judge(collected.evidence, context.spec, context.run.node)
     context.save(proofs=judgement.proofs)
     context.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
     for path, name in collected.renamed.items():
         context.tell(f"{path} was saved as {name}: another file has its name")
     result = Result.FAILED if collected.evidence.damaged else Result.OK
-    return PhaseEnd(result=result, cause=judgement.cause, detail=judgement.detail)
+    return PhaseEnd(result=result, cause=judgement.cause, detail=judgement.detail, node=judgement.node)
 
 
 def destroy(context: RunContext) -> PhaseEnd:
@@ -127,6 +133,13 @@ def destroy(context: RunContext) -> PhaseEnd:
     looked_at = context.now()
     if not context.is_clear():
         return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
+    _note_gone(context, machine, looked_at)
+    return conclude(context) or _OK
+
+
+def _note_gone(context: RunContext, machine: Instance | None, looked_at: float) -> None:
+    """The run has no machine any more."""
+    machine_id = machine.id if machine else context.run.instance_id
     if (
         keys := context.services.provider.abilities.keys
     ) is not None:  # also where the machine ended without us
@@ -137,7 +150,6 @@ def destroy(context: RunContext) -> PhaseEnd:
         life_s = policy.lease_of(context.spec, context.run.offer).life_s
         context.save(released_at=policy.released_at(context.run, life_s, looked_at))
     context.tell("machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)")
-    return _OK
 
 
 STEPS: Mapping[Phase, Callable[[RunContext], PhaseEnd | None]] = {

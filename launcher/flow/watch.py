@@ -10,16 +10,19 @@ from launcher.core import BoxStatus, Cause, UserRequest, bills
 from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions import policy
+from launcher.decisions.gang import STOP_S
 from launcher.decisions.judge import judge
 from launcher.decisions.pooling import TAKES_SLOTS
 from launcher.flow.beginning import Beginning
-from launcher.flow.context import PhaseEnd, RunContext
+from launcher.flow.context import RunContext
 from launcher.flow.lease_end import how_lost, is_due, set_deadline
 from launcher.flow.pace import Pace
+from launcher.flow.phase_end import PhaseEnd
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.saving import Saving, save_metrics, save_some
 from launcher.flow.slowness import SlownessWatch, should_change
+from launcher.flow.together import explained, is_awaited, tell_place
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file
 from launcher.ports import Remote
@@ -49,6 +52,9 @@ class WatchState:
     """When the lease ends the box, as the box itself says, on our clock: it may shorten its time."""
     stop_asked_at: float | None = None
     stop_cause: Cause = Cause.STOPPED
+    is_ending: bool = False
+    """It was asked to stop because another node has failed."""
+    others_failed_at: float | None = None
     metered_at: float = 0.0
     saved_at: float = 0.0
     onstart_step: str = ""
@@ -105,7 +111,7 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     _note(context, state, box_status)
     _keep_armed(context, state, box_status, remote)
     if box_status.box == "idle":
-        return _start(context, state, remote)
+        return context.gang.end() or (None if is_awaited(context) else _start(context, state, remote))
     context.show_log()
     if box_status.box == "ended":
         return _ended(context, state, remote, box_status)
@@ -115,6 +121,8 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     asked_for = context.user_request().cause
     if asked_for is not None:
         _ask_to_stop(context, state, remote, asked_for)
+    elif (end := context.gang.end()) is not None and end.cause is not None:
+        _stop_with_others(context, state, remote)
     elif is_due(context):
         _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
     elif _money_runs_out(context, state):
@@ -208,6 +216,7 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
         )
     if state.starts == 0:
         set_deadline(context, remote)
+        tell_place(context, remote)
     # Safe to repeat: a lock on the box lets one start through. An answer may have been lost on the way.
     state.starts += 1
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
@@ -231,7 +240,7 @@ def _money_runs_out(context: RunContext, state: WatchState) -> bool:
 
 def _leaves_for_another(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
     """The machine is slow, and the run goes on elsewhere: from here, once the onboard trainer has saved."""
-    if state.stop_asked_at is not None or not state.beginning.has_begun:
+    if state.stop_asked_at is not None or not state.beginning.has_begun or not context.gang.is_alone:
         return False
     saved = box_status.step if context.spec.train is not None else state.saving.saved
     return should_change(context, state.slowness, state.pace, step=box_status.step, saved=saved)
@@ -254,18 +263,28 @@ def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: 
     context.tell("stopping: the training saves a checkpoint")
 
 
+def _stop_with_others(context: RunContext, state: WatchState, remote: Remote) -> None:
+    """Another node has failed. Of one that vanished the supervisor here may not have heard yet."""
+    if not state.is_ending:
+        state.is_ending = True
+        remote.run(f"bash onstart/run.sh stop {Cause.STOPPED}", timeout_s=_START_TIMEOUT_S)
+        context.tell("stopping: another node of the run has failed")
+
+
 def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseEnd:
     """The run on the box is over: its own evidence says how."""
     outcome, steps = small_file(remote, layout.OUTCOME), small_file(remote, layout.STEPS)
     evidence = evidence_of(outcome, steps, box_status.exit_code)
-    judgement = judge(evidence, context.spec)
+    judgement = judge(evidence, context.spec, context.run.node)
     planned = last_step(context.spec, box_status) if context.spec.train or knows_step(box_status) else 0
     context.save(proofs=judgement.proofs, step=box_status.step, steps=planned)
     result = Result.OK if judgement.cause is None else Result.FAILED
     detail = judgement.detail
     if judgement.cause is Cause.SLOW and state.slowness.last is not None:
         detail = f"{state.slowness.last}; {detail}"
-    return PhaseEnd(result=result, cause=judgement.cause, detail=detail)
+    return explained(
+        context, PhaseEnd(result=result, cause=judgement.cause, detail=detail, node=judgement.node)
+    )
 
 
 def _dead(context: RunContext, state: WatchState) -> PhaseEnd | None:
@@ -307,6 +326,10 @@ def _silent(context: RunContext, state: WatchState, error: ProviderError) -> Pha
 def _overdue(context: RunContext, state: WatchState) -> PhaseEnd | None:
     """What the box itself said is over: its lease and its supervisor should have acted by now."""
     now = context.now()
+    if (end := context.gang.end()) is not None:
+        state.others_failed_at = state.others_failed_at or now
+        if now - state.others_failed_at > STOP_S:
+            return end
     if state.stop_asked_at is not None and now - state.stop_asked_at > policy.STOP_S:
         return PhaseEnd(
             result=Result.FAILED, cause=state.stop_cause, detail="killed: it did not stop in time"

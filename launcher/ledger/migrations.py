@@ -162,6 +162,14 @@ def _batches(db: Executes) -> None:
     )
 
 
+def _nodes(db: Executes) -> None:
+    """A run has a row for each of its nodes. Those of before have one node."""
+    db.execute("ALTER TABLE runs ADD COLUMN leader TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE runs ADD COLUMN node INTEGER NOT NULL DEFAULT 0")
+    db.execute("ALTER TABLE runs ADD COLUMN failed_node INTEGER")
+    db.execute("CREATE INDEX runs_by_leader ON runs (leader)")
+
+
 def _team(db: Executes) -> None:
     """Runs of before were started on this computer, by nobody knows whom."""
     db.execute("ALTER TABLE runs ADD COLUMN started_by TEXT NOT NULL DEFAULT ''")
@@ -183,6 +191,7 @@ MIGRATIONS: Sequence[Migration] = (
     _account,
     _identity,
     _batches,
+    _nodes,
     _team,
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from launcher.core import Run
 from launcher.core.errors import NoSuchRunError
+from launcher.core.labels import leader_id
 from launcher.ports import Ledger
 
 LAST = "last"
@@ -40,6 +41,7 @@ def find_run(ledger: Ledger, name: str) -> Run:
         raise NoSuchRunError("there are no runs yet", hint="vastrun launch JOB.yaml")
     if name == LAST:
         return runs[0]
+    name = leader_id(name)
     matches = [run for run in runs if run.id == name] or [run for run in runs if run.id.startswith(name)]
     if len(matches) == 1:
         return matches[0]

@@ -74,19 +74,20 @@ class SqlLedger:
         self._db.close()
 
     @retried
-    def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
-        # The sums and the row are one transaction: two launchers never reserve the same dollar.
+    def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
+        # The sums and the rows are one transaction: two launchers never reserve the same dollar.
+        rows = (run, *members)
         with self._db.writing(None):
             for budget in (*budgets, *self._batches.budgets(run.batch)):
-                if error := refusal(self.use_of(budget), run.reserved_usd):
+                if error := refusal(self.use_of(budget), sum(row.reserved_usd for row in rows)):
                     raise error
-            self._db.execute(_INSERT, self._row_of(run))
+            self._db.many(_INSERT, [self._row_of(row) for row in rows])
 
     @retried
     def use_of(self, budget: Budget) -> BudgetUse:
         # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
         with self._db.reading():
-            open_runs = self.runs(open_only=True, batch=budget.batch or None)
+            open_runs = self.runs(open_only=True, batch=budget.batch or None, members=True)
             ended_usd = sum_of(self._db, budget, ended_only=True)
         now = self._now()
         spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
@@ -117,9 +118,13 @@ class SqlLedger:
         point: str | None = None,
         parent: str | None = None,
         causes: Collection[Cause] = (),
+        leader: str | None = None,
+        members: bool = False,
         newest: int | None = None,
     ) -> Sequence[Run]:
         conditions = {
+            "leader = ''": None if members or leader is not None else (),
+            "leader = ?": None if leader is None else (leader,),
             f"phase <> '{Phase.ENDED}'": () if open_only else None,
             "batch = ?": None if batch is None else (batch,),
             "point = ?": None if point is None else (point,),
@@ -129,7 +134,8 @@ class SqlLedger:
         asked = {text: values for text, values in conditions.items() if values is not None}
         where = f"WHERE {' AND '.join(asked)}" if asked else ""
         most = "" if newest is None else f"LIMIT {newest:d}"
-        query = f"SELECT * FROM runs {where} ORDER BY created_at DESC, rowid DESC {most}"
+        order = "created_at DESC, rowid DESC" if leader is None else "node"
+        query = f"SELECT * FROM runs {where} ORDER BY {order} {most}"
         with self._db.reading():
             rows = self._db.rows(query, [one for values in asked.values() for one in values])
         return [run_of(row) for row in rows]
@@ -137,7 +143,7 @@ class SqlLedger:
     @retried
     def count(self) -> int:
         with self._db.reading():
-            row = self._db.row("SELECT COUNT(*) AS runs FROM runs")
+            row = self._db.row("SELECT COUNT(*) AS runs FROM runs WHERE leader = ''")
         return 0 if row is None else int(row["runs"])
 
     @retried

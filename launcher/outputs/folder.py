@@ -16,6 +16,8 @@ from trainer.contract.outcome import Outcome
 CHUNK = 1 << 20
 OWN, DETAILS = "outputs", "details"
 """Folders here: the user's own files, and everything that only a search for a fault needs."""
+TRANSCRIPT = "transcript.jsonl"
+"""Beside them: what launchers asked and decided. Nothing of a box comes to lie at its place."""
 _FILES: Mapping[str, str] = {
     layout.LOG: "log.txt",
     layout.METRICS: "metrics.jsonl",
@@ -69,6 +71,11 @@ class Outputs:
     def log(self) -> Path:
         """The merged log; it grows while somebody drives the run."""
         return self.path(layout.LOG)
+
+    @property
+    def transcript(self) -> Path:
+        """What its launchers asked, heard and decided; also of runs before that brought nothing here."""
+        return self.folder / TRANSCRIPT
 
     @property
     def checkpoints(self) -> Path | None:

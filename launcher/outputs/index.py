@@ -41,6 +41,7 @@ class Contents:
     """Where W&B shows the run; empty: it was not sent."""
     scores: Mapping[str, float] = field(default_factory=dict)
     curves: tuple[Curve, ...] = ()
+    has_transcript: bool = False
 
 
 Index = Callable[[Run, Contents, float], Mapping[str, str]]
@@ -78,6 +79,7 @@ def contents_of(run: Run) -> Contents:
         wandb_url=(outcome.wandb.url if outcome and outcome.wandb else None) or "",
         scores=(outcome.scores if outcome else None) or {},
         curves=_curves(outputs.path(layout.METRICS)),
+        has_transcript=outputs.transcript.is_file(),
     )
 
 

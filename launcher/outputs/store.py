@@ -22,8 +22,8 @@ from launcher.ports import Remote
 Report = Callable[[Run, float], str]
 """The page of a run, as HTML."""
 REPORT = "report.html"
-_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a bug in the page may raise. The run has ended: that must not keep its launcher from going on."""
+PAGE_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a bug in a page may raise. What it shows has ended: that must not keep its launcher from going on."""
 
 
 class FolderStore:
@@ -89,7 +89,7 @@ class FolderStore:
         assert self._report is not None
         try:
             return self._report(run, now)
-        except _FAULTS as fault:
+        except PAGE_FAULTS as fault:
             raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launcher.core.errors import NoRoomError, StorageError, UsageError
 from launcher.gate.manifest import OWNER
+from launcher.outputs.folder import TRANSCRIPT
 from trainer.contract.outcome import FileSum
 
 _NO_SUCH_PLACE = frozenset(
@@ -20,7 +21,7 @@ _NO_SUCH_PLACE = frozenset(
         *(errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ),  # a name that this disk does not take
     }
 )
-_IGNORE = ".gitignore"
+IGNORE = ".gitignore"
 FREE_BYTES = 50 * 10**6
 """Left free on the disk, for the ledger and for the user."""
 
@@ -42,7 +43,7 @@ def must_be_free(out: Path, run_id: str) -> None:
     """
     mark = out / OWNER
     owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else ""
-    ours = {mark, out / _IGNORE} if owner else set()
+    ours = {mark, out / IGNORE, out / TRANSCRIPT} if owner else set()
     if owner == run_id or not out.is_dir() or ours.issuperset(out.iterdir()):
         return
     what = f"holds the outputs of {owner}" if owner else "is not empty"
@@ -53,7 +54,7 @@ def claim(out: Path, run_id: str) -> None:
     """Make the folder the run's own: its files are written and removed there from now on."""
     stored(out / OWNER, f"{run_id}\n".encode())
     # Kept out of the user's commits, and of what the next run ships.
-    stored(out / _IGNORE, b"*\n")
+    stored(out / IGNORE, b"*\n")
 
 
 def need_space(out: Path, size: int) -> None:

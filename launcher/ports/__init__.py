@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from launcher.core import (
     AccountStatus,
@@ -28,6 +29,8 @@ from launcher.decisions.market_report import MarketReport
 from launcher.decisions.notifications import BatchNotification, Notification
 from launcher.ports.ledger import Batches as Batches
 from launcher.ports.ledger import Ledger as Ledger
+
+_T = TypeVar("_T")
 
 
 class Clock(Protocol):
@@ -193,6 +196,8 @@ class Abilities:
     rents_every_s: float = 0.0
     """It rents no more than one machine in so long."""
     by_run: ListsByRun | None = None
+    why_one_node: str = ""
+    """Why a run can have no more than one machine there, where that is so."""
 
 
 class Provider(Protocol):
@@ -255,6 +260,14 @@ class Provider(Protocol):
 
     def destroy(self, instance_id: str) -> None:
         """Ask for the machine's end; return when the provider agreed or has no such machine."""
+        ...
+
+
+class RunThreads(Protocol):
+    """Threads that drive runs, nodes of one, or batches."""
+
+    def submit(self, work: Callable[[], _T], /) -> Future[_T]:
+        """Do the work beside all other work."""
         ...
 
 

@@ -20,10 +20,11 @@ class Ledger(Protocol):
         """The batches that its runs belong to."""
         ...
 
-    def add(self, run: Run, budgets: Sequence[Budget] = ()) -> None:
+    def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
         """Write the run's row, and its reservation into each of these budgets and into its batch's.
 
-        Raises BudgetError, and nothing is written, where one of them has no room for it.
+        `members`: the rows of its further nodes, written and reserved with it. Raises BudgetError, and
+        nothing is written, where one of the budgets has no room for them all.
         """
         ...
 
@@ -47,13 +48,19 @@ class Ledger(Protocol):
         point: str | None = None,
         parent: str | None = None,
         causes: Collection[Cause] = (),
+        leader: str | None = None,
+        members: bool = False,
         newest: int | None = None,
     ) -> Sequence[Run]:
-        """List runs, newest first: all, or those that fit whatever is given, at most `newest` of them."""
+        """List runs, newest first: all, or those that fit whatever is given, at most `newest` of them.
+
+        The rows of further nodes are left out, unless `members` asks for them, too; `leader`: those of that
+        run, and nothing else, in the order of the nodes.
+        """
         ...
 
     def count(self) -> int:
-        """Return how many runs there are."""
+        """Return how many runs there are, each with all of its nodes."""
         ...
 
     def tell(self, event: Event) -> None:

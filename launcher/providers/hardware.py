@@ -8,10 +8,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.core.job import Resources
+from launcher.core.job import JobSpec, Resources
 
 _NVIDIA_SMI_S = 20.0
 _LEAST_DISK_GB = 8.0
@@ -74,6 +74,17 @@ def gpus_here(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
             gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
     version = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
     return tuple(gpus), float(version[1]) if version else 0.0
+
+
+def of_all_nodes(spec: JobSpec) -> Resources:
+    """Return what all nodes of the job need together, where they are on one computer."""
+    wanted = spec.resources
+    return replace(
+        wanted,
+        gpus=wanted.gpus * spec.nodes,
+        memory_gb=wanted.memory_gb * spec.nodes,
+        disk_gb=wanted.disk_gb * spec.nodes,
+    )
 
 
 def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[LocalGpu]:

@@ -91,7 +91,7 @@ class StreamScreen:
             if line is None:
                 self._line(shown(raw))
             else:
-                self._line(f"{self._styled(_DIM, shown(line.source))} {shown(line.text)}")
+                self._line(f"{self._styled(_DIM, shown(line.origin))} {shown(line.text)}")
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         """Show where the run stands.

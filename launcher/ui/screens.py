@@ -24,7 +24,7 @@ def screen_on(
 
     if not live.is_wanted(sys.stderr, environ):
         return plain_screen_on(output, environ, began=began, now=now)
-    return live.LiveScreen(output, began=began, now=now, curve_of=_curves())
+    return live.LiveScreen(output, began=began, now=now, curve_of=curves_at_home())
 
 
 def list_screen_on(
@@ -43,6 +43,20 @@ def plain_screen_on(
 ) -> StreamScreen:
     """Return what shows a run, or anything else, in plain lines."""
     return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=now)
+
+
+def replay_screen_on(environ: Mapping[str, str], *, began: float, now: Callable[[], float]) -> StreamScreen:
+    """Return what shows a transcript again, on stdout; `now` is its moment."""
+    from launcher.ui import live
+
+    if live.is_wanted(sys.stdout, environ):
+        return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
+    return StreamScreen(sys.stdout, Look.of(sys.stdout, environ), began=began, now=now)
+
+
+def plain_replay_screen(began: float, now: Callable[[], float]) -> StreamScreen:
+    """Return the same, of plain lines."""
+    return StreamScreen(sys.stdout, Look(live=False, color=False), began=began, now=now)
 
 
 def interrupts_on(
@@ -78,8 +92,8 @@ def _descriptor(stream: TextIO | None) -> int:
         return _STDERR
 
 
-def _curves() -> Callable[[Run], LearningCurve]:
-    """What has come home of a run's metrics: each call reads only what is new."""
+def curves_at_home() -> Callable[[Run], LearningCurve]:
+    """Return what tells what has come home of a run's metrics: each call reads only what is new."""
     from launcher.outputs.folder import Outputs
 
     folders: dict[str, Outputs] = {}

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from tests.documents import hold_to_schema
 from tests.pty import Pty, pty
 from tests.waiting import LONGEST_S, eventually
 
@@ -116,8 +117,10 @@ class Terminal:
             yield opened
 
     def type(self, *arguments: str, within_s: float = LONGEST_S, **variables: str) -> Done:
-        """The finished command."""
-        return self.start(*arguments, **variables).end(within_s=within_s)
+        """The finished command. What it prints with --json is held to its schema."""
+        done = self.start(*arguments, **variables).end(within_s=within_s)
+        hold_to_schema(arguments, done.out)
+        return done
 
     def status(self) -> Any:
         """The newest run, from near."""

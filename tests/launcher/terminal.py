@@ -27,6 +27,7 @@ from launcher.ui.render.index import index_of
 from launcher.ui.report.run_page import page_of
 from launcher.ui.screen import Look, StreamScreen
 from launcher.wiring import Wiring
+from tests.documents import hold_to_schema
 from tests.fake_outputs import FakePacker
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeForeteller, FakeProvider
@@ -137,8 +138,13 @@ class Terminal:
         self._launches = 0
 
     def type(self, *arguments: str, keys: str | IO[bytes] = "") -> Result:
-        """The command's end. `keys` reach its standard input, which is no terminal."""
-        return CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
+        """The command's end. `keys` reach its standard input, which is no terminal.
+
+        What it prints with --json is held to its schema.
+        """
+        end = CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
+        hold_to_schema(arguments, end.stdout)
+        return end
 
     def launch(self, *options: str) -> Result:
         self._launches += 1

@@ -12,6 +12,7 @@ from launcher.core.job import JobSpec
 from launcher.flow import begin, drive
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
+from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
 from tests.fakes import FakeClock, FakeProvider, FakeScreen, FakeUserRequests, train_job
@@ -63,7 +64,7 @@ class World:
         """A launcher begins the run and drives it."""
         services = self.services()
         try:
-            return drive(self._begun(services), self.spec, services)
+            return self._drive(self._begun(services), services)
         except BaseException:
             self.dead.add(services.who)
             raise
@@ -76,10 +77,15 @@ class World:
         """Another launcher drives the run on."""
         services = self.services()
         try:
-            return drive(self.ledger.get(RUN_ID), self.spec, services)
+            return self._drive(self.ledger.get(RUN_ID), services)
         except BaseException:
             self.dead.add(services.who)
             raise
+
+    def _drive(self, run: Run, services: Services) -> Run:
+        """As a launcher does it: with what writes its transcript around every port, though not to a disk."""
+        with recorded(run, services) as told:
+            return drive(run, self.spec, told)
 
     def _begun(self, services: Services) -> Run:
         return begin(self.spec, dump_job(self.spec), services, run_id=RUN_ID, out_dir="/nowhere")

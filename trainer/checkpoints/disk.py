@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +15,9 @@ class Disk:
 
     ranks: Ranks
     seen_by: tuple[int, ...]
-    """The ranks that read and write checkpoints. The others hold nothing that these do not hold."""
+    """The ranks that read and write checkpoints. Shards of the others are brought there, and from there."""
+    carriers: tuple[int, ...] = ()
+    """The first rank on each disk but rank 0's."""
 
     @property
     def is_seen_by_all(self) -> bool:
@@ -29,13 +31,22 @@ class Disk:
 
 
 def find_disk(folder: Path, ranks: Ranks) -> Disk:
-    """Find who shares this disk, by a file that rank 0 lays into the folder and takes away again."""
-    token = folder / ranks.told_by_first(f".{uuid4().hex}.part")
-    if ranks.rank.is_first:
-        folder.mkdir(parents=True, exist_ok=True)
-        token.touch()
+    """Find who shares a disk, by a file that each rank lays into the folder and takes away again."""
+    word, world_size = ranks.told_by_first(uuid4().hex), ranks.rank.world_size
+    tokens = [folder / f".{word}.{rank}.part" for rank in range(world_size)]
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens[ranks.rank.rank].touch()
     ranks.wait_for_all()
-    seen = ranks.told_by_all(token.exists())
-    if ranks.rank.is_first:
-        token.unlink()
-    return Disk(ranks=ranks, seen_by=tuple(rank for rank, sees in enumerate(seen) if sees))
+    first = next(rank for rank, token in enumerate(tokens) if token.exists())
+    firsts = ranks.told_by_all(first)
+    tokens[ranks.rank.rank].unlink()
+    return Disk(
+        ranks=ranks,
+        seen_by=tuple(rank for rank, first in enumerate(firsts) if first == 0),
+        carriers=tuple(sorted({first for first in firsts if first != 0})),
+    )
+
+
+def everywhere(disk: Disk) -> Disk:
+    """Return the disk as if all ranks saw it: each has what it reads on a disk of its own."""
+    return replace(disk, seen_by=tuple(range(disk.ranks.rank.world_size)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -12,11 +13,12 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
+from trainer.checkpoints.carrying import gather, spread, told_by_first
 from trainer.checkpoints.contents import Record
-from trainer.checkpoints.disk import find_disk
+from trainer.checkpoints.disk import everywhere, find_disk
 from trainer.checkpoints.folder import Folder
 from trainer.checkpoints.reading import Found, load_tensors, newest_intact
-from trainer.checkpoints.writing import Planner, Staging, Writer, share_of
+from trainer.checkpoints.writing import ELSEWHERE, Planner, Staging, Writer, share_of
 from trainer.contract.errors import ConfigError, SaveError
 from trainer.distributed.group import Ranks
 
@@ -27,16 +29,15 @@ _SLOWEST_WRITE = timedelta(hours=1)
 class Checkpointer:
     """The checkpoints of one run. All ranks call each method at the same place.
 
-    Raises ConfigError when ranks hold parts (`sharded`) and cannot all write them to one disk.
+    They lie on rank 0's disk, whole. Where ranks hold parts (`sharded`) and see another disk, what they write
+    is brought there, and what they need from there.
     """
 
     def __init__(self, folder: Folder, ranks: Ranks, *, sharded: bool) -> None:
         self._folder = folder
         self._disk = find_disk(folder.path, ranks)
         self._first = ranks.rank.is_first
-        if sharded and not self._disk.is_seen_by_all:
-            text = "train.strategy: checkpoints of fsdp2 need a disk that all machines share"
-            raise ConfigError(text, told_elsewhere=not self._first)
+        self._carries = sharded and not self._disk.is_seen_by_all
         # Of the thread alone: two threads on one group would take each other's messages.
         self._group = torch_dist.new_group(backend="gloo", timeout=_SLOWEST_WRITE)
         self._staging = Staging()
@@ -44,7 +45,9 @@ class Checkpointer:
         self._room: Future[None] | None = None
         self._saving: Future[None] | None = None
         self._step: int | None = None
-        if self._first:
+        self._has_files = self._first or ranks.rank.rank in self._disk.carriers
+        """It cleans up on the disk of its machine."""
+        if self._has_files:
             folder.sweep()
 
     @property
@@ -61,7 +64,10 @@ class Checkpointer:
 
     def load(self, found: Found, tensors: Mapping[str, Tensor]) -> None:
         """Load a checkpoint as `load_tensors` does; it is not saved again."""
-        load_tensors(found.path, tensors, self._disk)
+        if self._carries:
+            self._load_carried(found.path, tensors)
+        else:
+            load_tensors(found.path, tensors, self._disk)
         if found.path.parent == self._folder.path:
             self._step = found.record.step
 
@@ -102,21 +108,42 @@ class Checkpointer:
             print(f"checkpoint step-{self._step:06d} saved", flush=True)
 
     def _share_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return share_of(tensors, *self._disk.share) if self._disk.share else {}
+        if self._disk.share is None and not self._carries:
+            return {}
+        return share_of(tensors, *(self._disk.share or ELSEWHERE))
+
+    def _load_carried(self, checkpoint: Path, tensors: Mapping[str, Tensor]) -> None:
+        """Load as `load_tensors`, each rank from its own disk: the others have a copy for so long."""
+        copy = self._folder.path / f".{checkpoint.name}.fetched.part"
+        if fault := spread(checkpoint, copy, self._disk, self._group):
+            text = f"{checkpoint.name} cannot be brought to all machines: {fault}"
+            raise ConfigError(text, told_elsewhere=not self._first)
+        load_tensors(checkpoint if self._disk.share else copy, tensors, everywhere(self._disk))
+        self._disk.ranks.wait_for_all()
+        if self._has_files and not self._first:
+            shutil.rmtree(copy, ignore_errors=True)
 
     def _write(self, record: Record, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
+        writer = Writer(self._folder, record, commits=not self._carries)
         try:
-            dcp.save(
-                dict(share),
-                storage_writer=Writer(self._folder, record),
-                planner=Planner(copies),
-                process_group=self._group,
-            )
+            dcp.save(dict(share), storage_writer=writer, planner=Planner(copies), process_group=self._group)
         except CheckpointException as error:
-            if self._first:
+            if self._has_files:
                 self._folder.discard(record.step)
             # Every rank has all failures before it: by the lowest, all of them tell the same one.
             rank, (cause, _) = min(error.failures.items())
             raise SaveError(
                 f"the checkpoint of step {record.step} is not saved: rank {rank}: {cause}"
             ) from cause
+        if self._carries:
+            self._carry(writer, record)
+
+    def _carry(self, writer: Writer, record: Record) -> None:
+        """Bring what was written on other machines to rank 0, which commits it. Raises SaveError."""
+        fault = gather(self._folder.part(record.step), writer.files_of, self._disk, self._group)
+        if self._first and not fault:
+            fault = writer.commit()
+        elif self._has_files:
+            self._folder.discard(record.step)
+        if fault := str(told_by_first(fault, self._group)):
+            raise SaveError(f"the checkpoint of step {record.step} is not saved: {fault}")

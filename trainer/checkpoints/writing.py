@@ -41,14 +41,20 @@ class Written:
 
 
 class Writer(FileSystemWriter):
-    """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written."""
+    """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written.
 
-    def __init__(self, folder: Folder, record: Record) -> None:
+    Unless `commits`, rank 0 has yet to bring the files of others, which `files_of` lists, and then to commit.
+    """
+
+    def __init__(self, folder: Folder, record: Record, *, commits: bool = True) -> None:
         # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
         super().__init__(folder.part(record.step), per_thread_copy_ahead=0)
         self.fs = self._files = _SummedFiles()
         self._folder = folder
         self._record = record
+        self._commits = commits
+        self.files_of: dict[int, list[FileSum]] = {}
+        """What each rank wrote, on rank 0 once all have."""
 
     def storage_meta(self) -> None:
         """Return nothing that differs between two checkpoints of one state, as a path and a random id do."""
@@ -71,8 +77,22 @@ class Writer(FileSystemWriter):
         super().finish(metadata, [written.results for written in results])
         part = Path(self.path)
         write_json(part / STATE, vars(self._record))
-        files = [file for written in results for file in written.files]
-        files += [sum_of(part / name) for name in (METADATA, STATE)]
+        self.files_of = {rank: written.files for rank, written in enumerate(results)}
+        if self._commits:
+            self._commit()
+
+    def commit(self) -> str:
+        """Commit what is on this disk by now; return what went wrong, empty: nothing."""
+        try:
+            self._commit()
+        except OSError as error:
+            self._folder.discard(self._record.step)
+            return str(error)
+        return ""
+
+    def _commit(self) -> None:
+        files = [file for files in self.files_of.values() for file in files]
+        files += [sum_of(Path(self.path) / name) for name in (METADATA, STATE)]
         self._folder.commit(self._record.step, self._record.merit, files)
 
 
@@ -111,6 +131,10 @@ class Staging:
         if any(tensor.is_cuda for tensor in local.values()):
             torch.cuda.current_stream().synchronize()
         return copies
+
+
+ELSEWHERE = (-1, 1)
+"""The place of a rank that writes nothing but its part of what is sharded: see `share_of`."""
 
 
 def share_of(tensors: Mapping[str, Tensor], place: int, writers: int) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ LEASE_LOG = "lease.log"
 INBOX_BUNDLE = "inbox/bundle.tar.gz"
 INBOX_SECRETS = "inbox/secrets.env"
 SHIPPED = "shipped"
+NODE_ENV = "node.env"
 
 JOB = "job.json"
 ONSTART = "onstart"

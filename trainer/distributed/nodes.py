@@ -27,7 +27,8 @@ class ThisNode:
     host: str = "localhost"
     """The first node's name or address, as this machine reaches it."""
     port: int = 0
-    """Port of the ranks' rendezvous; the supervisors use the next one. 0: the kernel picks one on binding."""
+    """Port of the agents' rendezvous; the supervisors use the next one, the ranks the one after that. 0: the
+    kernel picks one on binding."""
     address: str = _LOOPBACK
     """This machine's own address, on the route to the host."""
     interface: str | None = None
@@ -109,8 +110,8 @@ def _number(text: str, *, below: int) -> int:
 def _endpoint(text: str) -> tuple[str, int]:
     with suppress(ValueError):  # of urlsplit, and of `port` for what is no port
         parts = urlsplit(f"//{text}")
-        # The port after it must exist too: there the supervisors meet.
-        if parts.hostname and parts.port and parts.port < (1 << 16) - 1:
+        # The two after it must exist, too: there the supervisors meet, and the ranks.
+        if parts.hostname and parts.port and parts.port < (1 << 16) - 2:
             return parts.hostname, parts.port
     raise ValueError(f"VASTRUN_RENDEZVOUS: expected HOST:PORT of the first node, got {text!r}")
 

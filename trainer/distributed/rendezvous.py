@@ -13,6 +13,8 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
+RANKS_PORT = 2
+"""So much above the port of the rendezvous is that of the ranks' own store; the supervisors' is between."""
 IN_ORDER = "c10d-in-order"
 ALONE = "one-node"
 
@@ -23,15 +25,18 @@ class InOrder(RendezvousHandler):
     c10d sorts the nodes by their addresses, so that rank 0 could be on any of them.
     """
 
-    def __init__(self, met: RendezvousHandler, node: int, address: str) -> None:
-        self._c10d = met
+    def __init__(self, met: RendezvousHandler, node: int, address: str, port: int) -> None:
+        """`port`: of the ranks' own store, on node 0."""
+        self._c10d, self._port = met, port
         self._node = node
         self._address = address
 
     def next_rendezvous(self) -> RendezvousInfo:
         # The rank and the master of c10d's answer are dropped, since they follow from its own order.
         met = self._c10d.next_rendezvous()
-        where = RendezvousStoreInfo.build(self._node, PrefixStore(IN_ORDER, met.store), self._address)
+        # A port that is free now may be somebody else's when the ranks are there: this one was kept for them.
+        store = PrefixStore(IN_ORDER, met.store)
+        where = RendezvousStoreInfo.build(self._node, store, self._address, self._port)
         return RendezvousInfo(met.store, self._node, met.world_size, where)
 
     def num_nodes_waiting(self) -> int:
@@ -64,7 +69,8 @@ def create(parameters: RendezvousParameters) -> RendezvousHandler:
     met = create_handler(store, store_backend, parameters)
     node = parameters.get_as_int("node")
     assert node is not None and parameters.local_addr is not None
-    return InOrder(met, node, parameters.local_addr)
+    port = int(parameters.endpoint.rpartition(":")[2])
+    return InOrder(met, node, parameters.local_addr, port + RANKS_PORT)
 
 
 class Alone(RendezvousHandler):

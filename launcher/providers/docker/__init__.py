@@ -17,11 +17,21 @@ from launcher.image.lock import Lock, shipped_lock
 from launcher.ports import Abilities, Clock, Remote
 from launcher.providers import ProviderContext
 from launcher.providers.docker.answers import ENDED, end_error
-from launcher.providers.docker.boxes import ANYWHERE, HERE, LABEL, OWNER, ContainerBox, config_of, limits_of
+from launcher.providers.docker.boxes import (
+    ANYWHERE,
+    HERE,
+    LABEL,
+    NETWORK,
+    OWNER,
+    ContainerBox,
+    config_of,
+    limits_of,
+)
 from launcher.providers.docker.engine import Engine
 from launcher.providers.docker.images import image_for, variants_here
-from launcher.providers.docker.offers import hardware_of, offer_for
+from launcher.providers.docker.offers import hardware_of, offers_for
 from launcher.providers.docker.rows import Container, owner_of
+from launcher.providers.hardware import of_all_nodes
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
 from launcher.ssh.connection import Login
@@ -31,6 +41,10 @@ from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 
 _LEAST_SHM_GB = 2.0
+_RENDEZVOUS_PORT = 29400
+"""On the network of a run everything is free."""
+_UNUSED_S = 3600.0
+"""A network that has no container for so long was left by a launcher that was killed."""
 _NAME = re.compile(rf"{LABEL_PREFIX}[\w.-]+\.[0-9a-f]{{4}}", re.ASCII)
 
 
@@ -39,7 +53,7 @@ class DockerProvider:
 
     name = "docker"
     free = True
-    most_nodes = 1
+    most_nodes = 64
     shared = False
     list_lag_s = 0.0
     login = "root"
@@ -59,6 +73,7 @@ class DockerProvider:
         self._engine = Engine(environ)
         self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
         self._keys = KeyRing(state / "keys")
+        self._clock = clock
         self._logged = LoggedKeys(self._engine.log, clock)
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
@@ -73,12 +88,16 @@ class DockerProvider:
         return Abilities(keys=self, description=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return one offer: the daemon's computer. Raises NoOfferError, which says all that it lacks."""
+        """Return the daemon's computer; with GPUs and several nodes, a part of it for each.
+
+        Raises NoOfferError, which says all that it lacks.
+        """
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
-        hardware = hardware_of(docker_host, spec.resources, remote=remote, visible=self._visible_gpus)
-        offer = offer_for(spec, docker_host, hardware)
+        needed = of_all_nodes(spec)
+        hardware = hardware_of(docker_host, needed, remote=remote, visible=self._visible_gpus)
+        offers = offers_for(spec, docker_host, hardware)
         image, whole = image_for(spec, hardware, self._engine, self._lock())
-        return [replace(offer, image=image, image_whole=whole)]
+        return [replace(offer, image=image, image_whole=whole) for offer in offers]
 
     def rent(self, order: RentalOrder) -> Instance:
         """Start a container. It carries its labels from the moment it exists."""
@@ -90,6 +109,8 @@ class DockerProvider:
             shm_gb=max(_LEAST_SHM_GB, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
             published_at=ANYWHERE if self._engine.host else HERE,
         )
+        if box.network:
+            self._make_network(box)
         self._engine.create(box.name, config_of(box), limits_of(box))
         self._engine.start(box.name)
         return self._looked_at(box.name)
@@ -125,6 +146,8 @@ class DockerProvider:
         container = self._found(instance_id)
         if container is not None:
             self._engine.remove(container.name)
+            if network := container.labels.get(NETWORK):
+                self._engine.remove_network(network)
 
     def forget(self, run_id: str) -> None:
         """Remove the run's key from this computer."""
@@ -139,6 +162,13 @@ class DockerProvider:
             f"Docker {docker_host.version} on {docker_host.name}: {docker_host.cores} cores, "
             f"{docker_host.memory_gb:.0f} GB memory, {gpus}; our images: {variants}"
         )
+
+    def _make_network(self, box: ContainerBox) -> None:
+        """One that only the containers of the run are on. What a launcher that was killed left is removed."""
+        for network in self._engine.networks(f"{OWNER}={box.owner}"):
+            if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_S:
+                self._engine.remove_network(network.name)
+        self._engine.make_network(box.network, {OWNER: box.owner})
 
     def _looked_at(self, name: str) -> Instance:
         """The container that was just made, as it is listed."""
@@ -178,6 +208,7 @@ class DockerProvider:
 
 
 def _instance(container: Container) -> Instance:
+    address = container.addresses.get(container.labels.get(NETWORK, ""))
     return Instance(
         id=container.name,
         label=container.labels[LABEL],
@@ -185,6 +216,7 @@ def _instance(container: Container) -> Instance:
         usd_per_hour=0.0,
         rented_at=container.created_at,
         image=container.image,
+        rendezvous=f"{address}:{_RENDEZVOUS_PORT}" if address else "",
     )
 
 

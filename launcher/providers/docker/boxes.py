@@ -11,6 +11,8 @@ from launcher.providers.docker.rows import SSH_PORT
 from launcher.providers.onstart import onstart_text
 
 LABEL, PROVIDER, OWNER = "io.vastrun.label", "io.vastrun.provider", "io.vastrun.owner"
+NETWORK = "io.vastrun.network"
+"""Names the network that the containers of a run share, where it has several."""
 CPU_ONLY = "cpu"
 """The id of an offer without GPUs; any other is the list of those that the container gets."""
 HERE, ANYWHERE = "127.0.0.1", "0.0.0.0"
@@ -41,6 +43,11 @@ class ContainerBox:
     published_at: str
     """HERE or ANYWHERE."""
 
+    @property
+    def network(self) -> str:
+        """The name of the network of its run; empty: it has one node, on Docker's own network."""
+        return self.order.nodes[0] if self.order.nodes else ""
+
 
 def config_of(box: ContainerBox) -> dict[str, Any]:
     """Return what runs in the container. Holds no secret."""
@@ -59,7 +66,7 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
         "command": [_INIT.read_text(encoding="utf-8"), onstart_text(order.onstart)],
         "user": "root",
         "environment": {**order.env, **injected},
-        "labels": {LABEL: order.label, PROVIDER: "docker", OWNER: box.owner},
+        "labels": {LABEL: order.label, PROVIDER: "docker", OWNER: box.owner, **_network_label(box)},
         "ports": [SSH_PORT],
     }
 
@@ -75,6 +82,8 @@ def limits_of(box: ContainerBox) -> dict[str, Any]:
         "security_opt": ["no-new-privileges"],
         "pids_limit": _MOST_PROCESSES,
     }
+    if box.network:
+        limits |= {"network_mode": box.network}
     if order.memory_gb:
         # The same with swap: a box that needs more is killed here as it would be elsewhere.
         limits |= {"mem_limit": _bytes(order.memory_gb), "memswap_limit": _bytes(order.memory_gb)}
@@ -82,6 +91,10 @@ def limits_of(box: ContainerBox) -> dict[str, Any]:
         gpus = {"device_ids": order.offer.id.split(","), "capabilities": [["gpu"]]}
         limits |= {"device_requests": [gpus]}
     return limits
+
+
+def _network_label(box: ContainerBox) -> dict[str, str]:
+    return {NETWORK: box.network} if box.network else {}
 
 
 def _bytes(gb: float) -> int:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from launcher.core.errors import GoneError, ProviderError
 from launcher.providers.docker.answers import asking, ordering, sdk
-from launcher.providers.docker.rows import Container, DockerHost
+from launcher.providers.docker.rows import Container, DockerHost, Network
 
 if TYPE_CHECKING:
     from docker import APIClient, DockerClient
@@ -67,6 +67,28 @@ class Engine:
         with ordering():
             host_config = self._api.create_host_config(**limits)
             self._api.create_container(name=name, host_config=host_config, **config)
+
+    def networks(self, label: str) -> list[Network]:
+        """List those with this label."""
+        with asking():
+            return [Network.of(row) for row in self._api.networks(filters={"label": [label]})]
+
+    def make_network(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a network of that name, unless there is one."""
+        with ordering():
+            # Docker's own filter takes a part of a name, too; and it makes a second network of the same name.
+            if all(row["Name"] != name for row in self._api.networks(filters={"name": [name]})):
+                self._api.create_network(name, driver="bridge", labels=dict(labels))
+
+    def remove_network(self, name: str) -> None:
+        """Remove the network; one that has containers stays, and one that is gone is none of our business."""
+        with suppress(GoneError):
+            try:
+                with asking():
+                    self._api.remove_network(name)
+            except ProviderError as error:
+                if "active endpoints" not in str(error):
+                    raise
 
     def start(self, name: str) -> None:
         """Start the container."""

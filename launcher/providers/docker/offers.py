@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 
 from launcher.core import Offer
 from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec, Resources
 from launcher.providers.docker.boxes import CPU_ONLY
 from launcher.providers.docker.rows import DockerHost
-from launcher.providers.hardware import Hardware, LocalGpu, fitting_gpus, gpus_here, remedy, shortfall
+from launcher.providers.hardware import (
+    Hardware,
+    LocalGpu,
+    fitting_gpus,
+    gpus_here,
+    of_all_nodes,
+    remedy,
+    shortfall,
+)
 
 
 def hardware_of(docker_host: DockerHost, wanted: Resources, *, remote: bool, visible: str | None) -> Hardware:
@@ -30,15 +39,23 @@ def hardware_of(docker_host: DockerHost, wanted: Resources, *, remote: bool, vis
     )
 
 
-def offer_for(spec: JobSpec, docker_host: DockerHost, hardware: Hardware) -> Offer:
-    """Return the computer, as the job would use it. Raises NoOfferError, which says all that it lacks."""
-    wanted = spec.resources
-    lacking = shortfall(hardware, wanted)
-    if lacking:
+def offers_for(spec: JobSpec, docker_host: DockerHost, hardware: Hardware) -> list[Offer]:
+    """Return the computer as the job would use it; of its GPUs a part for each node.
+
+    Raises NoOfferError, which says all that it lacks.
+    """
+    needed, each = of_all_nodes(spec), spec.resources.gpus
+    if lacking := shortfall(hardware, needed):
         raise NoOfferError(
-            f"{docker_host.name} does not fit the job: " + "; ".join(lacking), hint=remedy(hardware, wanted)
+            f"{docker_host.name} does not fit the job: " + "; ".join(lacking),
+            hint=remedy(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
         )
-    gpus = fitting_gpus(hardware, wanted)[: wanted.gpus]
+    gpus = fitting_gpus(hardware, needed)
+    starts = [node * each for node in range(spec.nodes)] if each else [0]
+    return [_offer(docker_host, hardware, gpus[start : start + each]) for start in starts]
+
+
+def _offer(docker_host: DockerHost, hardware: Hardware, gpus: Sequence[LocalGpu]) -> Offer:
     kind = (gpus[0].name or None) if gpus else None
     room = f"{docker_host.cores} cores, {docker_host.memory_gb:.0f} GB memory"
     devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""

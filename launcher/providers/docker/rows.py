@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class Container:
     """The kernel killed something in it for memory."""
     ssh_port: int | None = None
     """On the daemon's computer; None: there is no way in."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Its own by the names of its networks; known from a list."""
 
     @classmethod
     def listed(cls, row: Mapping[str, Any]) -> Container:
@@ -40,6 +43,7 @@ class Container:
             state=row["State"],
             created_at=float(row["Created"]),
             image=f"{row['Image']} {row['ImageID']}",
+            addresses=_addresses(row),
         )
 
     @classmethod
@@ -55,6 +59,28 @@ class Container:
             out_of_memory=state["OOMKilled"],
             ssh_port=next(iter(ports), None),
         )
+
+
+def _addresses(row: Mapping[str, Any]) -> Mapping[str, str]:
+    """None where it does not run."""
+    networks = (row.get("NetworkSettings") or {}).get("Networks") or {}
+    found = {name: (network or {}).get("IPAddress") for name, network in networks.items()}
+    return {name: address for name, address in found.items() if address}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A network that we made."""
+
+    name: str
+    created_at: float
+    """Epoch seconds."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Network:
+        """Read a row of a list."""
+        created = datetime.fromisoformat(row["Created"][:19]).replace(tzinfo=UTC)
+        return cls(name=row["Name"], created_at=created.timestamp())
 
 
 @dataclass(frozen=True, kw_only=True)

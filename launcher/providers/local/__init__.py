@@ -8,6 +8,7 @@ import os
 import platform
 import secrets
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,15 @@ from launcher.core.job import JobSpec
 from launcher.ledger.presence import is_locked
 from launcher.ports import Abilities, Clock, Remote
 from launcher.providers import ProviderContext
-from launcher.providers.hardware import Hardware, LocalGpu, fitting_gpus, look_around, remedy, shortfall
+from launcher.providers.hardware import (
+    Hardware,
+    LocalGpu,
+    fitting_gpus,
+    look_around,
+    of_all_nodes,
+    remedy,
+    shortfall,
+)
 from launcher.providers.local.needs import lack
 from launcher.providers.local.remote import LocalRemote, box_error
 from launcher.shipped import onstart_dir
@@ -40,13 +49,16 @@ _INHERITED = (
 
 
 _CPU_ONLY = "cpu"
+_LOOPBACK = "127.0.0.1"
+_PORTS_OF_A_RUN = 3
+_PORTS = range(20_000, 32_000, _PORTS_OF_A_RUN)
 
 
 class LocalProvider:
     """Boxes are folders under `root`. A box that exists but has no lease at work gets one on `connect`."""
 
     name = "local"
-    most_nodes = 1
+    most_nodes = 64
     shared = False
     list_lag_s = 0.0
 
@@ -77,18 +89,22 @@ class LocalProvider:
         return Abilities()
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return one offer: this computer. Raises NoOfferError, which says all that it lacks."""
+        """Return this computer; with GPUs and several nodes, a part of it for each.
+
+        Raises NoOfferError, which says all that it lacks.
+        """
         wants, hint = lack()
         if wants:
             raise NoOfferError(f"`local` {wants}", hint=hint)
-        hardware = look_around(self._root, visible=self._visible_gpus)
-        lacking = shortfall(hardware, spec.resources)
-        if lacking:
+        hardware, needed = look_around(self._root, visible=self._visible_gpus), of_all_nodes(spec)
+        if lacking := shortfall(hardware, needed):
             raise NoOfferError(
                 "this computer does not fit the job: " + "; ".join(lacking),
-                hint=remedy(hardware, spec.resources),
+                hint=remedy(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
             )
-        return [self._offer(hardware, fitting_gpus(hardware, spec.resources)[: spec.resources.gpus])]
+        gpus, each = fitting_gpus(hardware, needed), spec.resources.gpus
+        starts = [node * each for node in range(spec.nodes)] if each else [0]
+        return [self._offer(hardware, gpus[start : start + each]) for start in starts]
 
     def rent(self, order: RentalOrder) -> Instance:
         """Make a folder that is whole from the moment it has its name, and arm its lease."""
@@ -99,6 +115,7 @@ class LocalProvider:
             "usd_per_hour": order.offer.usd_per_hour,
             "rented_at": self._clock.now(),
             "host": platform.node(),
+            "rendezvous": _free_rendezvous() if order.nodes[:1] == (order.label,) else "",
             # Other runs train on this computer, too: a box sees the GPUs of its offer alone.
             "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(_CPU_ONLY)},
         }
@@ -214,12 +231,26 @@ class LocalProvider:
             usd_per_hour=record["usd_per_hour"],
             rented_at=record.get("rented_at") or box.stat().st_mtime,
             host=record["host"],
+            rendezvous=str(record.get("rendezvous", "")),
         )
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what a box gets of this computer's environment."""
     return {name: environ[name] for name in _INHERITED if name in environ}
+
+
+def _free_rendezvous() -> str:
+    """Where the nodes of a run meet on this computer: a port that is free, as are the two after it.
+
+    It is none of those that the kernel hands out: one of these may be taken until the nodes are there.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for one in range(port, port + _PORTS_OF_A_RUN):
+                stack.enter_context(socket.socket()).bind((_LOOPBACK, one))
+            return f"{_LOOPBACK}:{port}"
 
 
 def _bash(

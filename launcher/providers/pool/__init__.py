@@ -71,7 +71,7 @@ class PoolProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(by_run=self)
+        return Abilities(by_run=self, why_one_node="a slot is a share of one machine that is held")
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """List a slot on each machine that has room for the job, the cheapest first.

@@ -56,6 +56,12 @@ def _nothing(_: JobSpec) -> SpeedHistory:
     return SpeedHistory()
 
 
+_WHY_ONE_NODE = (
+    "its machines reach each other over NAT, where NCCL and gloo cannot work; only those of one Vast cluster "
+    "share a network"
+)
+
+
 class VastProvider:
     """The market of Vast.ai, for one account. `Provider` says what each verb promises."""
 
@@ -110,7 +116,12 @@ class VastProvider:
     @property
     def abilities(self) -> Abilities:
         return Abilities(
-            account=self, bills=self, keys=self, market=self, rents_every_s=LIMITS["create"].seconds
+            account=self,
+            bills=self,
+            keys=self,
+            market=self,
+            rents_every_s=LIMITS["create"].seconds,
+            why_one_node=_WHY_ONE_NODE,
         )
 
     @property

@@ -20,7 +20,7 @@ def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, wid
     if not rows:
         return "no runs yet"
     # Rounded before they are summed: whoever adds up the column gets the total below it.
-    hours = [round(rented_seconds(row.run, now) / 3600, 2) for row in rows]
+    hours = [round(sum(rented_seconds(one, now) for one in row.machines) / 3600, 2) for row in rows]
     parts = [usd_parts((row.cost.gpu_usd, row.cost.storage_usd, row.cost.traffic_usd)) for row in rows]
     gpu, storage, traffic = zip(*parts, strict=True)
     counted = counted_in_total([row.run for row in rows])

@@ -10,8 +10,8 @@ from typing import Any
 from launcher.commands.accounting import CostReport, Reconciliation
 from launcher.commands.orphans import Orphan
 from launcher.commands.queries import Explanation, LaunchPlan, RunDetail, RunEnding, RunRow
-from launcher.core import Offer
-from launcher.core.bills import gpu_seconds, rented_seconds
+from launcher.core import Offer, Run
+from launcher.core.bills import cost_usd, gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
 from launcher.decisions.estimates import basis_text
@@ -43,6 +43,10 @@ def run_document(detail: RunDetail) -> Document:
         "events": [asdict(event) for event in detail.events],
         "box": None if detail.box_status is None else _with_former_keys(asdict(detail.box_status)),
         "note": detail.note,
+        "boxes": [
+            None if one.box_status is None else _with_former_keys(asdict(one.box_status))
+            for one in ((detail, *detail.nodes) if detail.nodes else ())
+        ],
     }
 
 
@@ -92,9 +96,13 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
             {
                 "id": row.run.id,
                 "job": row.run.job,
-                "hours": rented_seconds(row.run, now) / 3600,
-                "gpu_hours": gpu_seconds(row.run, now) / 3600,
-                "usd_per_hour": row.run.usd_per_hour,
+                "hours": sum(rented_seconds(one, now) for one in row.machines) / 3600,
+                "gpu_hours": sum(gpu_seconds(one, now) for one in row.machines) / 3600,
+                "usd_per_hour": row.usd_per_hour,
+                "nodes": [
+                    {"node": one.node, "id": one.id, "usd": cost_usd(one, now)}
+                    for one in (row.machines if row.nodes else ())
+                ],
                 **asdict(row.cost),
                 "usd": row.usd,
                 "billed_usd": row.billed_usd,
@@ -194,7 +202,7 @@ def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Doc
     return {"machines": machines, "destroyed": list(destroyed)}
 
 
-_FORMER_KEYS = {"activity": "phase", "starts": "attempts"}
+FORMER_KEYS = {"activity": "phase", "starts": "attempts"}
 """New name to the one that programs of before know."""
 
 
@@ -205,7 +213,7 @@ def _with_former_keys(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     new = {key: _with_former_keys(each) for key, each in value.items()}
-    return new | {former: new[key] for key, former in _FORMER_KEYS.items() if key in new}
+    return new | {former: new[key] for key, former in FORMER_KEYS.items() if key in new}
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -248,4 +256,11 @@ def _run(row: RunRow) -> dict[str, Any]:
         "verdict": row.verdict,
         "usd": row.usd,
         "driver": driver,
+        "nodes": [_node(one) for one in (row.machines if row.nodes else ())],
     }
+
+
+def _node(run: Run) -> dict[str, Any]:
+    """One machine of a run that has several."""
+    keys = ("node", "id", "phase", "instance_id", "host", "usd_per_hour", "cause", "detail", "out_dir")
+    return {key: getattr(run, key) for key in keys}

@@ -8,6 +8,7 @@ from launcher.commands.queries import RunRow
 from launcher.core import Phase, Run
 from launcher.core.bills import cost_of
 from launcher.gate.text import one_line
+from launcher.outputs.folder import TRANSCRIPT
 from launcher.outputs.index import Contents
 from launcher.outputs.store import REPORT
 from launcher.ui.render.amounts import duration, moment, usd
@@ -56,6 +57,9 @@ def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Ite
     yield f"| [`{RESULT}`]({RESULT}) | the verdict, its proofs, scores and cost, for programs |"
     if has_picture:
         yield f"| [`{PICTURE}`]({PICTURE}) | the loss over the steps, drawn from the metrics |"
+    if contents.has_transcript:
+        words = f"what was asked and decided: `vastrun replay {row.run.id}`"
+        yield f"| [`{TRANSCRIPT}`]({TRANSCRIPT}) | {words} |"
     for path, words in WORDS.items():
         if path in contents.names:
             name = contents.names[path]

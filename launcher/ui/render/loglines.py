@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import printable
 
-_LINE = re.compile(r"(\d{1,12}\.\d{3}) (\S{1,40}) ?(.*)", re.ASCII | re.DOTALL)
+_LINE = re.compile(r"(\d{1,12}\.\d{3}) (?:\[n(\d{1,2})\] )?(\S{1,40}) ?(.*)", re.ASCII | re.DOTALL)
 _ERROR = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b:|\bFatal Python error\b|CUDA error"
     r"|NCCL WARN|Segmentation fault|(?:killed|ended) by SIG|\b(?:error|ERROR|fatal):|: command not found"
@@ -21,13 +21,20 @@ CONTEXT = 40
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """`<epoch.mmm> <source> <text>`."""
+    """`<epoch.mmm> <source> <text>`; of several nodes, with `[nN] ` before the source."""
 
     at: float
     """Epoch seconds on the box."""
     source: str
     """`lease`, `NN-name`, `supervisor` or `rankN`."""
     text: str
+    node: int | None = None
+    """Which node of the run wrote it; None: it has one only."""
+
+    @property
+    def origin(self) -> str:
+        """Return who wrote it, in words: the node, if there are several, and the source."""
+        return self.source if self.node is None else f"[n{self.node}] {self.source}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +59,8 @@ def parse_line(raw: str) -> LogLine | None:
     match = _LINE.fullmatch(raw.rstrip("\r\n"))
     if match is None:
         return None
-    at, source, text = match.groups()
-    return LogLine(at=float(at), source=source, text=text)
+    at, node, source, text = match.groups()
+    return LogLine(at=float(at), source=source, text=text, node=None if node is None else int(node))
 
 
 def lines_of(text: str) -> list[str]:

@@ -154,7 +154,7 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
             f"{offer.disk_gb:.0f}",
             *([offer.forecast.basis if offer.forecast else ""] if speeds else []),
             usd(offer.usd_per_hour),
-            usd(offer.expected_usd),
+            usd(offer.expected_usd * plan.spec.nodes),
             usd(worst_case_usd(plan.spec, offer)),
         )
         for offer in shown
@@ -177,6 +177,6 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
     lines += _speeds(shown, plan.spec)
     if any(offer.expected_usd for offer in offers):
         lines.append(_SUMS)
-    if plan.offers[0].expected_usd > plan.worst_case_usd:
+    if plan.offers[0].expected_usd * plan.spec.nodes > plan.worst_case_usd:
         lines.append(_TOO_LITTLE_TO_FINISH)
     return "\n".join(lines)

@@ -56,7 +56,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
                 ("because", run.detail),
                 ("step", progress_of(run) if detail.box_status is None else _seen(run, detail.box_status)),
                 ("cost", _cost(row)),
-                ("machine", _machine(run)),
+                ("machine", "" if row.nodes else _machine(run)),
                 ("image", run.image),
                 ("box", _box(detail.box_status, now) or detail.note),
                 ("driver", _driver(row)),
@@ -66,11 +66,23 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
             ]
         )
     ]
-    if detail.box_status is not None and detail.box_status.ranks:
-        parts.append(_ranks(detail.box_status.ranks))
+    if detail.nodes:
+        parts.append(nodes_table(row, width))
+    ranks = [one.box_status.ranks for one in (detail, *detail.nodes) if one.box_status is not None]
+    if any(ranks):
+        parts.append(_ranks([rank for those in ranks for rank in those]))
     if detail.events:
         parts.append(_diary(detail.events[-_LAST_EVENTS:], width))
     return "\n\n".join(parts)
+
+
+def nodes_table(row: RunRow, width: int | None = None) -> str:
+    """Show a line for each machine of a run that has several."""
+    cells = [
+        (str(one.node), one.phase.value, one.instance_id or "-", one.host or "-", usd(one.usd_per_hour))
+        for one in row.machines
+    ]
+    return table(("NODE", "PHASE", "MACHINE", "HOST", "$/H"), cells, right=(0, 4), cut=(3, 2), width=width)
 
 
 def progress_of(run: Run) -> str:
@@ -100,7 +112,7 @@ def _seen(run: Run, box_status: BoxStatus) -> str:
 
 def _cost(row: RunRow) -> str:
     so_far = "" if row.run.released_at or row.run.rented_at is None else " so far"
-    return f"{usd(row.usd)}{so_far} at {usd(row.run.usd_per_hour)}/h"
+    return f"{usd(row.usd)}{so_far} at {usd(row.usd_per_hour)}/h"
 
 
 def _machine(run: Run) -> str:

@@ -62,7 +62,8 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
 
 def _cost(ending: RunEnding) -> str:
     row = ending.row
-    own = f"{usd(row.usd)} at {usd(row.run.usd_per_hour)}/h"
+    own = f"{usd(row.usd)} at {usd(row.usd_per_hour)}/h"
+    own += f" on {len(row.machines)} machines" if row.nodes else ""
     if len(ending.attempts) < 2:
         return own
     return f"{own}; {usd_sum(a.usd for a in ending.attempts)} for all {len(ending.attempts)} attempts"

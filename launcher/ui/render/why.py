@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from launcher.commands.queries import Explanation
-from launcher.core import Cause, Phase, Proof, StepEnd
+from launcher.core import Cause, Phase, Proof, Run, StepEnd
 from launcher.decisions.advice import advice_for
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment
@@ -24,6 +24,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("run", f"{run.id} ({run.job})"),
                 ("verdict", verdict_line(explanation.row)),
                 ("first", _first_failure(outcome)),
+                ("node", _node(run)),
                 ("hang", _hang(explanation)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
@@ -49,6 +50,14 @@ def _first_failure(outcome: Outcome | None) -> str:
     rank = outcome.first_failure
     how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
     return f"rank {rank.rank}: {how}{_where(rank.step, rank.activity)}"
+
+
+def _node(run: Run) -> str:
+    """Which machine of several it came from, and where its evidence lies."""
+    if run.failed_node is None:
+        return ""
+    folder = run.out_dir if not run.failed_node else f"{run.out_dir}/node-{run.failed_node}"
+    return f"{run.failed_node}; its log and evidence: {folder}"
 
 
 def _where(step: int, activity: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.batch import value_text
 from launcher.ui.report.batch_pictures import curves, parallel, scatter, told
 from launcher.ui.report.markup import Content, Html, element, joined
-from launcher.ui.report.page import figures, note, page, scrolled, section, shortened
+from launcher.ui.report.page import Frame, figures, note, page, scrolled, section, shortened
 from launcher.ui.report.verdicts import badge
 
 _HINT = "Point at a row, a dot or a line to see it in all pictures; a click on a name sorts."
@@ -26,17 +27,27 @@ _KEYS = 10
 _STATES = {True: "running", False: "waiting"}
 
 
-def batch_page(report: BatchReport, folder: Path) -> str:
+AddressOf = Callable[[Run], str | None]
+"""Where the page of a run is; None: it has none."""
+
+
+def batch_page_file(report: BatchReport, folder: Path) -> str:
     """Write the page, to lie in that folder: links to the pages of the runs count from there."""
+    return batch_page(report, partial(_file_of, folder))
+
+
+def batch_page(report: BatchReport, address_of: AddressOf, frame: Frame | None = None) -> str:
+    """Write the page. `frame`: of one that is served."""
     metric = report.batch.spec.objective.metric
     return page(
         f"{report.batch.name} · batch",
         _header(report),
-        section("Results", element("p", _HINT, class_="chosen"), _table(report, folder), name="results"),
+        section("Results", element("p", _HINT, class_="chosen"), _table(report, address_of), name="results"),
         section(f"{metric} against dollars", scatter(report), name="dollars"),
         section("Parameters", parallel(report), _influences(report), name="parameters"),
         section("Curves", curves(report), name="curves"),
         made_at=report.made_at,
+        frame=frame,
     )
 
 
@@ -68,7 +79,7 @@ def _header(report: BatchReport) -> Html:
     )
 
 
-def _table(report: BatchReport, folder: Path) -> Html:
+def _table(report: BatchReport, address_of: AddressOf) -> Html:
     """Show a row for each point; a click on a name sorts by it."""
     keys = list(dict.fromkeys(key for row in report.results for key in row.point.values))[:_KEYS]
     metric = report.batch.spec.objective.metric
@@ -88,7 +99,7 @@ def _table(report: BatchReport, folder: Path) -> Html:
             for number, (name, right) in enumerate(zip(names, is_number, strict=True))
         ),
     )
-    rows = [_row(row, keys, is_number, report, folder) for row in report.results]
+    rows = [_row(row, keys, is_number, report, address_of) for row in report.results]
     table = element("table", element("thead", header), element("tbody", *rows), class_="results")
     return scrolled("Results", table, class_="tall")
 
@@ -98,7 +109,11 @@ def _order(report: BatchReport) -> str:
 
 
 def _row(
-    row: PointResult, keys: Sequence[str], is_number: Sequence[bool], report: BatchReport, folder: Path
+    row: PointResult,
+    keys: Sequence[str],
+    is_number: Sequence[bool],
+    report: BatchReport,
+    address_of: AddressOf,
 ) -> Html:
     run, values = row.run, row.point.values
     cells: list[tuple[Content, object]] = [
@@ -112,7 +127,7 @@ def _row(
         (str(row.step) if run else "–", row.step if run else ""),
         (duration(row.hours * 3600) if run else "–", f"{row.hours:.6f}" if run else ""),
         (f"${row.usd:.3f}", f"{row.usd:.6f}"),
-        ("–" if run is None else _linked(run, folder), None if run else ""),
+        ("–" if run is None else _linked(run, address_of), None if run else ""),
     ]
     shown = (
         element("td", content, class_="num" if right else None, data_sort=None if key is None else str(key))
@@ -130,12 +145,16 @@ def _state(row: PointResult) -> str:
     return str(row.verdict) if row.verdict else _STATES[row.run is not None]
 
 
-def _linked(run: Run, folder: Path) -> Html | str:
-    """The run's id, as a link to its page where that lies on this computer."""
+def _linked(run: Run, address_of: AddressOf) -> Html | str:
+    """The run's id, as a link to its page where it has one."""
+    address = address_of(run)
+    return run.id if address is None else element("a", run.id, href=address)
+
+
+def _file_of(folder: Path, run: Run) -> str | None:
+    """The run's own file, if it lies on this computer."""
     its = Path(run.out_dir) / REPORT
-    if not its.is_file():
-        return run.id
-    return element("a", run.id, href=quote(os.path.relpath(its, folder)))
+    return quote(os.path.relpath(its, folder)) if its.is_file() else None
 
 
 def _influences(report: BatchReport) -> Html | str:

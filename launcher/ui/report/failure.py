@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from launcher.commands.queries import Explanation
 from launcher.commands.reporting import RunReport
+from launcher.core import Phase
 from launcher.ui.render.amounts import duration
 from launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown
 from launcher.ui.render.summary import cause_line
@@ -28,6 +29,14 @@ def failure(report: RunReport) -> Html | str:
         return ""
     parts = [*_hang(report), *_traceback(report), _log_excerpt(report.log_tail, report.explanation)]
     return joined(*parts) or note(shortened(cause_line(run)) or "Nothing more is known.")
+
+
+def newest_lines(report: RunReport) -> Html | str:
+    """Show the end of the log of a run that goes on; empty for one that has ended."""
+    lines = [line for line in map(parse_line, lines_of(report.log_tail)) if line is not None]
+    if report.run.phase is Phase.ENDED or not lines:
+        return ""
+    return _block(lines[-_TAIL:], None, "Its newest lines")
 
 
 def _hang(report: RunReport) -> Iterator[Html]:

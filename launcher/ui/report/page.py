@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -16,28 +17,58 @@ from launcher.ui.report.markup import Content, Html, element, joined, own
 _ASSETS = Path(__file__).parent / "assets"
 UPLOT = "uplot.min.js"
 STYLES = ("uplot.min.css", "report.css")
+LIVE = "live.js"
+"""Before the one that draws: it notes the parts as they came."""
 SCRIPTS = (UPLOT, "report.js")
 _LINE = 300
 """Characters of a line that are shown of what a box says."""
 
 
-def page(title: str, *sections: Content, made_at: float) -> str:
-    """Write a whole page."""
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What is around a page that `vastrun ui` shows."""
+
+    home: str = ""
+    """The address of the list of all runs; empty: this is it."""
+    refresh_s: float | None
+    """It looks again after so many seconds; None: nothing changes any more."""
+
+
+def page(title: str, *sections: Content, made_at: float, frame: Frame | None = None) -> str:
+    """Write a whole page. `frame`: of one that is served; None: it stands for itself, as a file."""
     styles = own("\n".join(map(_asset, STYLES)))
-    scripts = [own(_asset(name)) for name in SCRIPTS]
+    refresh_s = None if frame is None else frame.refresh_s
+    names = (LIVE, *SCRIPTS) if refresh_s else SCRIPTS
+    scripts = [own(_asset(name)) for name in names]
+    policy = _policy(styles, scripts, connects="'self'" if refresh_s else "'none'")
     head = joined(
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(styles, scripts)),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("link", rel="icon", href="data:,"),
         element("title", title),
         element("style", styles),
+        # Without scripts it is loaded again as a whole.
+        element("noscript", element("meta", http_equiv="refresh", content=refresh_s)) if refresh_s else "",
     )
-    footer = element("footer", f"Written by vastrun {__version__} on {moment(made_at)}. It asks no network.")
-    body = joined(element("main", *sections), footer, *(element("script", script) for script in scripts))
-    document = element("html", element("head", head), element("body", body), lang="en")
+    written = f"Written by vastrun {__version__} on {moment(made_at)}."
+    asks = "no network" if frame is None else "nobody but vastrun on this computer"
+    footer = element("footer", f"{written} It asks {asks}.")
+    main = element("main", "" if frame is None else _bar(frame, made_at), *sections)
+    body = joined(main, footer, *(element("script", script) for script in scripts))
+    document = element(
+        "html", element("head", head), element("body", body, data_refresh=refresh_s), lang="en"
+    )
     return f"<!doctype html>\n{document}\n"
+
+
+def _bar(frame: Frame, made_at: float) -> Html:
+    """The way back to the list, and whether what is shown is as it is now."""
+    back = element("a", "← all runs", href=frame.home) if frame.home else ""
+    words = "final" if frame.refresh_s is None else f"as of {moment(made_at)}"
+    sign = element("span", words, class_="live", role="status", aria_live="off")
+    return element("nav", back, sign, id="bar", aria_label="Page")
 
 
 def page_bytes(*sections: Content) -> int:
@@ -87,14 +118,17 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
-def _policy(styles: str, scripts: list[Html]) -> str:
+def _policy(styles: str, scripts: list[Html], *, connects: str) -> str:
     """Allow these very styles and scripts, pictures within the page, and nothing else.
+
+    `connects`: whom it may ask.
 
     By their hashes, so that even markup that was not escaped would run nothing.
     """
     allowed = " ".join(map(_source, scripts))
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_source(styles)}; img-src data:; "
+        f"connect-src {connects}; "
         "base-uri 'none'; form-action 'none'"
     )
 

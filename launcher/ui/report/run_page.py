@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from launcher.commands.reporting import RunReport, report_of
 from launcher.core import Phase, Run
@@ -14,9 +14,10 @@ from launcher.ui.render.amounts import duration, moment, usd
 from launcher.ui.render.runs import progress_of
 from launcher.ui.render.summary import cause_line, state_of
 from launcher.ui.report.charts import charts
-from launcher.ui.report.failure import failure, machine_lines
+from launcher.ui.report.failure import failure, machine_lines, newest_lines
 from launcher.ui.report.markup import Content, Html, element, image, joined
 from launcher.ui.report.page import (
+    Frame,
     facts,
     figures,
     folded,
@@ -33,8 +34,8 @@ from trainer.contract.scores import lines_of
 
 MOST_BYTES = 400_000
 """Of the page of a run; its pictures have what the rest leaves."""
-_SPARE_BYTES = 8_000
-"""For the scores, and the words beside the pictures."""
+_SPARE_BYTES = 10_000
+"""For the scores, the words beside the pictures, and the head of the page."""
 _SCORES, _EVENTS, _PROOFS, _ATTEMPTS = 40, 100, 40, 40
 _MARKS = {
     True: ("yes", "✓", "holds"),
@@ -49,17 +50,20 @@ def page_of(ledger: Ledger, run: Run, now: float) -> str:
     return run_page(report_of(ledger, run, now))
 
 
-def run_page(report: RunReport) -> str:
-    """Write the page."""
+def run_page(
+    report: RunReport, frame: Frame | None = None, address_of: Callable[[Run], str] | None = None
+) -> str:
+    """Write the page. `frame`: of one that is served; there, `address_of` the pages of other runs."""
     run = report.run
     before = [
         _header(report),
         section("What happened", failure(report), name="error"),
+        section("Log", newest_lines(report), name="log"),
         section("Proofs", _proofs(run), name="proofs"),
         section(
             "Time and dollars",
             timeline(report.spans, report.explanation.steps),
-            _attempts(report),
+            _attempts(report, address_of),
             name="time",
         ),
         section("Curves", charts(report.series), name="curves"),
@@ -71,7 +75,7 @@ def run_page(report: RunReport) -> str:
     ]
     room = MOST_BYTES - page_bytes(*before, *after) - _SPARE_BYTES
     evaluation = section("Evaluation", _scores(report), _pictures(report, room), name="evaluation")
-    return page(f"{run.job} · {run.id}", *before, evaluation, *after, made_at=report.made_at)
+    return page(f"{run.job} · {run.id}", *before, evaluation, *after, made_at=report.made_at, frame=frame)
 
 
 def _header(report: RunReport) -> Html:
@@ -113,7 +117,8 @@ def _gpus(run: Run) -> str:
 def _proofs(run: Run) -> Html | str:
     """List each proof, and whether it holds."""
     if not run.proofs:
-        return note("There is none: the run has brought no evidence home.")
+        over = run.phase is Phase.ENDED
+        return note(f"There is none{': the run has brought no evidence home' if over else ' yet'}.")
     rows = []
     for proof in run.proofs[:_PROOFS]:
         name, sign, words = _MARKS[proof.holds]
@@ -123,13 +128,13 @@ def _proofs(run: Run) -> Html | str:
     return element("ul", *rows, class_="proofs")
 
 
-def _attempts(report: RunReport) -> Html | str:
+def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Html | str:
     if len(report.attempts) < 2:
         return ""
     rows = [
         element(
             "tr",
-            element("th", attempt.run.id, scope="row"),
+            element("th", _named(attempt.run, report.run, address_of), scope="row"),
             element("td", badge(attempt.verdict, state_of(attempt))),
             element("td", shortened(cause_line(attempt.run))),
             element("td", usd(attempt.usd), class_="num"),
@@ -140,6 +145,11 @@ def _attempts(report: RunReport) -> Html | str:
     header = element("tr", *(element("th", name, scope="col") for name in names))
     table = element("table", element("thead", header), element("tbody", *rows))
     return element("div", element("h3", "Attempts"), scrolled("Attempts", table))
+
+
+def _named(run: Run, shown: Run, address_of: Callable[[Run], str] | None) -> Html | str:
+    """The run's id, as a link where its page has an address and is another one."""
+    return run.id if address_of is None or run.id == shown.id else element("a", run.id, href=address_of(run))
 
 
 def _scores(report: RunReport) -> Html | str:

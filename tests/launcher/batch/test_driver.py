@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.batch.driver import MOST_RENTING
 from launcher.core import Cause, Phase, UserRequest, Verdict
 from launcher.core.batch import Budget, StopRules
 from launcher.core.errors import HeldError
@@ -47,6 +48,25 @@ def test_a_free_slot_waits_two_seconds_at_most(world: BatchWorld) -> None:
     runs = [state.runs[0] for state in world.states()]
     waits = [later.created_at - (former.ended_at or 0.0) for former, later in pairwise(runs)]
     assert max(waits) <= 2.0
+
+
+def test_while_few_choose_a_machine_the_others_of_a_big_batch_wait_and_hold_no_money(
+    world: BatchWorld,
+) -> None:
+    most = 0
+
+    def look() -> None:
+        nonlocal most
+        runs = world.ledger.runs(open_only=True, batch=NAME)
+        most = max(most, sum(run.phase in (Phase.PLAN, Phase.RENT) for run in runs))
+        world.at(0.1, look)
+
+    world.submit(30, usd=50.0, parallel=30)
+    world.at(0.0, look)
+    world.drive()
+    world.time.happens.clear()
+    assert 0 < most <= MOST_RENTING
+    assert world.market.most_at_once > MOST_RENTING
 
 
 def test_a_batch_never_holds_a_cent_more_than_its_budget(world: BatchWorld) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from launcher.batch.driver import BatchDriver
 from launcher.batch.services import BatchServices
 from launcher.batch.serving import Server, ServingServices
-from launcher.batch.sharing import RunScreen, RunThreads, SharedRequests
+from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job, read_job
 from launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest
@@ -24,7 +24,7 @@ from launcher.decisions.schedule import BatchProgress, PointState, states_of
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Notifier
+from launcher.ports import Notifier, RunThreads
 from launcher.providers.pool import PoolProvider
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
@@ -254,7 +254,7 @@ class BatchWorld:
                     budgets=lambda _: self.budgets,
                 )
 
-            return Attempts(services_for=services_for, new_id=self._new_id)
+            return Attempts(services_for=services_for, new_id=self._new_id, workers=self.time.workers)
 
         return BatchServices(
             ledger=ledger,

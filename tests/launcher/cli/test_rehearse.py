@@ -12,6 +12,7 @@ from launcher.cli import cli
 from launcher.commands.rehearsing import chosen
 from launcher.core.errors import UsageError
 from launcher.wiring import wire
+from tests.documents import hold_to_schema
 from tests.e2e.terminal import STUB_TORCH
 
 TRAINING = "{steps: 4, batch: 8, data: {train: 8, test: 2}, model: {dim: 16, depth: 1}}"
@@ -34,7 +35,9 @@ class Desk:
 
     def types(self, *words: str) -> Result:
         arguments = ["rehearse", str(self.job), "--box", str(self.box), *words]
-        return CliRunner().invoke(cli, arguments, obj=wire(self._environ))
+        end = CliRunner().invoke(cli, arguments, obj=wire(self._environ))
+        hold_to_schema(arguments, end.stdout)
+        return end
 
     def steps(self, *words: str) -> list[tuple[str, int]]:
         """What was done, and how it ended."""

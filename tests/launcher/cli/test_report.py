@@ -150,3 +150,27 @@ def test_a_run_and_itself_differ_in_nothing(terminal: Terminal) -> None:
 def test_help_of_both_is_there() -> None:
     listed = CliRunner().invoke(cli, ["--help"]).stdout
     assert "report " in listed and "diff " in listed
+
+
+def test_a_batch_leaves_its_page_beside_the_outputs_of_its_runs_and_no_commit_takes_it(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path, CRASH, Training())
+    code, _, err = desk.submit()
+    file = tmp_path / "out" / "report.html"
+    assert code == 5 and f"report: {file}" in err
+    links = [link["href"] for link in assert_sound(file.read_text()).of("a")]
+    assert len(links) == 6 and all((file.parent / str(link)).is_file() for link in links)
+    assert (file.parent / ".gitignore").read_text() == "*\n"
+    before = file.read_text()
+    assert desk.type("batch", "retry", "widths").exit_code == 0
+    assert "FAILED" in before and "FAILED" not in file.read_text().partition("<script")[0]
+
+
+def test_a_page_of_a_batch_that_cannot_be_written_is_told_and_changes_nothing_else(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (tmp_path / "out").mkdir()
+    desk.at(1.0, lambda: (tmp_path / "out" / "report.html").mkdir())
+    code, _, err = desk.submit()
+    assert code == 0
+    assert "the report of the batch was not written: cannot write to" in err

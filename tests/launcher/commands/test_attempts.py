@@ -11,6 +11,7 @@ import pytest
 from launcher.commands.attempts import chain_of, next_attempt, origin_of, short_of_time
 from launcher.config import dump_job
 from launcher.core import Cause, Origin, Phase, Run
+from launcher.core.bills import cost_usd
 from launcher.core.job import Checkpoints, JobSpec, Limits
 from launcher.ledger.sqlite import SqliteLedger
 from tests.fakes import train_job
@@ -35,7 +36,7 @@ RUN = Run(
 
 
 def tried_again(spec: JobSpec, *chain: Run) -> bool:
-    return next_attempt(spec, chain, NOW) is not None
+    return next_attempt(spec, chain, NOW, cost_usd(chain[-1], NOW)) is not None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_what_another_machine_cannot_mend_is_not_tried_on_one(cause: Cause) -> N
 
 
 def test_another_attempt_has_only_what_is_left_of_the_money() -> None:
-    spec = next_attempt(JOB, [RUN], NOW)
+    spec = next_attempt(JOB, [RUN], NOW, cost_usd(RUN, NOW))
     assert spec is not None
     assert spec.limits.usd == pytest.approx(2.0)
     assert spec.train == JOB.train
@@ -102,7 +103,7 @@ def test_without_time_until_the_deadline_there_is_no_other_attempt() -> None:
     assert not tried_again(due(60.0), RUN)
     assert "60 s are left until limits.deadline" in short_of_time(due(60.0), [RUN], NOW)
     assert not short_of_time(due(60.0), [replace(RUN, cause=None)], NOW), "none is due"
-    again = next_attempt(due(3600.0), [RUN], NOW)
+    again = next_attempt(due(3600.0), [RUN], NOW, cost_usd(RUN, NOW))
     assert again is not None
     assert again.limits.deadline == due(3600.0).limits.deadline
 

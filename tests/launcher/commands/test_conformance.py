@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,9 @@ from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from launcher.providers.vast.conformance.record import Record, read_record
 from launcher.providers.vast.conformance.tape import Value
 from launcher.ui.render.conformance import conformance_document, conformance_text
+from launcher.ui.render.documents import to_text
 from launcher.wiring import wire
+from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
 
@@ -82,7 +85,9 @@ def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     assert "500 internal" in text
     assert "refusals._TABLE" in text
     assert "55 agrees, 1 deviates" in text
-    rows = {row["name"]: row for row in conformance_document(report, "seen.json")["rows"]}
+    document = json.loads(to_text(conformance_document(report, "seen.json")))
+    hold("doctor", document)
+    rows = {row["name"]: row for row in document["rows"]}
     assert rows["key.bad"]["state"] == "deviates"
     assert list(rows) == list(ASSUMPTIONS)
 

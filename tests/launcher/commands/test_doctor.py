@@ -19,6 +19,7 @@ from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
 from launcher.providers.vast.api import VastAccount
 from launcher.wiring import wire
+from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.terminal import Terminal
@@ -63,6 +64,7 @@ def examined(capfd: pytest.CaptureFixture[str]) -> Examined:
     def examine(environ: Mapping[str, str], *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
         code = cli.main(["doctor", "--json", *options], obj=wire(environ), standalone_mode=False) or 0
         document = json.loads(capfd.readouterr().out)
+        hold("doctor", document)
         assert document["healthy"] is (code == 0)
         return code, {finding["name"]: finding for finding in document["findings"]}
 

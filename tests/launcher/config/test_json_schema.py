@@ -35,7 +35,7 @@ def accepts(schema: Draft7Validator, document: Any) -> bool:
     return bool(schema.is_valid(document))
 
 
-@pytest.mark.parametrize("name", ["job", "batch"])
+@pytest.mark.parametrize("name", schemas.NAMES)
 def test_what_is_shipped_is_made_from_the_types_and_the_page(name: str) -> None:
     shipped = (schemas.FOLDER / f"{name}.json").read_text(encoding="utf-8")
     assert shipped == schemas.made(name), "run: make schemas"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from launcher.core import Cause, Phase, Run, Verdict
+from launcher.core.bills import cost_usd
 from launcher.decisions.notifications import ENDING_OF, NotificationKind, notifications_due
 from launcher.decisions.policy import DESTROY_TRIES
 
@@ -44,12 +45,12 @@ def test_every_verdict_has_a_notification() -> None:
 def test_of_the_budget_the_highest_threshold_is_told_once(
     seconds: float, told: list[NotificationKind], due: list[NotificationKind]
 ) -> None:
-    assert notifications_due(RUN, 10.0, seconds, told) == due
+    assert notifications_due(RUN, 10.0, cost_usd(RUN, seconds), told) == due
 
 
 def test_a_run_that_its_money_limit_ended_has_reached_it() -> None:
     ended = replace(ENDED, cause=Cause.MONEY_LIMIT)
-    assert notifications_due(ended, 10.0, 200.0, [NotificationKind.BUDGET_50]) == [
+    assert notifications_due(ended, 10.0, 0.0, [NotificationKind.BUDGET_50]) == [
         NotificationKind.BUDGET_100,
         NotificationKind.FAILURE,
     ]

@@ -33,7 +33,7 @@ def opened(path: Path) -> SqliteLedger:
 def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> None:
     opened(path).add(FULL)
     with sqlite3.connect(path) as db:
-        for index in ("open_runs", "runs_by_batch", "runs_by_parent"):
+        for index in ("open_runs", "runs_by_batch", "runs_by_parent", "runs_by_leader"):
             db.execute(f"DROP INDEX {index}")
         for table in ("points", "batches"):
             db.execute(f"DROP TABLE {table}")
@@ -53,6 +53,9 @@ def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> Non
             "account",
             "clock_ahead_s",
             "ledger",
+            "leader",
+            "node",
+            "failed_node",
         ):
             db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
         db.execute("ALTER TABLE events DROP COLUMN told")

@@ -16,6 +16,7 @@ import pytest
 from launcher.core import Instance, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import Resources
+from launcher.gate.rendezvous import rendezvous_of
 from launcher.ports import Provider
 from launcher.providers.local import LocalProvider
 from tests import disks, parts
@@ -248,3 +249,16 @@ def test_tools_that_are_not_here_are_named_with_where_they_are_from(
     with pytest.raises(NoOfferError, match="`local` needs setsid, flock") as caught:
         market.provider.search(small_job())
     assert "util-linux" in caught.value.hint
+
+
+def test_node_0_says_where_the_others_reach_it_at_ports_that_the_kernel_gives_nobody(market: Market) -> None:
+    labels = ("vastrun-calm-heron-3f1a", "vastrun-calm-heron-3f1a-n1")
+    first, second = (
+        market.provider.rent(replace(market.order(label, env=LEASE), nodes=labels)) for label in labels
+    )
+    assert second.rendezvous == ""
+    host, _, port = rendezvous_of(first).partition(":")
+    assert host == "127.0.0.1"
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert int(port) + 2 < lowest
+    assert market.provider.machine(first.id) == first, "it is remembered"

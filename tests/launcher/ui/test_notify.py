@@ -234,8 +234,8 @@ def test_a_diary_that_cannot_be_written_keeps_nobody_from_being_told_once() -> N
         notifier = UrlNotifier({}, said.append)
         spec = train_job(notify=(NotifyUrl(url=there.url),))
         notifications = Notifications(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
-        notifications.tell(ENDED)
-        notifications.tell(ENDED)
+        notifications.tell(ENDED, lambda _: 0.0)
+        notifications.tell(ENDED, lambda _: 0.0)
         notifier.close()
     assert there.events == ["end"]
     assert said == []

@@ -24,7 +24,7 @@ from tests.trainer.conftest import together
 from trainer.checkpoints.disk import find_disk
 from trainer.checkpoints.folder import DamagedError, verify
 from trainer.checkpoints.reading import Reader, newest_intact
-from trainer.contract.errors import ConfigError
+from trainer.contract.errors import ConfigError, SaveError
 from trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
@@ -191,26 +191,62 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line_by_one_rank(tmp_pa
     assert other == (text, True)
 
 
-def on_two_machines(ranks: Ranks, folder: Path) -> tuple[list[float], list[Path]]:
+def on_two_machines(ranks: Ranks, folder: Path, strategy: str) -> tuple[list[float], list[Path]]:
     """Each rank has a folder of its own. Three steps, a new beginning, three more."""
     own = folder / f"rank-{ranks.rank.rank}"
     for until in (3, 6):
-        training = Training(ranks, own, "ddp")
+        training = Training(ranks, own, strategy)
         training.resume()
         losses = training.train(until)
         training.save()
-    with pytest.raises(ConfigError, match="need a disk that all machines share"):
-        Training(ranks, own, "fsdp2")
     return losses, sorted(own.rglob("*"))
 
 
-def test_ranks_that_do_not_see_the_disk_of_rank_0_resume_from_it_and_write_nothing(tmp_path: Path) -> None:
-    (losses, _), (same, written) = together(on_two_machines, 2, tmp_path)
+@pytest.mark.parametrize(
+    ("strategy", "shards"), [("ddp", ["__0_0.distcp"]), ("fsdp2", ["__0_0.distcp", "__1_0.distcp"])]
+)
+def test_ranks_that_do_not_see_the_disk_of_rank_0_resume_from_it_and_leave_nothing_on_theirs(
+    strategy: str, shards: list[str], tmp_path: Path
+) -> None:
+    (losses, _), (same, written) = together(on_two_machines, 2, tmp_path, strategy)
     assert losses == same
     assert len(losses) == 3
     assert written == []
     manifest = verify(tmp_path / "rank-0" / "step-000006")
-    assert [file.path for file in manifest.files] == ["__0_0.distcp", ".metadata", "state.json"]
+    assert [file.path for file in manifest.files] == [*shards, ".metadata", "state.json"]
+    whole = together(in_one_go, 2, tmp_path / "whole", strategy)
+    assert losses == whole[0]
+
+
+def in_one_go(ranks: Ranks, folder: Path, strategy: str) -> list[float]:
+    """The last three of six steps on one machine."""
+    training = Training(ranks, folder, strategy)
+    training.train(3)
+    return training.train(6)
+
+
+def lose_a_shard(ranks: Ranks, folder: Path) -> tuple[str, bool]:
+    """The disk of rank 0 is full when the shard of another machine comes."""
+    own = folder / f"rank-{ranks.rank.rank}"
+    training = Training(ranks, own, "fsdp2")
+    training.train(1)
+    if ranks.rank.is_first:  # a folder stands where the file would be written
+        (own / ".step-000001.part" / "__1_0.distcp").mkdir(parents=True)
+    try:
+        training.save()
+    except SaveError as error:
+        return str(error), (own / "step-000001").exists()
+    return "", True
+
+
+def test_a_shard_that_cannot_be_brought_to_rank_0_is_told_to_all_and_makes_no_checkpoint(
+    tmp_path: Path,
+) -> None:
+    (first, is_there), (second, _) = together(lose_a_shard, 2, tmp_path)
+    assert first == second
+    assert first.startswith("the checkpoint of step 1 is not saved: ")
+    assert not is_there
+    assert list((tmp_path / "rank-1").iterdir()) == []
 
 
 def test_a_run_continues_itself_before_it_continues_another(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 "use strict";
-// Draws the curves of a page, sorts its table, and shows one point of a batch in all of its pictures.
+// Draws the curves of a page, sorts its tables, and shows one point of a batch in all of its pictures. Where parts of
+// a page are replaced (live.js), it is told so, and does the same to the new ones.
 (() => {
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const dataOf = (id) => JSON.parse(document.getElementById(id).textContent);
   const number = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
   const units = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];
   const count = (value) => {
@@ -21,7 +21,7 @@
 
   // Curves.
 
-  const drawn = [];
+  let drawn = [];
 
   // Of a logarithmic axis: each digit of each power of ten, and what of that is written.
   const digits = (u, axis, low, high) => {
@@ -60,7 +60,7 @@
   }
 
   function curves(figure) {
-    const data = dataOf(figure.dataset.chart);
+    const data = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot");
     const many = data.many === true;
     const table = many
@@ -125,12 +125,14 @@
     tools.append(back, ...(positive ? [scale] : []));
     figure.prepend(tools);
     new ResizeObserver(() => {
+      if (!plot.isConnected) return;
       if (!chart) draw();
       else if (plot.clientWidth && chart.width !== plot.clientWidth) {
         chart.setSize({ width: plot.clientWidth, height: chart.height });
       }
     }).observe(plot);
     drawn.push({
+      plot,
       draw,
       focus: (point) => {
         if (!many || !chart) return;
@@ -141,10 +143,9 @@
     draw();
   }
 
-  document.querySelectorAll("figure[data-chart]").forEach(curves);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach((one) => one.draw()));
 
-  // The table of results: a click on a name sorts by that column, another one the other way round.
+  // A table of results: a click on a name sorts by that column, another one the other way round.
 
   const keyOf = (row, column) => {
     const cell = row.cells[column];
@@ -156,7 +157,7 @@
     return Number.isNaN(difference) ? one.localeCompare(other, "en", { numeric: true }) : difference;
   };
 
-  document.querySelectorAll("table.results").forEach((table) => {
+  function sorts(table) {
     const names = [...table.tHead.rows[0].cells];
     names.forEach((name, column) => {
       name.querySelector("button")?.addEventListener("click", () => {
@@ -170,19 +171,25 @@
           return rises ? compared(one, other) : compared(other, one);
         });
         table.tBodies[0].append(...rows.map(([, row]) => row));
+        table.dataset.sorted = `${column} ${name.getAttribute("aria-sort")}`;
       });
     });
-  });
+  }
 
   // One point of a batch, in the table and in all pictures.
 
-  const told = document.querySelector(".chosen");
+  let told = null;
   const chosen = { point: null, quiet: false };
   const parts = new Map();
-  document.querySelectorAll("[data-point]").forEach((part) => {
-    const point = Number(part.dataset.point);
-    parts.set(point, [...(parts.get(point) ?? []), part]);
-  });
+
+  function points() {
+    told = document.querySelector(".chosen");
+    parts.clear();
+    document.querySelectorAll("[data-point]").forEach((part) => {
+      const point = Number(part.dataset.point);
+      parts.set(point, [...(parts.get(point) ?? []), part]);
+    });
+  }
 
   function choose(point, from) {
     if (point === chosen.point) return;
@@ -201,13 +208,21 @@
     }
   }
 
-  if (told) {
-    const pointAt = (event) => event.target.closest?.("[data-point]")?.dataset.point;
-    for (const kind of ["pointerover", "focusin"]) {
-      document.addEventListener(kind, (event) => {
-        const point = pointAt(event);
-        if (point !== undefined) choose(Number(point), "page");
-      });
-    }
+  const pointAt = (event) => event.target.closest?.("[data-point]")?.dataset.point;
+  for (const kind of ["pointerover", "focusin"]) {
+    document.addEventListener(kind, (event) => {
+      const point = told ? pointAt(event) : undefined;
+      if (point !== undefined) choose(Number(point), "page");
+    });
   }
+
+  function dress(part) {
+    drawn = drawn.filter((one) => one.plot.isConnected);
+    part.querySelectorAll("figure[data-chart]").forEach(curves);
+    part.querySelectorAll("table.results").forEach(sorts);
+    points();
+  }
+
+  dress(document);
+  document.addEventListener("vastrun:replaced", (event) => dress(event.target));
 })();

@@ -214,6 +214,51 @@ def test_a_workstation_gives_gpus_of_any_kind_and_is_reached_from_elsewhere(tmp_
     assert limits["DeviceRequests"][0]["DeviceIDs"] == ["0", "1"]
 
 
+NODES = (LABEL, f"{LABEL}-n1")
+NETWORKS, MAKE_NETWORK = "GET /networks", "POST /networks/create"
+
+
+def test_the_nodes_of_a_run_share_a_network_that_goes_with_the_last_of_them(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    left = {"Name": "vastrun-old-fox-0000", "Created": "2020-01-01T00:00:00.123456789Z", "Labels": {}}
+    daemon.answers |= {
+        NETWORKS: (200, [left]),
+        MAKE_NETWORK: (201, {"Id": "1"}),
+        "DELETE /networks/.*": (204, None),
+        "DELETE /containers/.*": (204, None),
+    }
+    (offer,) = provider.search(replace(JOB, nodes=2))
+    with pytest.raises(UncertainError):
+        provider.rent(replace(order_of(offer, 0.0), nodes=NODES, label=NODES[1]))
+    asked = daemon.sent(CREATE)
+    assert daemon.sent(MAKE_NETWORK)["Name"] == asked["HostConfig"]["NetworkMode"] == LABEL
+    assert "DELETE /networks/vastrun-old-fox-0000" in [one for one, _ in daemon.asked], "which nobody used"
+
+    name = f"{NODES[1]}.00aa"
+    shown = row(name, **asked["Labels"])
+    shown["NetworkSettings"] = {"Networks": {LABEL: {"IPAddress": "172.18.0.3"}}}
+    near = {
+        "Name": f"/{name}",
+        "Config": {"Labels": asked["Labels"]},
+        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False},
+        "NetworkSettings": {"Ports": {}},
+    }
+    daemon.answers |= {LIST: (200, [shown]), f"GET /containers/{name}/json": (200, near)}
+    (instance,) = provider.instances()
+    assert instance.rendezvous == "172.18.0.3:29400"
+    daemon.answers["DELETE /networks/.*"] = (403, {"message": f"network {LABEL} has active endpoints"})
+    provider.destroy(instance.id)
+    assert f"DELETE /networks/{LABEL}" in [one for one, _ in daemon.asked]
+
+
+def test_each_node_gets_gpus_of_its_own(tmp_path: Path) -> None:
+    with FakeDaemon(None, dict(WILLING)) as daemon:
+        provider = provider_of(daemon.url, tmp_path)
+        offers = provider.search(replace(asking_for(gpus=2), nodes=2))
+    assert [offer.id for offer in offers] == ["0,1", "2,3"]
+
+
 def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instance:
     """A container, which the daemon then shows in that state."""
     (offer,) = provider.search(JOB)

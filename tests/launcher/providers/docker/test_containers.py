@@ -171,3 +171,26 @@ def test_the_containers_of_another_ledger_are_neither_seen_nor_touched(
 def test_what_is_no_box_is_no_machine_to_destroy(market: Market) -> None:
     for name in ("", "..", "a/b", "vastrun-base", "vastrun-calm-heron-3f1a.0000"):
         market.provider.destroy(name)
+
+
+def test_the_containers_of_a_run_reach_each_other_and_their_network_goes_with_the_last(
+    market: Market,
+) -> None:
+    labels = ("vastrun-calm-heron-3f1a", "vastrun-calm-heron-3f1a-n1")
+    first, second = (
+        market.provider.rent(
+            replace(market.order(label, env={**LEASE, "VASTRUN_PROVIDER": "docker"}), nodes=labels)
+        )
+        for label in labels
+    )
+    host, _, port = market.provider.machine(first.id).rendezvous.partition(":")  # type: ignore[union-attr]
+    listens = f"python3 -m http.server {port} >/dev/null 2>&1 </dev/null &"
+    assert answer_of(market, first).run(listens, timeout_s=30).exit_code == 0
+    fetch = f"curl -fs --retry 20 --retry-connrefused --retry-delay 1 http://{host}:{port}/ >/dev/null"
+    assert answer_of(market, second).run(fetch, timeout_s=60).exit_code == 0
+    networks = sdk.from_env().networks
+    assert [network.name for network in networks.list(names=[labels[0]])] == [labels[0]]
+    market.provider.destroy(first.id)
+    assert networks.list(names=[labels[0]]), "it has a container yet"
+    market.provider.destroy(second.id)
+    assert not networks.list(names=[labels[0]])

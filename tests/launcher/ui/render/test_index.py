@@ -13,6 +13,7 @@ import pytest
 from launcher.core import Run
 from launcher.outputs.index import TOLD
 from launcher.ui.render.index import WORDS
+from tests.documents import hold
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from trainer.contract import layout
@@ -50,7 +51,7 @@ def test_on_top_is_what_the_user_wants_and_the_rest_lies_in_one_folder(tmp_path:
     on_top = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
     assert on_top == {
         *("README.md", "result.json", "loss.svg", "report.html", "metrics.jsonl", "log.txt"),
-        *("report", "checkpoints", "outputs", "details"),
+        *("report", "checkpoints", "outputs", "details", "transcript.jsonl"),
     }
     told = page(terminal)
     assert all(f"]({name})" in told for name in on_top - {"README.md"})
@@ -79,6 +80,7 @@ def test_the_result_is_what_launch_prints(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, RICH)
     printed = json.loads(terminal.launch("--json").stdout)
     told = result(terminal)
+    hold("result", told)
     assert {key: told[key] for key in told.keys() & printed.keys()} == {
         key: printed[key] for key in told.keys() & printed.keys()
     }

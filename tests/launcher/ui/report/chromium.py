@@ -43,11 +43,15 @@ class Page:
         self.order("Performance.enable", timeDomain="threadTicks")
 
     def open(self, path: Path) -> float:
-        """Load the file and draw it all; return the seconds of a processor that the page took."""
+        """Load the file, as `visit`."""
+        return self.visit(path.resolve().as_uri())
+
+    def visit(self, address: str) -> float:
+        """Load the page and draw it all; return the seconds of a processor that it took."""
         self.requests.clear()
         self.complaints.clear()
         self._loaded, deadline = False, time.monotonic() + LONGEST_S
-        self.order("Page.navigate", url=path.resolve().as_uri())
+        self.order("Page.navigate", url=address)
         while not self._loaded:
             self._take(deadline)
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")

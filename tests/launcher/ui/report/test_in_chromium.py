@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.batch.reporting import batch_report_of
-from launcher.ui.report.batch_page import batch_page
+from launcher.ui.report.batch_page import batch_page_file
 from tests import parts
 from tests.hostile.lies import MARKUP
 from tests.launcher.terminal import Terminal
@@ -32,7 +32,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def batch_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("batch")
     file = folder / "report.html"
-    file.write_text(batch_page(batch_report_of(made_batch(folder, 40), NAME, NOW), folder))
+    file.write_text(batch_page_file(batch_report_of(made_batch(folder, 40), NAME, NOW), folder))
     return file
 
 
@@ -125,7 +125,7 @@ def test_a_scale_may_be_changed_and_the_curves_follow_the_users_taste(
 @pytest.mark.slow
 def test_a_thousand_points_open_within_two_seconds(browser: Page, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    file.write_text(batch_page(batch_report_of(made_batch(tmp_path, 1000), NAME, NOW), tmp_path))
+    file.write_text(batch_page_file(batch_report_of(made_batch(tmp_path, 1000), NAME, NOW), tmp_path))
     browser.look()
     assert browser.open(file) < 2.0
     assert_quiet(browser)

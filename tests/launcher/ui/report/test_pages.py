@@ -14,7 +14,7 @@ import pytest
 from launcher.batch.reporting import batch_report_of
 from launcher.core import Phase, Verdict
 from launcher.gate.series import POINTS
-from launcher.ui.report.batch_page import batch_page
+from launcher.ui.report.batch_page import batch_page_file
 from launcher.ui.report.run_page import page_of
 from launcher.ui.report.verdicts import TONES
 from tests.fakebox import Training
@@ -164,7 +164,7 @@ def padded(size: int) -> bytes:
 
 def test_the_page_of_a_batch_has_a_row_for_each_point_and_its_pictures(tmp_path: Path) -> None:
     ledger = made_batch(tmp_path, 30)
-    read = assert_sound(batch_page(batch_report_of(ledger, NAME, NOW), tmp_path))
+    read = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path))
     rows = [attributes for attributes in read.of("tr") if "data-point" in attributes]
     assert {row["data-point"] for row in rows} == {str(number) for number in range(1, 31)}
     assert len(read.of("circle")) == 30
@@ -179,17 +179,17 @@ def test_the_page_of_a_batch_has_a_row_for_each_point_and_its_pictures(tmp_path:
 def test_a_row_leads_to_the_page_of_its_run(tmp_path: Path) -> None:
     ledger = made_batch(tmp_path, 3)
     (tmp_path / "0001" / "report.html").write_text("page")
-    links = assert_sound(batch_page(batch_report_of(ledger, NAME, NOW), tmp_path / "there")).of("a")
+    links = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path / "there")).of("a")
     assert [attributes["href"] for attributes in links] == ["../0001/report.html"]
 
 
 @pytest.mark.parametrize("points", [0, 1, 2])
 def test_a_batch_of_few_points_has_a_page(points: int, tmp_path: Path) -> None:
-    assert_sound(batch_page(batch_report_of(made_batch(tmp_path, points), NAME, NOW), tmp_path))
+    assert_sound(batch_page_file(batch_report_of(made_batch(tmp_path, points), NAME, NOW), tmp_path))
 
 
 def test_the_page_of_a_thousand_points_is_below_five_megabytes(tmp_path: Path) -> None:
     ledger = made_batch(tmp_path, 1000, steps=400)
-    read = assert_sound(batch_page(batch_report_of(ledger, NAME, NOW), tmp_path), 5_000_000)
+    read = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path), 5_000_000)
     (data,) = read.data.values()
     assert len(data["curves"]) == 1000 and len(data["x"]) == POINTS

@@ -1,0 +1,94 @@
+"""`vastrun bugreport`: one file for whoever looks for a fault."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.output import show
+from launcher.commands.bugreports import Part, Private, write_report
+from launcher.commands.doctor import Finding, Patient, examine
+from launcher.config import read_job
+from launcher.core import NOTHING, Run
+from launcher.core.errors import VastrunError
+from launcher.transcript.plain import Mask, secrets_in
+from launcher.transcript.telling import secrets_of
+from launcher.ui.render.table import table
+from launcher.wiring import Wiring
+
+_PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")
+
+
+@click.command("bugreport")
+@run_argument
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write it [bugreport-RUN.tar.gz].",
+)
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, run_name: str, output: Path | None, as_json: bool) -> None:
+    """Write one archive about RUN, and print what is in it.
+
+    Its transcript, events, job, verdict and last log lines, what the doctor says, and versions. Secrets are
+    masked, as are your name, that of this computer and your folders. Look at it before you send it: a log
+    holds whatever your program printed.
+    """
+    run = the_run(wiring, run_name)
+    file = output or Path(f"bugreport-{run.id}.tar.gz")
+    parts = write_report(
+        file,
+        run,
+        wiring.ledger(),
+        wiring.now(),
+        private=_private(wiring, run),
+        versions=_versions(),
+        findings=_findings(wiring, run),
+    )
+    document = {"file": str(file), "parts": [asdict(part) for part in parts]}
+    show(document, f"{file}\n\n{_table(parts)}", as_json=as_json)
+
+
+def _private(wiring: Wiring, run: Run) -> Private:
+    spec, knows = read_job(run.spec_json), False
+    mask = Mask([*wiring.secrets(), *secrets_of(spec)])
+    with suppress(VastrunError):
+        mask.learn(secrets_in(wiring.packer(NOTHING).secrets(spec)))
+        knows = True
+    words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **wiring.private_words()}
+    return Private(mask=mask, words=words, knows_secrets=knows)
+
+
+def _findings(wiring: Wiring, run: Run) -> list[Finding]:
+    patient = Patient(
+        state=wiring.state,
+        python=wiring.python,
+        ledger=wiring.ledger,
+        provider=wiring.provider,
+        chosen=run.provider,
+        now=wiring.now,
+    )
+    return list(examine(patient))
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": sys.version.split()[0], "system": platform.platform()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _table(parts: Sequence[Part]) -> str:
+    rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
+    return table(("FILE", "BYTES", "WHAT"), rows, right=(1,))

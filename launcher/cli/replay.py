@@ -1,0 +1,74 @@
+"""`vastrun replay`: a transcript, shown again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from launcher.cli.options import plain_option, the_run
+from launcher.commands.bugreports import TRANSCRIPT_NAME, member_of
+from launcher.commands.replaying import ReplayClock, began_at, replay
+from launcher.core.errors import UsageError
+from launcher.outputs.folder import Outputs
+from launcher.transcript.reading import Entry, entries_of
+from launcher.ui.render.calls import call_text
+from launcher.wiring import Wiring
+
+_LONGEST = 1 << 22
+
+
+@click.command("replay")
+@click.argument("name", metavar="FILE|RUN")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0),
+    metavar="N",
+    help="So many times as fast; 0: without waiting [1 at a terminal, else 0].",
+)
+@click.option("--calls", is_flag=True, help="Show each call to the provider and the box, too.")
+@plain_option
+@click.pass_context
+def command(ctx: click.Context, name: str, speed: float | None, calls: bool) -> None:
+    """Show again what the launchers of RUN did and showed: as it was then, with its timing.
+
+    Each run writes transcript.jsonl beside its outputs. FILE is one, or a bug report that has one.
+
+    \b
+      vastrun replay last --speed 60
+      vastrun replay bugreport-RUN.tar.gz --calls
+    """
+    wiring: Wiring = ctx.obj
+    entries = _entries(wiring, name)
+    speed = (1.0 if sys.stdout.isatty() else 0.0) if speed is None else speed
+    clock = ReplayClock(began_at(entries), speed, wiring.clock().sleep)
+    with closing(wiring.replay_screen(began_at(entries), clock.now)) as screen:
+        replay(entries, screen, clock, (lambda call: screen.note(call_text(call))) if calls else None)
+
+
+def _entries(wiring: Wiring, name: str) -> Sequence[Entry]:
+    """What the file holds, or of the run. Raises UsageError."""
+    file = Path(name)
+    run = None if file.is_file() else the_run(wiring, name)
+    if run is not None:
+        file = Outputs(run).transcript
+    try:
+        content = member_of(file, TRANSCRIPT_NAME)
+        if content is not None:
+            entries = entries_of(content.splitlines())
+        else:
+            with file.open("rb") as opened:
+                entries = entries_of(iter(lambda: opened.readline(_LONGEST), b""), run.id if run else "")
+    except FileNotFoundError:
+        raise UsageError(
+            f"{name} has no transcript: there is no {file}",
+            hint="vastrun replay FILE, where its outputs lie by now",
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
+    if not entries:
+        raise UsageError(f"{file} holds no line of a transcript")
+    return entries

@@ -1,0 +1,168 @@
+"""Bug reports: one archive of what is known of a run, with nothing in it that is private."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.commands.doctor import Finding
+from launcher.commands.queries import explain
+from launcher.config import read_job
+from launcher.core import Run
+from launcher.core.errors import UsageError
+from launcher.gate.caps import LINE_CHARACTERS
+from launcher.outputs.folder import GrowingFile, Outputs
+from launcher.outputs.storing import need_space, stored, storing
+from launcher.ports import Ledger
+from launcher.transcript.plain import Mask, plain
+from launcher.transcript.reading import lines_of
+from launcher.transcript.recorder import MOST_BYTES
+from launcher.transcript.telling import masked_job, row_of
+
+TRANSCRIPT_NAME = "transcript.jsonl"
+_LOG_LINES = 300
+_SHORT = 3
+_CONTENTS: Mapping[str, str] = {
+    TRANSCRIPT_NAME: "each call and decision, and what was shown: vastrun replay FILE",
+    "run.json": "the run's row: phase, cause, proofs, verdict, cost",
+    "events.jsonl": "its diary",
+    "job.json": "the job, without values that are secret",
+    "outcome.json": "the evidence that its box wrote",
+    "log.txt": f"the last {_LOG_LINES} lines of its log",
+    "doctor.txt": "what vastrun doctor says of this computer",
+    "versions.json": "versions of vastrun, Python and this system",
+}
+"""What may be in a report, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One file of a report."""
+
+    name: str
+    what: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """What must not be in a report."""
+
+    mask: Mask
+    words: Mapping[str, str]
+    """Names of this computer, its user and their folders, each with what stands in its place."""
+    knows_secrets: bool
+    """False: the job's secrets cannot be read any more, so that none can be found in a text."""
+
+    def hide(self, text: str) -> str:
+        """Return the text without them."""
+        text = self.mask.hide(text)
+        # The longest first: a folder may lie in another. A short one, such as `/`, is in every text.
+        known = sorted((word for word in self.words if len(word) > _SHORT), key=len, reverse=True)
+        for word in known:
+            for written in {word, json.dumps(word)[1:-1]}:
+                # Not within another word: a short name of a user is a part of many.
+                parts = (
+                    re.split(rf"(?<![\w-]){re.escape(written)}(?![\w-])", text) if written in text else [text]
+                )
+                text = self.words[word].join(parts)
+        return text
+
+
+def write_report(
+    file: Path,
+    run: Run,
+    ledger: Ledger,
+    now: float,
+    *,
+    private: Private,
+    versions: Mapping[str, str],
+    findings: Sequence[Finding],
+) -> Sequence[Part]:
+    """Write the archive, and return what is in it. Raises StorageError."""
+    texts = {**_texts(run, ledger, now, private, versions), "doctor.txt": _doctor(findings)}
+    hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
+    parts = [Part(name=name, what=_CONTENTS[name], bytes=len(content)) for name, content in hidden.items()]
+    content = _archive(f"bugreport-{run.id}", hidden, now)
+    with storing(file.parent):
+        need_space(file.parent, len(content))
+        stored(file, content)
+    return parts
+
+
+def member_of(file: Path, name: str) -> bytes | None:
+    """Return a file of a report; None where `file` is no archive. Raises UsageError, OSError."""
+    with file.open("rb") as opened:
+        if opened.read(2) != b"\x1f\x8b":
+            return None
+    try:
+        with tarfile.open(file, "r|gz") as archive:
+            for member in archive:
+                if member.isfile() and Path(member.name).name == name and member.size <= 2 * MOST_BYTES:
+                    found = archive.extractfile(member)
+                    return b"" if found is None else found.read(2 * MOST_BYTES)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{file}: not a whole archive: {error}") from error
+    raise UsageError(f"{file} holds no {name}", hint="vastrun bugreport RUN makes one that does")
+
+
+def _texts(
+    run: Run, ledger: Ledger, now: float, private: Private, versions: Mapping[str, str]
+) -> Mapping[str, str]:
+    outputs, explained = Outputs(run), explain(ledger, run, now)
+    cost = {"verdict": run.verdict, "usd": explained.row.usd}
+    outcome = explained.outcome
+    return {
+        TRANSCRIPT_NAME: _transcript(outputs, run.id),
+        "run.json": _json(private, {**row_of(run), **cost}),
+        "events.jsonl": "".join(
+            json.dumps(plain(event, private.mask)) + "\n" for event in ledger.events(run.id)
+        ),
+        "job.json": _json(private, masked_job(read_job(run.spec_json))),
+        "outcome.json": "" if outcome is None else _json(private, outcome),
+        # What the transcript has of the log was masked when the secrets were known.
+        "log.txt": _log(outputs) if private.knows_secrets else "",
+        "versions.json": _json(private, versions),
+    }
+
+
+def _transcript(outputs: Outputs, run_id: str) -> str:
+    try:
+        with outputs.transcript.open("rb") as file:
+            lines: Iterator[bytes] = iter(lambda: file.readline(LINE_CHARACTERS * 64), b"")
+            return b"".join(lines_of(lines, run_id)).decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _log(outputs: Outputs) -> str:
+    return GrowingFile(outputs.log, last_lines=_LOG_LINES).more()
+
+
+def _json(private: Private, value: Any) -> str:
+    return json.dumps(plain(value, private.mask), indent=1) + "\n"
+
+
+def _doctor(findings: Sequence[Finding]) -> str:
+    """What was found; of a key only whether it is accepted: the rest is about an account."""
+    told = [replace(one, text="(not told)") if one.name.endswith(" key") else one for one in findings]
+    return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in told)
+
+
+def _archive(folder: str, contents: Mapping[str, bytes], now: float) -> bytes:
+    """A tar.gz: of nobody, and with the time of its making only."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size, member.mtime, member.mode = len(content), int(now), 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()

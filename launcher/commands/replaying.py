@@ -1,0 +1,167 @@
+"""Replaying: a transcript through the screen again, moment by moment."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from launcher.config import dump_job
+from launcher.core import Event, Run
+from launcher.core.job import JobSpec
+from launcher.ports import Screen
+from launcher.transcript.reading import (
+    Begin,
+    Called,
+    Decided,
+    Entry,
+    Happened,
+    Logged,
+    Stood,
+    drives_in,
+    phase_of,
+)
+from launcher.transcript.recorded import PROGRESS_S
+from trainer.contract.records import RecordError, read_as
+
+_LARGEST = 1e11
+TICK_S = 1.0
+"""A launcher shows where its run stands so often."""
+
+
+class ReplayClock:
+    """The moment that is shown. `sleep` is asked to let time pass; speed 0: none does."""
+
+    def __init__(self, at: float, speed: float, sleep: Callable[[float], None]) -> None:
+        self._at, self._speed, self._sleep = at, speed, sleep
+
+    def now(self) -> float:
+        """Return the moment, in epoch seconds."""
+        return self._at
+
+    def move(self, at: float) -> None:
+        """Let time pass until that moment."""
+        if self._speed and at > self._at:
+            self._sleep((at - self._at) / self._speed)
+        self.jump(at)
+
+    def jump(self, at: float) -> None:
+        """Be at that moment at once."""
+        self._at = max(self._at, at)
+
+
+def began_at(entries: Sequence[Entry]) -> float:
+    """Return from when the screen counted."""
+    begin = next((entry for entry in entries if isinstance(entry, Begin)), None)
+    return 0.0 if begin is None else begin.shown_since or begin.run.created_at
+
+
+def replay(
+    entries: Sequence[Entry], screen: Screen, clock: ReplayClock, tell: Callable[[Called], None] | None
+) -> None:
+    """Show what the launchers showed, with their timing. `tell`: what shows a call; None: no calls."""
+    for drive in drives_in(entries):
+        begin = drive[0]
+        assert isinstance(begin, Begin)
+        clock.jump(begin.at)  # nobody looked in between
+        _replay_drive(drive, _run_of(begin), screen, clock, tell)
+
+
+def _replay_drive(
+    drive: Sequence[Entry],
+    run: Run,
+    screen: Screen,
+    clock: ReplayClock,
+    tell: Callable[[Called], None] | None,
+) -> None:
+    stood: Stood | None = None
+    money = _money_in(drive)
+    for entry in drive:
+        if stood is not None:
+            for at in _ticks(stood.at, clock.now(), entry.at):
+                clock.move(at)
+                screen.progress(_at(run, stood), stood.progress, usd=money(at))
+        clock.move(entry.at)
+        if isinstance(entry, Decided):
+            run = _changed(run, entry.changes)
+        elif isinstance(entry, Happened):
+            phase = phase_of(entry.phase)
+            event = Event(run_id=run.id, at=entry.at, phase=phase, text=entry.text, usd=entry.usd)
+            screen.event(event)
+        elif isinstance(entry, Logged):
+            screen.log(entry.text)
+        elif isinstance(entry, Stood):
+            stood = entry
+            screen.progress(_at(run, stood), stood.progress, usd=entry.usd)
+        elif isinstance(entry, Called) and tell is not None:
+            tell(entry)
+
+
+def _ticks(since: float, after: float, until: float) -> Iterator[float]:
+    """The moments between, a second each from `since`, at which a launcher showed where the run stood.
+
+    Not for longer than until it would have been written down again.
+    """
+    until = min(until, since + PROGRESS_S + TICK_S)
+    number = max(0, int((after - since) / TICK_S)) + 1
+    while since + number * TICK_S < until:
+        yield since + number * TICK_S
+        number += 1
+
+
+def _money_in(drive: Sequence[Entry]) -> Callable[[float], float]:
+    """What the run had cost at a moment: between two that are known, in a line."""
+    known = sorted((entry.at, entry.usd) for entry in drive if isinstance(entry, Stood | Happened))
+
+    def at(moment: float) -> float:
+        place = bisect_left(known, (moment, 0.0))
+        (since, before), (until, after) = known[max(0, place - 1)], known[min(place, len(known) - 1)]
+        share = 0.0 if until <= since else (moment - since) / (until - since)
+        return before + min(1.0, max(0.0, share)) * (after - before)
+
+    return at
+
+
+def _run_of(begin: Begin) -> Run:
+    then = begin.run
+    return Run(
+        id=then.id,
+        job=then.job,
+        spec_json=dump_job(_job_of(begin.job)),
+        provider=then.provider,
+        phase=phase_of(then.phase),
+        out_dir="",
+        created_at=then.created_at,
+        phase_at=begin.at,
+        usd_per_hour=then.usd_per_hour,
+    )
+
+
+def _job_of(values: Mapping[str, Any]) -> JobSpec:
+    """The job, as far as this vastrun reads it: a view needs no more than its limits."""
+    try:
+        job: JobSpec = read_as(JobSpec, dict(values))
+    except (RecordError, KeyError, TypeError):
+        return JobSpec(name="job")
+    return job
+
+
+def _changed(run: Run, changes: Mapping[str, Any]) -> Run:
+    phase = changes.get("phase")
+    return replace(
+        run,
+        phase=phase_of(phase) if isinstance(phase, str) else run.phase,
+        phase_at=_number(changes.get("phase_at"), run.phase_at),
+        usd_per_hour=_number(changes.get("usd_per_hour"), run.usd_per_hour),
+    )
+
+
+def _number(value: Any, former: float) -> float:
+    """A new value, where it is one."""
+    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LARGEST
+    return float(value) if is_one else former
+
+
+def _at(run: Run, stood: Stood) -> Run:
+    return replace(run, phase=phase_of(stood.phase))

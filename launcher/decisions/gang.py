@@ -1,0 +1,49 @@
+"""The nodes of a run with several: who is waited for, and whose end is the end of all. Pure.
+
+All of it is read off the rows of the ledger, so that it holds for a launcher that comes later, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from launcher.core import Cause, Phase, Run
+from launcher.core.bills import cost_usd
+
+STOP_S = 30.0
+"""How long a node may take to stop when another has failed. Its supervisor has heard of that by itself."""
+EXPLAIN_S = 15.0
+"""How long a node that lost its peers waits for the launcher to see what became of them."""
+_ORDER: Mapping[Phase, int] = {phase: number for number, phase in enumerate(Phase)}
+_OF_ALL = (Cause.STOPPED, Cause.PRUNED, Cause.TIME_LIMIT, Cause.MONEY_LIMIT)
+"""Causes that come to every node alike: there is none to be named."""
+
+
+def have_reached(runs: Iterable[Run], phase: Phase) -> bool:
+    """Tell whether all of them are in that phase, or beyond."""
+    return all(_ORDER[run.phase] >= _ORDER[phase] for run in runs)
+
+
+def may_rent(run: Run, others: Sequence[Run]) -> bool:
+    """Tell whether this node may rent: all are planned, and those before it have their machine."""
+    before = (other for other in others if other.node < run.node)
+    return have_reached(others, Phase.RENT) and have_reached(before, Phase.BOOT)
+
+
+def first_failed(others: Sequence[Run]) -> Run | None:
+    """Return the row that says why all have to end; None: none failed.
+
+    A node that no longer hears another knows less than the row of that other one.
+    """
+    failed = [other for other in others if other.cause is not None]
+    return min(failed, key=lambda other: (other.cause is Cause.COMMUNICATION, other.node), default=None)
+
+
+def named(detail: str, cause: Cause | None, node: int | None) -> str:
+    """Return the detail with the node that it is about; `node` is None where the run has one only."""
+    return detail if node is None or cause in _OF_ALL or not detail else f"node {node}: {detail}"
+
+
+def total_usd(runs: Iterable[Run], now: float) -> float:
+    """Return what the machines of all these rows cost so far."""
+    return sum(cost_usd(run, now) for run in runs)

@@ -1,0 +1,114 @@
+"""Together: what a node waits for before it goes on, and what becomes of it when another one failed.
+
+A run with one node waits for nobody. All is decided by the rows: it holds after a kill, too.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from launcher.core import Cause, Phase, Run
+from launcher.core.errors import ProviderError
+from launcher.core.phases import Result
+from launcher.decisions.gang import EXPLAIN_S, have_reached, may_rent
+from launcher.decisions.policy import DESTROY_TRIES
+from launcher.flow.context import RunContext
+from launcher.flow.phase_end import PhaseEnd
+from launcher.gate.rendezvous import rendezvous_of
+from launcher.ports import Remote
+from trainer.contract import layout
+
+_LOOK_S = 0.5
+_UNDRIVEN_S = 30.0
+"""So long a node may have no driver: its launcher may just be about to begin."""
+
+
+def await_leader(context: RunContext) -> PhaseEnd | None:
+    """Return once node 0 found nothing wrong with the job, or with why the run ends before."""
+    return (
+        _await(context, lambda others: have_reached(others[:1], Phase.RENT)) if context.run.leader else None
+    )
+
+
+def await_turn_to_rent(context: RunContext) -> PhaseEnd | None:
+    """Return once it is this node's turn, or with why the run ends before: one after the other rents."""
+    return _await(context, lambda others: may_rent(context.run, others))
+
+
+def is_awaited(context: RunContext) -> bool:
+    """Tell whether another node is not ready to train yet."""
+    return not have_reached(context.gang.others(), Phase.TRAIN)
+
+
+def explained(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+    """Return how the training ended here, or on the node that failed first: that one says why.
+
+    A node that lost its peers knows no more than that. What became of them is seen from here, soon.
+    """
+    if context.gang.is_alone or end.cause is None:
+        return end
+    until = context.now() + (EXPLAIN_S if end.cause is Cause.COMMUNICATION else 0.0)
+    while (other := context.gang.end(anew=True)) is None or other.cause is Cause.COMMUNICATION:
+        if context.now() >= until:
+            return end
+        context.wait(_LOOK_S)
+    return other
+
+
+def tell_place(context: RunContext, remote: Remote) -> None:
+    """Tell the box which node it is, and where it meets the others. Raises ProviderError."""
+    if context.gang.is_alone:
+        return
+    first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
+    place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first)}
+    text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in place.items())
+    remote.write(layout.NODE_ENV, text.encode())
+
+
+def conclude(context: RunContext) -> PhaseEnd | None:
+    """Return None once no other node has a machine, and node 0 has the cause of all; else what is left."""
+    if context.gang.is_alone or context.run.leader:
+        return None
+    since: dict[str, float] = {}
+    while left := [other for other in context.gang.others(anew=True) if other.phase is not Phase.ENDED]:
+        for other in left:
+            if context.services.ledger.driver(other.id) is not None:
+                since.pop(other.id, None)
+            elif (
+                _has_given_up(other)
+                or context.now() - since.setdefault(other.id, context.now()) > _UNDRIVEN_S
+            ):
+                detail = f"node {other.node}: its machine still exists"
+                return PhaseEnd(result=Result.FAILED, detail=detail)
+        context.wait(_LOOK_S)
+    end = context.gang.end(anew=True)
+    if context.run.cause is None and end is not None:
+        context.tell(f"{end.result}: {end.detail}")
+        context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
+    return None
+
+
+def _has_given_up(other: Run) -> bool:
+    return other.phase is Phase.DESTROY and other.destroy_tries >= DESTROY_TRIES
+
+
+def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseEnd | None:
+    """Return None once that is so of the other nodes, or with the end of the run."""
+    while not is_due(context.gang.others(anew=True)):
+        if context.is_stopping():
+            return context.stopped("before all nodes were ready")
+        if (end := context.gang.end()) is not None:
+            return end
+        context.wait(_LOOK_S)
+    return context.gang.end()
+
+
+def _rendezvous(context: RunContext, first: Run) -> str:
+    """Where node 0 is reached, as its provider says now."""
+    machine = None
+    if first.instance_id is not None:
+        machine = context.services.provider.machine(first.instance_id)
+    if machine is None:
+        raise ProviderError("node 0 has no machine that the other nodes could reach")
+    return rendezvous_of(machine)

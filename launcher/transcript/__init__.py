@@ -1,0 +1,1 @@
+"""The transcript of a run: what its launcher asked, heard, saw and decided, line by line, and read again."""

@@ -1,0 +1,84 @@
+"""Plain: any value as JSON can hold it, bounded, and without what is secret. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+TEXT_CHARACTERS = 1000
+"""Of one text; the middle of a longer one is left out."""
+_MEMBERS = 40
+_DEPTH = 6
+_LEAST_SECRET = 6
+"""A shorter value would be found in words that are no secret."""
+_URL_LOGIN = re.compile(r"://[^/\s@]{1,300}@")
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+SECRET = "<secret>"
+
+
+class Mask:
+    """Replaces secrets in texts. It learns further ones."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: list[str] = []
+        self.learn(values)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Take these values for secrets, and each line of them."""
+        lines = {line.strip() for value in values for line in (value, *value.splitlines())}
+        known = {line for line in lines if len(line) >= _LEAST_SECRET}.union(self._values)
+        # The longest first: one may be part of another.
+        self._values = sorted(known, key=lambda value: (-len(value), value))
+
+    def hide(self, text: str) -> str:
+        """Return the text without the secrets in it."""
+        for value in self._values:
+            if value in text:
+                text = text.replace(value, SECRET)
+        return _URL_LOGIN.sub(f"://{SECRET}@", text) if "@" in text else text
+
+
+def secrets_among(variables: Mapping[str, str]) -> list[str]:
+    """Return the values of those variables whose names say that they are secret."""
+    return [value for name, value in variables.items() if _SECRET_NAME.search(name)]
+
+
+def secrets_in(content: bytes) -> list[str]:
+    """Return the values of lines `NAME='value'`."""
+    try:
+        words = shlex.split(content.decode(errors="replace"))
+    except ValueError:
+        return []
+    return [word.partition("=")[2] for word in words]
+
+
+def plain(value: Any, mask: Mask, depth: int = 0) -> Any:
+    """Return the value as numbers, texts, lists and objects: bounded, its secrets hidden."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return cut(mask.hide(str(value)))
+    if depth >= _DEPTH:
+        return "..."
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        some = list(value.items())[:_MEMBERS]
+        return {str(key)[:TEXT_CHARACTERS]: plain(each, mask, depth + 1) for key, each in some}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [plain(each, mask, depth + 1) for each in value[:_MEMBERS]]
+    return f"<{type(value).__name__}>"
+
+
+def cut(text: str, most: int = TEXT_CHARACTERS) -> str:
+    """Return the text; of a long one the begin and the end, and how much is left out."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}[... {len(text) - 2 * half} characters ...]{text[-half:]}"

@@ -1,0 +1,191 @@
+"""A transcript read again: entries by kind. It may be a stranger's: every value is bounded and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated, Any
+
+from launcher.core import Phase, Progress
+from launcher.transcript.recorder import MOST_BYTES
+from trainer.contract.records import AtMost, Between, RecordError, Text, parse_json, read_as
+
+_LINE_BYTES = 1 << 22
+_MOST_LINES = 500_000
+Moment = Annotated[float, Between(0, 1e11)]
+Usd = Annotated[float, Between(0, 1e9)]
+Name = Annotated[str, Text(200)]
+Line = Annotated[str, Text(2000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunThen:
+    """What a launcher knew of the run when it began."""
+
+    id: Name
+    job: Name
+    provider: Name
+    phase: Name
+    created_at: Moment
+    usd_per_hour: Usd = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin:
+    """A launcher takes the run."""
+
+    at: Moment
+    run: RunThen
+    shown_since: Moment = 0.0
+    """From when its screen counted; 0: not said."""
+    job: Annotated[dict[str, Any], AtMost(100)] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happened:
+    """Something that was shown as an event."""
+
+    at: Moment
+    phase: Name
+    text: Line
+    usd: Usd = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """What was new of the training's log."""
+
+    at: Moment
+    text: Annotated[str, Text(_LINE_BYTES, lines=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stood:
+    """Where the run stood."""
+
+    at: Moment
+    phase: Name
+    progress: Progress
+    usd: Usd = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raised:
+    """An error that ended a call."""
+
+    type: Name
+    text: Line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """A call to the provider, the box or the account."""
+
+    at: Moment
+    verb: Name
+    about: Annotated[dict[str, Any], AtMost(100)] = field(default_factory=dict)
+    took_s: Annotated[float, Between(0, 1e9)] = 0.0
+    answer: Any = None
+    error: Raised | None = None
+    alike: Annotated[int, Between(0, 1e12)] = 0
+    """So many calls before it went as the one that was told last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """What a launcher changed in the run's row."""
+
+    at: Moment
+    changes: Annotated[dict[str, Any], AtMost(100)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a user, or a batch, asked of the run."""
+
+    at: Moment
+    request: Name
+    where: Name = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """The launcher let go of the run."""
+
+    at: Moment
+    calls: Annotated[dict[str, int], AtMost(1000)] = field(default_factory=dict)
+
+
+Entry = Begin | Happened | Logged | Stood | Called | Decided | Asked | End
+KINDS: Mapping[str, Any] = {
+    "begin": Begin,
+    "event": Happened,
+    "log": Logged,
+    "progress": Stood,
+    "call": Called,
+    "row": Decided,
+    "request": Asked,
+    "end": End,
+}
+
+
+def entries_of(lines: Iterable[bytes], run_id: str = "") -> list[Entry]:
+    """Return the entries, in their order; of that run only, where one is named.
+
+    A line that cannot be read is left out: the last one of a launcher that was killed may be half.
+    """
+    found: list[Entry] = []
+    is_wanted = True
+    for entry in _read(lines):
+        if isinstance(entry, Begin):
+            is_wanted = run_id in ("", entry.run.id)
+        if is_wanted:
+            found.append(entry)
+    return found
+
+
+def lines_of(lines: Iterable[bytes], run_id: str) -> Iterator[bytes]:
+    """Yield those lines of a file that are of the run, as they are."""
+    is_wanted = False
+    for line in lines:
+        entry = _entry(line)
+        if isinstance(entry, Begin):
+            is_wanted = entry.run.id == run_id
+        if is_wanted:
+            yield line
+
+
+def drives_in(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Yield the entries of each launcher that drove the run, one after the other."""
+    starts = [number for number, entry in enumerate(entries) if isinstance(entry, Begin)]
+    for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
+        yield entries[start:end]
+
+
+def _read(lines: Iterable[bytes]) -> Iterator[Entry]:
+    left = 2 * MOST_BYTES
+    for line in islice(lines, _MOST_LINES):
+        left -= len(line)
+        if left < 0:
+            return
+        entry = _entry(line)
+        if entry is not None:
+            yield entry
+
+
+def _entry(line: bytes) -> Entry | None:
+    if len(line) > _LINE_BYTES:
+        return None
+    try:
+        values = parse_json(line)
+        kind = KINDS.get(values.get("kind", "")) if isinstance(values, dict) else None
+        entry: Entry | None = None if kind is None else read_as(kind, values)
+    except (RecordError, TypeError):
+        return None
+    return entry
+
+
+def phase_of(name: str) -> Phase:
+    """Return the phase of that name; that of an ended run where this vastrun knows none."""
+    return Phase(name) if name in set(Phase) else Phase.ENDED

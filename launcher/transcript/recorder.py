@@ -1,0 +1,168 @@
+"""Recorder: appends the lines of one drive of a run to its transcript. It never holds up the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from launcher.core.errors import NoRoomError
+from launcher.gate.manifest import OWNER
+from launcher.outputs.folder import TRANSCRIPT
+from launcher.outputs.store import PAGE_FAULTS
+from launcher.outputs.storing import need_space, write
+from launcher.transcript.plain import Mask, cut, plain
+
+MOST_BYTES = 16 << 20
+"""Of one transcript, all drives together."""
+_CHATTER_BYTES = 12 << 20
+"""From there on only what decides is written: no log, no progress, no call that went as it always does."""
+_WAITING_BYTES = 1 << 20
+"""Kept while the run's folder is not its own yet."""
+_LOG_BURST, _LOG_PER_S = 512 << 10, 50.0
+"""Characters of the log at once, and each second on the average: all of it is in log.txt."""
+_FLUSH_S = 2.0
+_ALIKE_S = 60.0
+"""A call that goes as it went before is written so often; those in between are counted."""
+_KEPT_CALLS = 1000
+"""So many different ones are known from before."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """How a call is told."""
+
+    about: Mapping[str, Any]
+    answer: Callable[[Any], Any] = lambda _: None
+    is_routine: bool = False
+    """It is made all the time: its answer is not worth a line each time, even where it differs."""
+
+
+class Recorder:
+    """Writes lines of JSON, some at a time. A disk that takes none is no reason to stop."""
+
+    def __init__(
+        self, folder: Path, run_id: str, begin: Mapping[str, Any], mask: Mask, *, now: Callable[[], float]
+    ) -> None:
+        """`folder`: of the run's outputs; nothing is written there before it is the run's own.
+
+        `begin`: what comes before the first line. A launcher that does nothing writes nothing.
+        """
+        self._begin: Mapping[str, Any] | None = begin
+        self.mask, self.now = mask, now
+        self._folder, self._run_id = folder, run_id
+        self._lock = threading.Lock()
+        self._lines: list[bytes] = []
+        self._waiting = 0
+        self._flushed_at = self._logged_at = now()
+        self._log_room = float(_LOG_BURST)
+        self._written: int | None = None
+        """Bytes of the file; None: the folder was not the run's own yet."""
+        self._alike: dict[str, tuple[str, float]] = {}
+        """By what is asked: the answer that was written last, and when."""
+        self._counted: Counter[str] = Counter()
+        """By what is asked: calls since then that went alike."""
+
+    def note(self, kind: str, *, is_chatter: bool = False, **values: Any) -> None:
+        """Write one line, of this moment."""
+        with suppress(*PAGE_FAULTS):
+            told = {key: plain(value, self.mask) for key, value in values.items()}
+            self._put(kind, self.now(), told, is_chatter)
+
+    def log(self, text: str) -> None:
+        """Write what is new of the training's log, as it is shown."""
+        at = self.now()
+        self._log_room = min(_LOG_BURST, self._log_room + _LOG_PER_S * max(0.0, at - self._logged_at))
+        self._logged_at = at
+        text = cut(self.mask.hide(text), int(self._log_room))
+        self._log_room -= len(text)
+        if text:
+            self._put("log", at, {"text": text}, is_chatter=True)
+
+    def call(self, verb: str, said: Said, act: Callable[[], _T]) -> _T:
+        """Do `act`, and write what was asked, what was answered or raised, and how long it took."""
+        began = self.now()
+        try:
+            answer = act()
+        except BaseException as error:
+            raised = {"type": type(error).__name__, "text": str(error)}
+            self._called(verb, said.about, began, {"error": raised})
+            raise
+        with suppress(*PAGE_FAULTS):  # how it is told is no reason to fail
+            told = {"answer": said.answer(answer)}
+            self._called(verb, said.about, began, told, is_routine=said.is_routine)
+        return answer
+
+    def close(self) -> None:
+        """Write the end, with the calls that were only counted."""
+        if self._begin is None:
+            self.note("end", calls=dict(self._counted))
+
+    def _called(
+        self,
+        verb: str,
+        about: Mapping[str, Any],
+        began: float,
+        end: Mapping[str, Any],
+        *,
+        is_routine: bool = False,
+    ) -> None:
+        asked, ended = plain(about, self.mask), plain(end, self.mask)
+        key = f"{verb} {json.dumps(asked)}"
+        same = "" if is_routine else json.dumps(ended)
+        former = self._alike.get(key)
+        if former is not None and former[0] == same and began - former[1] < _ALIKE_S:
+            self._counted[key] += 1
+            return
+        if len(self._alike) >= _KEPT_CALLS:
+            self._alike.clear()
+        self._alike[key] = (same, began)
+        alike = self._counted.pop(key, 0)
+        values = {"verb": verb, "about": asked, "took_s": round(self.now() - began, 4), **ended}
+        self._put("call", began, values | ({"alike": alike} if alike else {}), is_chatter=is_routine)
+
+    def _put(self, kind: str, at: float, values: Mapping[str, Any], is_chatter: bool) -> None:
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            self.note("begin", **begin)
+        # ASCII only: whatever a box says, to print the file steers no terminal.
+        line = json.dumps({"at": round(at, 3), "kind": kind, **values}).encode() + b"\n"
+        with self._lock:
+            if (self._written or 0) + self._waiting + len(line) > (
+                _CHATTER_BYTES if is_chatter else MOST_BYTES
+            ):
+                return
+            if self._written is None and self._waiting + len(line) > _WAITING_BYTES:
+                return
+            self._lines.append(line)
+            self._waiting += len(line)
+        if not is_chatter or at - self._flushed_at >= _FLUSH_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock, suppress(OSError, NoRoomError):
+            self._flushed_at = self.now()
+            if self._written is None and not self._is_own():
+                return
+            lines, self._lines, self._waiting = b"".join(self._lines), [], 0
+            need_space(self._folder, len(lines))
+            descriptor = os.open(
+                self._folder / TRANSCRIPT, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
+            )
+            try:
+                write(descriptor, lines)
+                self._written = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+
+    def _is_own(self) -> bool:
+        """Whether the folder is the run's own by now."""
+        return (self._folder / OWNER).read_text(encoding="utf-8", errors="replace").strip() == self._run_id

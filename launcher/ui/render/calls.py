@@ -1,0 +1,26 @@
+"""A call of a transcript in one line."""
+
+from __future__ import annotations
+
+import json
+
+from launcher.gate.text import one_line
+from launcher.transcript.reading import Called
+from launcher.ui.render.table import short
+
+_LONGEST = 160
+
+
+def call_text(call: Called) -> str:
+    """Return what was asked, what came of it and how long it took."""
+    about = " ".join(f"{key}={_word(value)}" for key, value in call.about.items())
+    if call.error is not None:
+        end = f"{call.error.type}: {call.error.text}"
+    else:
+        end = "ok" if call.answer is None else _word(call.answer)
+    alike = f" ({call.alike} alike before)" if call.alike else ""
+    return short(one_line(f"         {call.verb} {about} [{call.took_s:.2f} s] {end}"), _LONGEST) + alike
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,162 @@
+"""The page of all runs and batches, as `vastrun ui` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from launcher.commands.queries import RunRow
+from launcher.core import Phase
+from launcher.ui.render.amounts import duration, moment, usd
+from launcher.ui.render.batch import BatchRow
+from launcher.ui.render.runs import progress_of
+from launcher.ui.render.summary import state_of
+from launcher.ui.report.markup import Content, Html, element, joined
+from launcher.ui.report.page import Frame, figures, note, page, scrolled, section, shortened
+from launcher.ui.report.verdicts import badge
+
+_MOST = 300
+"""Runs in the list; the newest, and all that are open."""
+Columns = Mapping[str, bool]
+"""Names; True: its numbers stand at the right."""
+_OF_RUNS: Columns = {
+    "Run": False,
+    "State": False,
+    "Job": False,
+    "Steps": True,
+    "Began": True,
+    "Time": True,
+    "Cost": True,
+    "Machine": False,
+    "Batch": False,
+}
+_OF_BATCHES: Columns = {
+    "Batch": False,
+    "State": False,
+    "Points": True,
+    "Succeeded": True,
+    "Failed": True,
+    "Running": True,
+    "Waiting": True,
+    "Spent": True,
+    "Budget": True,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """What there is."""
+
+    runs: Sequence[RunRow]
+    """Open ones first, then the newest."""
+    batches: Sequence[BatchRow]
+    made_at: float
+
+
+def run_address(run_id: str) -> str:
+    """Return where the page of a run is, below the list."""
+    return f"run/{quote(run_id, safe='')}"
+
+
+def batch_address(name: str) -> str:
+    """Return where the page of a batch is, below the list."""
+    return f"batch/{quote(name, safe='')}"
+
+
+def index_page(index: Index, frame: Frame) -> str:
+    """Write the page."""
+    return page(
+        "vastrun",
+        _header(index),
+        section("Batches", _batches(index), name="batches"),
+        section("Runs", _runs(index), name="runs"),
+        made_at=index.made_at,
+        frame=frame,
+    )
+
+
+def _header(index: Index) -> Html:
+    open_rows = [row for row in index.runs if row.run.phase is not Phase.ENDED]
+    per_hour = sum(row.run.usd_per_hour for row in open_rows if row.run.rented_at and not row.run.released_at)
+    return element(
+        "header",
+        element("p", "vastrun", class_="brand"),
+        element("h1", "Runs and batches"),
+        figures(
+            [
+                ("open now", str(len(open_rows))),
+                ("price now", f"{usd(per_hour)}/h" if per_hour else ""),
+                ("runs", f"{len(index.runs):,}"),
+                ("batches", f"{len(index.batches):,}" if index.batches else ""),
+            ]
+        ),
+    )
+
+
+def _runs(index: Index) -> Content:
+    if not index.runs:
+        return note("There is none yet: vastrun launch quickstart.yaml starts one.")
+    rows = [_run(row, index.made_at) for row in index.runs[:_MOST]]
+    left = len(index.runs) - len(rows)
+    more = note(f"{left:,} older ones are not shown: vastrun status lists them.") if left > 0 else ""
+    return joined(_table("Runs", _OF_RUNS, rows), more)
+
+
+def _run(row: RunRow, now: float) -> Html:
+    run = row.run
+    seconds = max(0.0, (run.ended_at or now) - run.created_at)
+    batch = element("a", shortened(run.batch), href=batch_address(run.batch)) if run.batch else ""
+    cells = (
+        _cell(element("a", run.id, href=run_address(run.id)), run.id),
+        _cell(badge(row.verdict, state_of(row)), state_of(row)),
+        _cell(shortened(run.job)),
+        _cell(progress_of(run), run.step, right=True),
+        _cell(moment(run.created_at), f"{run.created_at:.0f}", right=True),
+        _cell(duration(seconds), f"{seconds:.1f}", right=True),
+        _cell(usd(row.usd), f"{row.usd:.6f}", right=True),
+        _cell("" if run.offer is None else shortened(run.offer.description)),
+        _cell(batch, run.batch),
+    )
+    return element("tr", *cells)
+
+
+def _batches(index: Index) -> Content:
+    if not index.batches:
+        return ""
+    return _table("Batches", _OF_BATCHES, [_batch(row) for row in index.batches[:_MOST]])
+
+
+def _batch(row: BatchRow) -> Html:
+    batch, progress = row.batch, row.progress
+    state = "running" if row.is_driven else "open" if progress.waiting or progress.running else "ended"
+    budget = batch.spec.limits.usd
+    numbers = (progress.points, progress.succeeded, progress.failed, progress.running, progress.waiting)
+    cells = (
+        _cell(element("a", shortened(batch.name), href=batch_address(batch.name)), batch.name),
+        _cell(element("span", state.upper(), class_="badge calm"), state),
+        *(_cell(str(number), number, right=True) for number in numbers),
+        _cell(usd(progress.spent_usd), f"{progress.spent_usd:.6f}", right=True),
+        _cell("–" if budget is None else usd(budget), budget or "", right=True),
+    )
+    return element("tr", *cells)
+
+
+def _cell(content: Content, key: object = None, *, right: bool = False) -> Html:
+    """A cell; `key` is what it is sorted by, where that is not what is shown."""
+    sort = None if key is None else str(key)
+    return element("td", content, class_="num" if right else None, data_sort=sort)
+
+
+def _table(title: str, columns: Columns, rows: Sequence[Html]) -> Html:
+    header = element(
+        "tr",
+        *(
+            element(
+                "th", element("button", name, type="button"), scope="col", class_="num" if right else None
+            )
+            for name, right in columns.items()
+        ),
+    )
+    table = element("table", element("thead", header), element("tbody", *rows), class_="results")
+    return scrolled(title, table)

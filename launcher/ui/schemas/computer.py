@@ -1,0 +1,109 @@
+"""Shapes of this computer and the live service: findings, settings, images."""
+
+from __future__ import annotations
+
+from launcher.commands.doctor import Finding
+from launcher.core import Verdict as RunVerdict
+from launcher.image.here import LocalImage
+from launcher.image.lock import LockedImage
+from launcher.image.verifying import ImageCheck
+from launcher.providers.vast.conformance.assumption import State, When
+from launcher.providers.vast.conformance.record import Counted
+from launcher.ui.schemas.shape import Shape
+
+
+class Findings(Shape):
+    """Whether this computer and its providers are ready."""
+
+    healthy: bool
+    findings: list[Finding]
+
+
+class CountedMachine(Shape, of=Counted):
+    """What the ledger counts for the machine."""
+
+    usd: float
+    run_usd: float
+    """Of all machines of the run."""
+
+
+class AssumptionRow(Shape):
+    """An assumption beside what was seen."""
+
+    name: str
+    state: State
+    text: str
+    assumed: str
+    seen: str | int | float | bool | None
+    seen_text: str
+    how: str
+    rests: str
+    when: When
+
+
+class Conformance(Shape):
+    """What the live service was seen to do."""
+
+    exit_code: int
+    file: str
+    run: str
+    """Empty: no offer fitted."""
+    verdict: RunVerdict | None
+    counted: CountedMachine
+    billed_usd: float | None
+    """Null: nothing was settled yet."""
+    rows: list[AssumptionRow]
+
+
+class ShownSetting(Shape):
+    """A setting that holds now."""
+
+    key: str
+    value: str | float | bool | None
+    """Null: not set."""
+    from_: str
+    """`line 3` of the file, `VASTRUN_PROVIDER`, `default`."""
+
+
+class BudgetState(Shape):
+    """Where a budget stands; null where there is no limit."""
+
+    of: str
+    since: float | None
+    limit_usd: float | None
+    spent_usd: float
+    reserved_usd: float
+    left_usd: float | None
+
+
+class ShownSettings(Shape):
+    """The user's settings and budgets."""
+
+    file: str
+    settings: list[ShownSetting]
+    budgets: list[BudgetState]
+    faults: list[str]
+
+
+class ShownImage(Shape, of=LockedImage):
+    """An image of the lock."""
+
+    variant: str
+    reference: str
+    """What is rented with."""
+
+
+class Images(Shape):
+    """The images of the lock, and those on this computer."""
+
+    locked: list[ShownImage]
+    here: list[LocalImage]
+    note: str
+
+
+class VerifiedImage(Shape):
+    """What was compared of an image."""
+
+    image: str
+    holds: bool
+    checks: list[ImageCheck]

@@ -1,0 +1,166 @@
+"""Shapes of the market and of money: offers, plans, costs, bills, hosts."""
+
+from __future__ import annotations
+
+from launcher.commands.accounting import StrangeCharge
+from launcher.commands.orphans import Owner
+from launcher.core import Cost, Instance, Lease, Offer
+from launcher.core.job import JobSpec
+from launcher.decisions.grouping import By, Group, Scored
+from launcher.decisions.host_history import HostRecord
+from launcher.decisions.market_report import Constraint, MarketReport, Quote
+from launcher.decisions.reconciling import Reason
+from launcher.ui.schemas.shape import Shape
+from trainer.contract.workload import Workloads
+
+
+class ShownOffer(Shape, of=Offer):
+    """An offer, as the job sees it."""
+
+    at_most_usd: float
+    speed: str | None
+    """How its speed is known."""
+
+
+class Plan(Shape):
+    """What a launch would do and cost."""
+
+    job: JobSpec
+    provider: str
+    offers: list[ShownOffer]
+    """Best first."""
+    worst_case_usd: float
+    """On the first offer."""
+    lease: Lease
+    refused: list[str]
+    """Budgets that have no room for it."""
+    deadline: str | None
+    expected_end_at: float | None
+    workloads: Workloads | None
+    """What a step takes of a rank; null: it was not foretold."""
+    not_foretold: str | None
+    """Why it was not."""
+
+
+class ShownQuote(Shape, of=Quote, without=["offer"]):
+    """What finishing the job on one offer is expected to cost."""
+
+    offer: ShownOffer
+    usd: float
+
+
+class ExplainedMarket(Shape, of=MarketReport, without=["constraints", "quotes"]):
+    """What the job's limits leave of the market."""
+
+    hurdles: list[Constraint]
+    """In the order in which they are tried."""
+    quotes: list[ShownQuote]
+    """Of what is left, the cheapest to finish first."""
+    left: int
+
+
+class RunCost(Shape, of=Cost):
+    """What one run cost."""
+
+    id: str
+    job: str
+    hours: float
+    """From the rent until its machine was given back."""
+    gpu_hours: float
+    """Of these, those for which its GPUs are billed."""
+    usd_per_hour: float
+    usd: float
+    billed_usd: float | None
+    """What its provider charged; null: it was not asked, or does not say."""
+    final: bool
+    """It has ended, so that this is all of it."""
+    in_total: bool
+    """False: it took a share of a machine whose own run is counted."""
+
+
+class Costs(Shape):
+    """What runs cost."""
+
+    runs: list[RunCost]
+    usd: float
+    """Of all that are counted."""
+
+
+class CostGroup(Shape, of=Group, without=["cost", "scored"]):
+    """What runs that have something in common cost together."""
+
+    gpu_usd: float
+    storage_usd: float
+    traffic_usd: float
+    usd: float
+    training_usd: float
+    usd_per_run: float | None
+    """Everything, for each run that finished; null: none did."""
+    usd_per_1000_steps: float | None
+    scored: Scored | None
+
+
+class GroupedCosts(Shape):
+    """What runs cost together."""
+
+    by: By
+    since: float | None
+    until: float | None
+    """Epoch seconds, as they were asked for; null: they were not."""
+    time_zone: str
+    """Of the days and months."""
+    metric: str | None
+    groups: list[CostGroup]
+    total: CostGroup
+
+
+class ReconciledRun(Shape):
+    """One run, counted and charged."""
+
+    id: str
+    job: str
+    provider: str
+    counted_usd: float
+    charged_usd: float | None
+    """Null: nothing was charged yet."""
+    difference_usd: float
+    """Above 0: charged and not counted."""
+    reasons: list[Reason]
+    unexplained_usd: float
+
+
+class Reconciled(Shape):
+    """What was charged beside what is counted, in dollars."""
+
+    since: float
+    runs: list[ReconciledRun]
+    counted_usd: float
+    charged_usd: float
+    charged_besides: list[StrangeCharge]
+    without_bill: dict[str, int]
+    """How many runs were left out, by the provider that has no bills."""
+    explained: bool
+
+
+class Hosts(Shape):
+    """The hosts that were used."""
+
+    hosts: list[HostRecord]
+
+
+class OrphanMachine(Shape, of=Instance):
+    """A machine that no open run claims."""
+
+    run: str | None
+    """Its run, when this ledger knows it."""
+    owner: Owner
+    ledger: str | None
+    """The ledger that its label names."""
+
+
+class Orphans(Shape):
+    """Machines that no open run claims."""
+
+    machines: list[OrphanMachine]
+    destroyed: list[str]
+    """The ids of those that were ended."""

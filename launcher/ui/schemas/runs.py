@@ -1,0 +1,167 @@
+"""Shapes of runs: how they stand, how they ended, what is brought home of them."""
+
+from __future__ import annotations
+
+from launcher.commands.bugreports import Part
+from launcher.commands.exporting import ExportedCheckpoint
+from launcher.core import BoxStatus, Event, Judgement, Run, StepEnd, UserRequest
+from launcher.core import Verdict as RunVerdict
+from launcher.decisions.comparing import Difference
+from launcher.ui.render.loglines import LogLine
+from launcher.ui.schemas.shape import Shape
+from trainer.contract.outcome import Outcome
+
+
+class ShownRun(Shape, of=Run, without=["spec_json", "started_by"]):
+    """A run: its row of the ledger."""
+
+    user: str
+    """Who launched it; empty: nobody knows."""
+
+    wish: UserRequest
+    """What its user asked for and its driver has yet to do."""
+    verdict: RunVerdict | None
+    """How it ended; null while it is open."""
+    usd: float
+    """What it cost so far, or in all."""
+    driver: str | None
+    """Who drives it now."""
+
+
+class Runs(Shape):
+    """Runs: open ones first, then the newest; with --all, every one."""
+
+    runs: list[ShownRun]
+    more: int
+    """So many that have ended are left out."""
+
+
+class ShownBox(Shape, of=BoxStatus, former=True):
+    """What one look at its box saw."""
+
+
+class RunNear(Shape):
+    """One run from near."""
+
+    run: ShownRun
+    events: list[Event]
+    """Its diary, oldest first."""
+    box: ShownBox | None
+    """Null when its box was not seen; `note` says why."""
+    note: str
+
+
+class Attempt(Shape):
+    """One run of a chain."""
+
+    id: str
+    verdict: RunVerdict | None
+    usd: float
+
+
+class Ending(Shape):
+    """How a run ended, or where it stands when it goes on."""
+
+    run: ShownRun
+    exit_code: int
+    lease_ends_at: float | None
+    """When its box ends itself at the latest; null when it has no machine."""
+    scores: dict[str, float]
+    attempts: list[Attempt]
+    """Those before it, and itself."""
+    usd_all_attempts: float
+    next: str | None
+    """What to try next."""
+
+
+class Result(Shape):
+    """What `result.json` in a run's folder says."""
+
+    run: ShownRun
+    exit_code: int | None
+    """Null while it is open."""
+    scores: dict[str, float]
+    checkpoint: str | None
+    """The newest that came home, by its name."""
+    best_checkpoint: str | None
+    next: str | None
+    """What to try next."""
+
+
+class ShownOutcome(Shape, of=Outcome, former=True):
+    """The evidence that its box wrote."""
+
+
+class Explained(Shape):
+    """The evidence on a run's end."""
+
+    run: ShownRun
+    outcome: ShownOutcome | None
+    """Null: its box wrote none, or it did not come home."""
+    stacks: list[str]
+    """Files on this computer with the stacks of a hang."""
+    steps: list[StepEnd]
+    """Of its box, as far as they came home."""
+    next: str | None
+    """What to try next."""
+
+
+class ShownLine(Shape, of=LogLine):
+    """One line of a log: each is a document of its own."""
+
+
+class Rehearsed(Shape):
+    """The steps of a job, done here."""
+
+    steps: list[StepEnd]
+    verdict: RunVerdict | None
+    judgement: Judgement | None
+    scores: dict[str, float]
+    folder: str
+
+
+class WrittenReport(Shape):
+    """The page that was written."""
+
+    file: str
+    bytes: int
+
+
+class ShownDifference(Shape, of=Difference):
+    """Something in which they differ."""
+
+    change: float | None
+    """How much larger the other number is, as a share of the first; null where that says nothing."""
+
+
+class Differences(Shape):
+    """In what two runs differ."""
+
+    runs: list[str]
+    differences: list[ShownDifference]
+
+
+class Pulled(Shape):
+    """What was downloaded."""
+
+    run: str
+    folder: str
+    files: int
+    bytes: int
+    damaged: list[str]
+    renamed: dict[str, str]
+    """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
+
+
+class Exported(Shape, of=ExportedCheckpoint):
+    """What was exported."""
+
+    run: str
+    file: str
+
+
+class BugReport(Shape):
+    """The bug report that was written."""
+
+    file: str
+    parts: list[Part]

@@ -1,0 +1,116 @@
+"""Site: which page an address shows, made of the ledger and the outputs as they are. Changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from launcher.batch.reporting import batch_report_of
+from launcher.commands.queries import all_rows
+from launcher.commands.reporting import report_of
+from launcher.core import Phase
+from launcher.core.batch import Batch
+from launcher.core.errors import NoSuchRunError, UsageError
+from launcher.decisions.schedule import progress_of_batch, states_of
+from launcher.ports import Ledger
+from launcher.ui.render.batch import BatchRow
+from launcher.ui.report.batch_page import batch_page
+from launcher.ui.report.index_page import Index, index_page, run_address
+from launcher.ui.report.page import Frame
+from launcher.ui.report.run_page import run_page
+
+REFRESH_S = 3
+"""Between two looks of a browser; more where a page takes long to make."""
+_SHARE = 20
+"""A page is made no more often than takes a part in so many of the time."""
+_FRESH_S = 1.0
+"""So long a page is shown again as it was made: several tabs cost no more than one."""
+_KEPT = 50
+"""Pages, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    text: str
+    at: float
+
+
+class Site:
+    """`page` is called by many threads; one page is made at a time."""
+
+    def __init__(
+        self, ledger: Callable[[], Ledger], now: Callable[[], float], refresh_s: float = REFRESH_S
+    ) -> None:
+        self._ledger, self._now, self._refresh_s = ledger, now, refresh_s
+        self._lock = Lock()
+        self._made: dict[tuple[str, ...], _Made] = {}
+        self._took_s: dict[str, float] = {}
+
+    def page(self, parts: Sequence[str]) -> str | None:
+        """Return the page at an address, as the words between its slashes; None: there is none."""
+        kind, maker = _kind(parts)
+        if maker is None:
+            return None
+        with self._lock:
+            known = self._made.get(tuple(parts))
+            if known is not None and 0 <= self._now() - known.at < _FRESH_S:
+                return known.text
+            began = time.perf_counter()
+            refresh_s = max(self._refresh_s, round(_SHARE * self._took_s.get(kind, 0.0), 1))
+            try:
+                text = maker(self, parts[-1] if parts else "", refresh_s)
+            except (NoSuchRunError, UsageError):
+                return None
+            self._took_s[kind] = time.perf_counter() - began
+            if len(self._made) >= _KEPT:
+                self._made.clear()
+            self._made[tuple(parts)] = _Made(text=text, at=self._now())
+            return text
+
+    def index(self, _: str, refresh_s: float) -> str:
+        """Write the list of all batches and runs."""
+        ledger, now = self._ledger(), self._now()
+        batches = [self._batch(ledger, batch, now) for batch in ledger.batches.all()]
+        index = Index(runs=all_rows(ledger, now), batches=batches, made_at=now)
+        return index_page(index, Frame(refresh_s=refresh_s))
+
+    def run(self, run_id: str, refresh_s: float) -> str:
+        """Write the page of a run; of one that has ended nothing changes any more."""
+        ledger, now = self._ledger(), self._now()
+        run = ledger.get(run_id)
+        over = run.phase is Phase.ENDED
+        frame = Frame(home="../", refresh_s=None if over else refresh_s)
+        return run_page(
+            report_of(ledger, run, now), frame, address_of=lambda run: f"../{run_address(run.id)}"
+        )
+
+    def batch(self, name: str, refresh_s: float) -> str:
+        """Write the page of a batch."""
+        report = batch_report_of(self._ledger(), name, self._now())
+        goes_on = report.progress.running or report.progress.waiting
+        frame = Frame(home="../", refresh_s=refresh_s if goes_on else self._refresh_s * _SHARE)
+        return batch_page(report, lambda run: f"../{run_address(run.id)}", frame)
+
+    @staticmethod
+    def _batch(ledger: Ledger, batch: Batch, now: float) -> BatchRow:
+        states = states_of(ledger.batches.points(batch.name), ledger.runs(batch=batch.name))
+        return BatchRow(
+            batch=batch,
+            states=states,
+            progress=progress_of_batch(states, ledger.batches.held_usd(batch.name), now),
+            is_driven=ledger.batches.is_driven(batch.name),
+        )
+
+
+Maker = Callable[[Site, str, float], str]
+_MAKERS: Mapping[str, Maker] = {"": Site.index, "run": Site.run, "batch": Site.batch}
+"""By the first word of an address."""
+
+
+def _kind(parts: Sequence[str]) -> tuple[str, Maker | None]:
+    """What an address shows: `` the list, `run/ID` and `batch/NAME`."""
+    kind = parts[0] if parts else ""
+    fits = len(parts) == (2 if kind else 0)
+    return kind, _MAKERS.get(kind) if fits else None

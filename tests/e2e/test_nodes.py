@@ -1,0 +1,71 @@
+"""Runs on several machines, here boxes on this computer: one training, one verdict, nothing left."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.terminal import JOBS, Done, Terminal
+
+pytestmark = pytest.mark.torch
+
+STEPS = 10
+JOB = (
+    *("launch", str(JOBS / "learn.yaml"), "--set", "train.log_every=1", "--set", "limits.stall_s=120"),
+    *("--set", "train.checkpoint_every=4"),
+)
+ONE_NODE = ("--set", "ranks=4")
+TWO_NODES = ("--set", "nodes=2", "--set", "ranks=2")
+
+
+def train(terminal: Terminal, *options: str, steps: int = STEPS) -> Done:
+    return terminal.type(*JOB, "--set", f"train.steps={steps}", *options)
+
+
+def losses(terminal: Terminal, out: str) -> list[float]:
+    lines = (terminal.folder / out / "metrics.jsonl").read_text().splitlines()
+    return [loss for line in lines if (loss := json.loads(line).get("loss")) is not None]
+
+
+def test_two_nodes_of_two_ranks_learn_as_one_node_of_four_and_leave_nothing(terminal: Terminal) -> None:
+    assert train(terminal, *ONE_NODE, "--out", "one").exit_code == 0
+    done = train(terminal, *TWO_NODES, "--set", "train.strategy=ddp", "--out", "two")
+
+    assert done.exit_code == 0, done.err
+    assert losses(terminal, "two") == pytest.approx(losses(terminal, "one"), abs=1e-6)
+    assert len(losses(terminal, "two")) == STEPS
+    assert "[n0] rank0 " in done.err
+    assert "[n1] supervisor " in done.err
+    status = terminal.type("status", "last", "--json").json()["run"]
+    assert [(node["node"], node["phase"]) for node in status["nodes"]] == [(0, "ended"), (1, "ended")]
+    assert len(terminal.type("status", "--json").json()["runs"]) == 2, "a row a run"
+    lines = terminal.type("logs", "last", "--json").out.splitlines()
+    assert {json.loads(line)["node"] for line in lines} == {0, 1}
+    assert "rank2" not in terminal.type("logs", "last", "--node", "0", "--rank", "2").out
+    assert terminal.type("logs", "last", "--node", "2").exit_code == 2
+    assert terminal.leftovers() == []
+
+
+@pytest.mark.slow
+def test_fsdp2_on_two_nodes_outlives_its_launcher_and_continues_on_another_number_of_nodes(
+    terminal: Terminal,
+) -> None:
+    assert train(terminal, *ONE_NODE, "--out", "one").exit_code == 0
+    sharded = (*TWO_NODES, "--set", "train.strategy=fsdp2", "--set", f"train.steps={STEPS}")
+    launch = terminal.start(*JOB, *sharded, "--out", "two")
+    launch.shows("[n1] training: ")
+    launch.kill()
+    resumed = terminal.type("resume", "last")
+
+    assert resumed.exit_code == 0, resumed.err
+    assert losses(terminal, "two") == pytest.approx(losses(terminal, "one"), abs=1e-6)
+    saved = terminal.folder / "two" / "checkpoints" / f"step-{STEPS:06d}"
+    assert len(list(saved.glob("*.distcp"))) == 4, "the shards of both machines"
+
+    on_one = train(terminal, "--set", "train.strategy=fsdp2", "--from", "last", steps=STEPS + 2)
+    assert on_one.exit_code == 0, on_one.err
+    on_two = train(terminal, *sharded[:-2], "--from", "last", steps=STEPS + 4)
+    assert on_two.exit_code == 0, on_two.err
+    assert f"step {STEPS + 3}/" in on_two.err
+    assert terminal.leftovers() == []

@@ -1,0 +1,77 @@
+"""Gang: who is waited for among the nodes of a run, and whose end is the end of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.core import Cause, Phase, Run
+from launcher.decisions.gang import first_failed, have_reached, may_rent, named
+from launcher.decisions.host_history import blames_host
+from launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
+from tests.fakes import FakeClock, FakeProvider, train_job
+
+FIRST = Run(
+    id="calm-heron-3f1a",
+    job="demo",
+    spec_json="{}",
+    provider="fake",
+    phase=Phase.RENT,
+    out_dir="/o",
+    created_at=0.0,
+    phase_at=0.0,
+)
+
+
+def node(number: int, phase: Phase = Phase.RENT, cause: Cause | None = None) -> Run:
+    return replace(FIRST, node=number, phase=phase, cause=cause, leader=FIRST.id if number else "")
+
+
+def test_a_node_rents_once_all_are_planned_and_those_before_it_have_their_machine() -> None:
+    assert may_rent(node(0), [node(1)])
+    assert not may_rent(node(0), [node(1, Phase.PLAN)])
+    assert not may_rent(node(1), [node(0), node(2)])
+    assert may_rent(node(1), [node(0, Phase.BOOT), node(2)])
+
+
+def test_a_phase_is_reached_in_it_and_beyond() -> None:
+    assert have_reached([node(1, Phase.TRAIN), node(2, Phase.ENDED)], Phase.TRAIN)
+    assert not have_reached([node(1, Phase.SHIP)], Phase.TRAIN)
+    assert have_reached([], Phase.TRAIN)
+
+
+def test_a_node_that_lost_its_peers_knows_less_than_the_one_that_was_lost() -> None:
+    silent, gone = node(1, cause=Cause.COMMUNICATION), node(2, cause=Cause.LOST)
+    assert first_failed([node(0), silent, gone]) == gone
+    assert first_failed([node(0), silent]) == silent
+    assert first_failed([node(0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "node_", "text"),
+    [
+        (Cause.HOST, 1, "node 1: it broke"),
+        (Cause.HOST, None, "it broke"),
+        (Cause.STOPPED, 1, "it broke"),
+        (Cause.MONEY_LIMIT, 0, "it broke"),
+    ],
+)
+def test_what_comes_to_all_nodes_alike_names_none(cause: Cause, node_: int | None, text: str) -> None:
+    assert named("it broke", cause, node_) == text
+
+
+def test_only_the_host_of_the_node_that_failed_is_to_blame() -> None:
+    failed = replace(node(1, cause=Cause.HOST), failed_node=1)
+    other = replace(node(0, cause=Cause.HOST), failed_node=1)
+    assert blames_host(failed)
+    assert not blames_host(other)
+
+
+def test_the_limits_on_money_are_of_all_nodes_together() -> None:
+    one, two = train_job(), train_job(nodes=2)
+    offer = FakeProvider(FakeClock()).search(one)[0]
+    assert (share_usd(one), share_usd(two)) == (3.0, 1.5)
+    assert reservation_usd(two) == reservation_usd(one) == 3.0
+    assert lease_of(two, offer).life_s == pytest.approx(lease_of(one, offer).life_s / 2)
+    assert worst_case_usd(two, offer) == pytest.approx(worst_case_usd(one, offer))

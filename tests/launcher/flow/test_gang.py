@@ -1,0 +1,288 @@
+"""Runs with several nodes: all or nothing, one verdict, and whatever happens nothing stays rented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Cause, Phase, Run, UserRequest, bills
+from launcher.core.batch import Budget
+from launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError, UsageError
+from launcher.core.phases import BEFORE_TRAINING
+from tests.fakebox import Loading
+from tests.launcher.faults import Fault, Killed, Moment
+from tests.launcher.gang_world import RUN_ID, GangWorld
+from trainer.contract import layout
+
+GONE_S = 60.0
+"""So long after a node was lost the others may live."""
+
+
+def drive_to_the_end(world: GangWorld) -> Run:
+    """As a patient user would: launch, and resume whatever was interrupted."""
+    drive = world.launch
+    for _ in range(12):
+        try:
+            run = drive()
+        except (Killed, StorageError, HeldError):
+            drive = world.resume
+            continue
+        except UsageError:  # it has ended, and nothing follows
+            break
+        if run.phase is Phase.ENDED:
+            return run
+    return world.ledger.get(RUN_ID)
+
+
+def check_nothing_leaked(world: GangWorld) -> None:
+    assert world.market.rented == 0, world.told
+    assert all(run.phase is Phase.ENDED for run in world.every_row()), world.told
+    assert world.market.too_early == 0, "a node trained while another had nothing"
+    assert world.usd == pytest.approx(world.market.bill_usd, rel=0.05, abs=0.1), world.told
+
+
+def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_one_verdict(
+    tmp_path: Path,
+) -> None:
+    world = GangWorld(tmp_path, nodes=3)
+
+    run = world.launch()
+
+    assert run.cause is None, world.told
+    assert [label.partition(".")[0] for label in world.market.order] == [
+        "vastrun-calm-heron-3f1a",
+        "vastrun-calm-heron-3f1a-n1",
+        "vastrun-calm-heron-3f1a-n2",
+    ]
+    assert [(row.node, row.leader) for row in world.rows()] == [(0, ""), (1, RUN_ID), (2, RUN_ID)]
+    assert world.ledger.runs() == [run], "a list shows one row a run"
+    assert [row.out_dir for row in world.rows()[1:]] == [f"{run.out_dir}/node-1", f"{run.out_dir}/node-2"]
+    check_nothing_leaked(world)
+
+
+def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    seen: dict[int, str] = {}
+
+    def look() -> None:
+        for node in (0, 1):
+            seen[node] = world.market.box_of(node).files[layout.NODE_ENV].decode()
+
+    world.at(10.0, look)
+    world.launch()
+
+    assert seen == {node: f"VASTRUN_NODE={node}\nVASTRUN_RENDEZVOUS=10.0.0.1:29400\n" for node in (0, 1)}
+
+
+def test_half_a_gang_and_no_offer_for_the_rest_gives_all_back_within_seconds(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path, nodes=3)
+    world.market.stock = 2
+    began = world.time.now()
+
+    run = world.launch()
+
+    assert run.cause is Cause.NO_OFFER
+    assert run.detail.startswith("node 2: "), run.detail
+    assert run.failed_node == 2
+    assert world.time.now() - began < 10
+    assert 0 < world.usd < 0.05
+    check_nothing_leaked(world)
+
+
+def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.budgets = (Budget(name="month", usd=2.0),)
+
+    with pytest.raises(BudgetError):
+        world.launch()
+
+    assert world.every_row() == []
+    assert world.market.order == []
+
+
+def test_each_node_may_cost_its_share_of_the_money(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.launch()
+
+    assert [row.reserved_usd for row in world.rows()] == [1.5, 1.5]
+
+
+LOSSES = [(phase, node) for phase in (Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT) for node in (0, 1)]
+
+
+@pytest.mark.parametrize(("phase", "node"), LOSSES)
+def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
+    phase: Phase, node: int, tmp_path: Path
+) -> None:
+    world = GangWorld(tmp_path)
+    lost_at: list[float] = []
+
+    def lose(of: int) -> None:
+        if of == node and not lost_at:
+            lost_at.append(world.time.now())
+            world.market.lose(node)
+
+    if phase is Phase.BOOT:
+        world.market.loading = {f"host-{n}": Loading(seconds=20.0) for n in range(1, 8)}
+    if phase in (Phase.BOOT, Phase.TRAIN):
+        world.at(10.0, lambda: lose(node))
+    else:
+        world.happens_in[phase] = lose
+
+    last = world.launch()
+
+    run = world.ledger.get(RUN_ID)
+    assert run.phase is Phase.ENDED
+    assert run.cause is Cause.LOST, world.told
+    assert run.detail.startswith(f"node {node}: "), run.detail
+    assert run.failed_node == node
+    ends = [row.released_at or 0.0 for row in world.rows()]
+    assert max(ends) - lost_at[0] < GONE_S, world.told
+    assert (last.cause is None) == (phase in BEFORE_TRAINING), "other machines are taken, as for one node"
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_as_a_whole(
+    node: int, tmp_path: Path
+) -> None:
+    world = GangWorld(tmp_path, retry={"signal": 1})
+    world.at(10.0, lambda: world.market.fail(node, "signal"))
+
+    run = world.launch()
+
+    first = world.ledger.get(RUN_ID)
+    assert (first.cause, first.failed_node) == (Cause.SIGNAL, node)
+    assert first.detail == f"node {node}: rank {2 * node} failed"
+    assert run.parent == RUN_ID
+    assert run.cause is None, world.told
+    assert [row.node for row in world.rows(run.id)] == [0, 1]
+    check_nothing_leaked(world)
+
+
+def test_another_attempt_has_what_all_nodes_left_of_the_money(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path, retry={"signal": 1})
+    world.at(10.0, lambda: world.market.fail(1, "signal"))
+
+    run = world.launch()
+
+    before = sum(bills.cost_usd(row, world.time.now()) for row in world.rows())
+    assert sum(row.reserved_usd for row in world.rows(run.id)) == pytest.approx(3.0 - before, abs=0.01)
+
+
+@pytest.mark.parametrize("request_", [UserRequest.STOP, UserRequest.DESTROY])
+def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.at(8.0, lambda: world.ledger.ask(RUN_ID, request_))
+
+    run = world.launch()
+
+    assert run.cause is Cause.STOPPED, world.told
+    assert "node" not in run.detail
+    check_nothing_leaked(world)
+
+
+def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.user_requests.at = {world.time.now() + 8.0: UserRequest.DETACH}
+    left = world.launch()
+    assert left.phase is Phase.TRAIN
+    assert [row.phase for row in world.rows()] == [Phase.TRAIN, Phase.TRAIN]
+    world.user_requests.at = {}
+
+    run = world.resume()
+
+    assert run.cause is None, world.told
+    check_nothing_leaked(world)
+
+
+KILL_IN: dict[Phase, tuple[str, Moment]] = {
+    Phase.PLAN: ("output_store.check", "after"),
+    Phase.RENT: ("provider.rent", "after"),
+    Phase.BOOT: ("remote.read", "before"),
+    Phase.SHIP: ("remote.put", "after"),
+    Phase.TRAIN: ("output_store.pump", "after"),
+    Phase.COLLECT: ("output_store.collect", "before"),
+    Phase.DESTROY: ("provider.destroy", "before"),
+}
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_success(
+    phase: Phase, nth: int, tmp_path: Path
+) -> None:
+    world = GangWorld(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble="killed"))
+
+    with pytest.raises(Killed):
+        world.launch()
+    run = world.resume()
+
+    assert run.cause is None, world.told
+    assert len(world.market.order) == 2
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+
+    world.time.sleep(3600.0)
+
+    assert world.market.rented == 0
+
+
+ROWS = [
+    (verb, moment, trouble)
+    for verb, troubles in {
+        "provider.search": ("error", "denied"),
+        "provider.rent": ("error", "uncertain", "unreachable", "busy", "killed"),
+        "provider.instances": ("error", "unreachable", "killed"),
+        "provider.connect": ("unreachable", "gone", "killed"),
+        "provider.destroy": ("error", "unreachable", "killed"),
+        "remote.run": ("error", "unreachable", "killed"),
+        "remote.put": ("error", "unreachable", "killed"),
+        "remote.write": ("error", "killed"),
+        "output_store.collect": ("no space", "bug", "killed"),
+        "ledger.save": ("no space", "killed"),
+        "ledger.hold": ("no space", "killed"),
+        "ledger.add": ("no space", "killed"),
+        "packer.pack": ("no space", "bug"),
+    }.items()
+    for moment in ("before", "after")
+    for trouble in troubles
+]
+
+
+@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lambda value: value.replace(" ", "_"))
+def test_one_fault_leaves_no_machine_of_either_node_and_no_false_verdict(
+    verb: str, moment: Moment, trouble: str, tmp_path: Path
+) -> None:
+    struck = 0
+    for nth in (1, 2):
+        world = GangWorld(tmp_path)
+        world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
+
+        try:
+            run = drive_to_the_end(world)
+        except NoSuchRunError:  # no row was ever written
+            assert world.market.order == []
+            struck += 1
+            continue
+
+        check_nothing_leaked(world)
+        struck += len(world.plan.struck)
+        if run.cause is None:
+            assert all(proof.holds for row in world.rows(run.id) for proof in row.proofs), world.told
+        else:
+            assert run.detail, world.told
+        if trouble == "killed" and verb != "ledger.add":
+            assert run.cause is None, f"#{nth}: {run.cause} {run.detail}\n{world.told}"
+    assert struck, "no fault of this row ever struck: the row tests nothing"

@@ -1,0 +1,255 @@
+"""Gang world: runs with several nodes; their boxes hear of each other, their threads take turns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from launcher.commands.attempts import Attempts
+from launcher.core import Instance, Origin, Phase, RentalOrder, Run, bills
+from launcher.core.batch import Budget
+from launcher.core.errors import NoOfferError
+from launcher.core.job import JobSpec
+from launcher.flow.context import Services
+from launcher.ledger.sqlite import SqliteLedger
+from launcher.ports import Remote
+from tests.fake_outputs import FakeOutputStore, FakePacker
+from tests.fakebox import FakeBox
+from tests.fakes import FakeProvider, FakeRemote, FakeScreen, FakeUserRequests, train_job
+from tests.launcher.batch.virtual_time import Pool, VirtualTime
+from tests.launcher.faults import Fault, Faulty, FaultyProvider, Killed, Plan
+from trainer.contract import layout
+from trainer.contract.outcome import Outcome
+
+RUN_ID = "calm-heron-3f1a"
+NODES = 2
+_SILENT_S = 5.0
+"""A supervisor believes for so long that a node which vanished may speak again."""
+
+
+class GangMarket(FakeProvider):
+    """Its boxes train together: what one of them ends with, the others do."""
+
+    most_nodes = 4
+
+    def __init__(self, clock: VirtualTime) -> None:
+        super().__init__(clock)
+        self.stock = 100
+        """So many machines there are."""
+        self.too_early = 0
+        """How often a training was begun while another node had nothing shipped."""
+        self.order: list[str] = []
+        """The labels in the order in which they were rented."""
+        self.while_shipping: Callable[[int], None] = lambda _: None
+        self._missed: dict[str, float] = {}
+
+    def rent(self, order: RentalOrder) -> Instance:
+        if self.rented >= self.stock:
+            raise NoOfferError("somebody was faster")
+        self.order.append(order.label)
+        return super().rent(order)
+
+    def connect(self, instance: Instance) -> Remote:
+        self.box(instance.id)
+        return _GangRemote(self, instance.id)
+
+    def box_of(self, node: int) -> FakeBox:
+        """The box of that node."""
+        return next(box for box in self._boxes.values() if box.node == node)
+
+    def lose(self, node: int) -> None:
+        """Its machine vanishes."""
+        self._end(self.box_of(node).instance.id, self.clock.now())
+
+    def fail(self, node: int, reason: str = "error") -> None:
+        """The first rank of that node fails; the supervisors tell each other."""
+        box = self.box_of(node)
+        rank = 2 * node
+        box.end_as(box.outcome_of(reason, f"rank {rank} failed", rank))
+
+    def _settle(self) -> None:
+        super()._settle()
+        for box in self._boxes.values():
+            others = [other for other in self._boxes.values() if other is not box and other.gang == box.gang]
+            self._hear(box, others)
+
+    def _hear(self, box: FakeBox, others: Sequence[FakeBox]) -> None:
+        if box.started_at is None:
+            return
+        if any(layout.SHIPPED not in other.files for other in others):
+            self.too_early += 1
+        if len(others) < len(box.gang) - 1:
+            since = self._missed.setdefault(box.instance.id, self.clock.now())
+            if self.clock.now() - since >= _SILENT_S:
+                box.end_as(box.outcome_of("communication", "a node can no longer be reached"))
+        for other in others:
+            if layout.STOP in other.files:
+                box.files.setdefault(layout.STOP, other.files[layout.STOP])
+            outcome = Outcome.from_json(other.files[layout.OUTCOME].decode()) if other.ended_at else None
+            if outcome is not None and outcome.reason not in ("finished", "stopped"):
+                box.end_as(outcome)
+
+
+class _GangRemote(FakeRemote):
+    """A shell on one of its boxes."""
+
+    def __init__(self, market: GangMarket, instance_id: str) -> None:
+        super().__init__(market, instance_id)
+        self._market = market
+
+    def put(self, local_path: str, path: str) -> None:
+        self._market.while_shipping(self._box().node)
+        super().put(local_path, path)
+
+
+class _Life:
+    """Of one launcher: once it was killed, nothing that it does has an effect."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+
+class _Mortal:
+    def __init__(self, part: Any, life: _Life) -> None:
+        self._part, self._life = part, life
+
+    def __getattr__(self, name: str) -> Any:
+        if self._life.is_over:
+            raise Killed
+        value = getattr(self._part, name)
+        if not callable(value):
+            return value
+
+        def verb(*args: Any, **kwargs: Any) -> Any:
+            if self._life.is_over:
+                raise Killed
+            try:
+                result = value(*args, **kwargs)
+            except Killed:
+                self._life.is_over = True
+                raise
+            return _Mortal(result, self._life) if name == "connect" else result
+
+        return verb
+
+
+class GangWorld:
+    """Start launchers with `launch` and `resume`; see what is left in `market` and `ledger`."""
+
+    def __init__(self, folder: Path, *, nodes: int = NODES, **job: Any) -> None:
+        self.spec: JobSpec = train_job(nodes=nodes, **job)
+        self.time = VirtualTime()
+        self.market = GangMarket(self.time)
+        self.screen = FakeScreen()
+        self.user_requests = FakeUserRequests(self.time)
+        self.stores: dict[str, FakeOutputStore] = {}
+        self.dead: set[str] = set()
+        self.plan = Plan(self.market)
+        self.budgets: tuple[Budget, ...] = ()
+        self.ledger = SqliteLedger(
+            Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
+        )
+        self.happens_in: dict[Phase, Callable[[int], None]] = {}
+        """What comes to pass while a node ships or collects, by the phase; it is told the node."""
+        self.market.while_shipping = lambda node: self._happen(Phase.SHIP, node)
+        self._folder = folder
+        self._numbers, self._ids = itertools.count(1), itertools.count(1)
+
+    def expect(self, *faults: Fault) -> None:
+        """These faults are to come."""
+        self.plan.faults = faults
+
+    def at(self, after_s: float, happen: Any) -> None:
+        """It comes to pass then."""
+        self.time.happens.append((self.time.now() + after_s, happen))
+
+    def launch(self) -> Run:
+        """A launcher begins the run and drives it, with its retries."""
+        return self._drive(lambda attempts: attempts.pursue(self.begun(attempts)))
+
+    def resume(self, run_id: str = RUN_ID) -> Run:
+        """Another launcher drives it on."""
+        return self._drive(lambda attempts: attempts.resume(self.ledger.get(run_id), None))
+
+    def _happen(self, phase: Phase, node: int) -> None:
+        self.happens_in.get(phase, lambda _: None)(node)
+
+    def begun(self, attempts: Attempts) -> Run:
+        return attempts.start(self.spec, provider="fake", run_id=RUN_ID, out_dir=str(self._folder / "out"))
+
+    def attempts(self, who: str, life: _Life) -> Attempts:
+        def services_for(_: str, __: Origin) -> Services:
+            parts: dict[str, Any] = {
+                "provider": _Mortal(FaultyProvider(self.market, "provider", self.plan), life),
+                "ledger": _Mortal(Faulty(self.ledger, "ledger", self.plan), life),
+                "output_store": _Mortal(
+                    Faulty(_Stores(self.stores, self._happen), "output_store", self.plan), life
+                ),
+                "packer": _Mortal(Faulty(FakePacker(self._folder), "packer", self.plan), life),
+            }
+            return Services(
+                clock=self.time,
+                screen=self.screen,
+                user_requests=self.user_requests,
+                who=who,
+                budgets=lambda _: self.budgets,
+                **parts,
+            )
+
+        return Attempts(
+            services_for=services_for, new_id=lambda: f"run-{next(self._ids)}", workers=self._workers
+        )
+
+    def rows(self, run_id: str = RUN_ID) -> list[Run]:
+        """The rows of all nodes."""
+        return [self.ledger.get(run_id), *self.ledger.runs(leader=run_id)]
+
+    def every_row(self) -> Sequence[Run]:
+        return self.ledger.runs(members=True)
+
+    @property
+    def usd(self) -> float:
+        """What all of them cost."""
+        return sum(bills.cost_usd(run, self.time.now()) for run in self.every_row())
+
+    @property
+    def told(self) -> str:
+        events = self.screen.events
+        return "\n".join(f"{event.at - 1.8e9:8.1f} {event.phase}: {event.text}" for event in events)
+
+    def _drive(self, work: Any) -> Run:
+        who, life = f"host:{next(self._numbers)}:0", _Life()
+        try:
+            run: Run = work(self.attempts(who, life))
+        except BaseException:
+            self.dead.add(who)
+            raise
+        return run
+
+    @contextmanager
+    def _workers(self) -> Iterator[Pool]:
+        """As a pool of threads: it waits for all, whatever happened."""
+        pool = Pool(self.time)
+        try:
+            yield pool
+        finally:
+            while not pool.is_idle:
+                self.time.sleep(1.0)
+
+
+class _Stores:
+    """A FakeOutputStore for each row: each has a folder of its own."""
+
+    def __init__(self, stores: dict[str, FakeOutputStore], happen: Callable[[Phase, int], None]) -> None:
+        self._stores, self._happen = stores, happen
+
+    def __getattr__(self, name: str) -> Any:
+        def verb(run: Run, *args: Any, **kwargs: Any) -> Any:
+            if name == "collect":
+                self._happen(Phase.COLLECT, run.node)
+            return getattr(self._stores.setdefault(run.id, FakeOutputStore()), name)(run, *args, **kwargs)
+
+        return verb

@@ -1,0 +1,220 @@
+"""The transcript of a run: every call and decision is in it, nothing secret, and it holds up nothing."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.core import Phase, RentalOrder, Run
+from launcher.core.errors import NoOfferError
+from launcher.gate.manifest import OWNER
+from launcher.outputs.folder import Outputs
+from launcher.outputs.storing import claim
+from launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
+from launcher.transcript.plain import Mask, cut, secrets_in
+from launcher.transcript.recorded import RecordedProvider, RecordedRemote, recorded_remote
+from launcher.transcript.recorder import MOST_BYTES, Recorder
+from launcher.wiring import Wiring
+from tests.fakebox import Training
+from tests.launcher.terminal import CRASH, Market, Terminal
+
+RUN = "calm-heron-0001"
+SECRET = "kept-from-everybody"
+
+
+def lines_of(terminal: Terminal) -> list[dict[str, Any]]:
+    run = terminal.ledger.runs()[0]
+    return [json.loads(line) for line in Outputs(run).transcript.read_text().splitlines()]
+
+
+def of_kind(lines: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_each_call_and_each_decision_is_a_line(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch()
+    lines = lines_of(terminal)
+    assert [line["kind"] for line in (lines[0], lines[-1])] == ["begin", "end"]
+    verbs = {line["verb"] for line in of_kind(lines, "call")}
+    assert verbs >= {"provider.search", "provider.rent", "provider.instances", "provider.connect"}
+    assert verbs >= {"remote.put", "remote.write", "remote.run", "remote.read", "provider.destroy"}
+    rows = [line["changes"] for line in of_kind(lines, "row")]
+    phases = [row["phase"] for row in rows if "phase" in row]
+    assert phases == ["rent", "boot", "ship", "train", "collect", "destroy", "ended"]
+    assert "signal" in [row["cause"] for row in rows if "cause" in row]
+    run = terminal.ledger.runs()[0]
+    told = [event.text for event in terminal.ledger.events(run.id) if not event.told]
+    assert [line["text"] for line in of_kind(lines, "event")] == told
+
+
+def test_what_a_call_raised_is_told_and_raised(tmp_path: Path) -> None:
+    class Taken(Market):
+        def rent(self, order: RentalOrder) -> Any:
+            raise NoOfferError("somebody else was faster")
+
+    terminal = Terminal(tmp_path)
+    terminal.market = Taken(terminal.clock, [Training()], usd_per_hour=1.0)
+    assert terminal.launch().exit_code == 8
+    raised = [line["error"] for line in of_kind(lines_of(terminal), "call") if "error" in line]
+    assert {"type": "NoOfferError", "text": "somebody else was faster"} in raised
+
+
+@pytest.mark.parametrize(("port", "kind"), [(Provider, RecordedProvider), (Remote, RecordedRemote)])
+def test_no_verb_of_a_port_is_left_out(port: type, kind: type) -> None:
+    verbs = {name for name, _ in inspect.getmembers(port, inspect.isfunction) if not name.startswith("_")}
+    assert verbs <= vars(kind).keys()
+
+
+class Bare:
+    """A remote with nothing besides its verbs."""
+
+
+class Able(Bare):
+    """One that can do all that some can."""
+
+    identity = "known"
+    left_out: Mapping[str, int] = {}
+
+    def heed(self, check: Callable[[], None]) -> None:
+        check()
+
+
+@pytest.mark.parametrize("ability", [Interruptible, ChecksIdentity, CountsNoise])
+def test_a_recorded_remote_can_do_what_the_real_one_can_and_no_more(ability: type, tmp_path: Path) -> None:
+    recorder = recorder_in(tmp_path)
+    real: Any = Able()
+    bare: Any = Bare()
+    assert isinstance(recorded_remote(real, recorder), ability)
+    assert not isinstance(recorded_remote(bare, recorder), ability)
+
+
+class Keeper(Terminal):
+    """A terminal whose environment has a secret, which the training prints, in a run's log, too."""
+
+    def wiring(self) -> Wiring:
+        return replace(super().wiring(), secrets=lambda: [SECRET])
+
+
+def test_no_secret_is_in_it(tmp_path: Path) -> None:
+    def says(line: str) -> str:
+        return f"{line} with {SECRET}\x1b[2J at https://me:password1@host/"
+
+    terminal = Keeper(tmp_path, Training(says=says))
+    terminal.job.write_text(
+        terminal.job.read_text()
+        + "env: {MY_API_KEY: abcdefgh}\nnotify: https://hooks.example/services/T0/B0/xyz\n"
+    )
+    terminal.launch()
+    text = Outputs(terminal.ledger.runs()[0]).transcript.read_text()
+    assert "with <secret>" in text
+    for secret in (SECRET, "abcdefgh", "services/T0", "password1"):
+        assert secret not in text
+    assert text.isascii() and "\x1b" not in text
+
+
+def test_the_secrets_of_a_job_are_known_by_their_lines() -> None:
+    mask = Mask(secrets_in(b"TOKEN='it'\\''s a secret'\nKEY='line one\nline two of it'\n"))
+    assert mask.hide("it's a secret; line two of it, then it") == "<secret>; <secret>, then it"
+    assert secrets_in(b"TOKEN='half") == []
+    assert cut("x" * 50, 20) == "x" * 10 + "[... 30 characters ...]" + "x" * 10
+
+
+def recorder_in(folder: Path, now: Callable[[], float] = lambda: 0.0) -> Recorder:
+    claim(folder, RUN)
+    return Recorder(folder, RUN, {"run": {"id": RUN}}, Mask(), now=now)
+
+
+def transcript_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "transcript.jsonl").read_text().splitlines()]
+
+
+def test_a_box_that_says_much_fills_no_disk_and_hides_no_decision(tmp_path: Path) -> None:
+    moment = iter(range(10**9))
+    recorder = recorder_in(tmp_path, lambda: next(moment) / 10)
+    for _ in range(3000):
+        recorder.log("x" * 10_000 + "\n")
+        recorder.note("progress", is_chatter=True, text="y" * 900, more=["z" * 900] * 9)
+    recorder.note("row", changes={"phase": "destroy"})
+    recorder.close()
+    size = (tmp_path / "transcript.jsonl").stat().st_size
+    assert size <= MOST_BYTES
+    kinds = [line["kind"] for line in transcript_in(tmp_path)]
+    assert kinds[-2:] == ["row", "end"]
+
+
+def test_calls_that_go_as_ever_are_counted(tmp_path: Path) -> None:
+    from launcher.transcript.recorder import Said
+
+    clock = [0.0]
+    recorder = recorder_in(tmp_path, lambda: clock[0])
+    for second in range(130):
+        clock[0] = float(second)
+        recorder.call("remote.read", Said(about={"path": "log"}, is_routine=True), lambda: b"")
+    recorder.close()
+    calls = [line for line in transcript_in(tmp_path) if line["kind"] == "call"]
+    assert [(call["at"], call.get("alike", 0)) for call in calls] == [(0, 0), (60, 59), (120, 59)]
+    assert list(transcript_in(tmp_path)[-1]["calls"].values()) == [9]
+
+
+def test_a_folder_that_is_not_the_runs_own_stays_as_it_is(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, RUN, {}, Mask(), now=lambda: 0.0)
+    recorder.note("row", changes={})
+    assert list(tmp_path.iterdir()) == []
+    claim(tmp_path, RUN)
+    recorder.close()
+    assert [line["kind"] for line in transcript_in(tmp_path)] == ["begin", "row", "end"]
+
+
+def test_a_file_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
+    recorder = recorder_in(tmp_path)
+    (tmp_path / "elsewhere").write_text("")
+    (tmp_path / "transcript.jsonl").symlink_to(tmp_path / "elsewhere")
+    recorder.note("row", changes={})
+    recorder.close()
+    assert (tmp_path / "elsewhere").read_text() == ""
+
+
+def test_a_call_that_cannot_be_told_is_made_all_the_same(tmp_path: Path) -> None:
+    from launcher.transcript.recorder import Said
+
+    recorder = recorder_in(tmp_path)
+    said = Said(about={}, answer=lambda answer: answer.nothing_of_that_name)
+    assert recorder.call("provider.search", said, lambda: "an answer") == "an answer"
+
+
+def test_a_launcher_that_does_nothing_writes_nothing(terminal: Terminal) -> None:
+    """Another one that drives the run is not disturbed."""
+    terminal.launch("--detach")
+    before = lines_of(terminal)
+    run = terminal.ledger.runs()[0]
+    from launcher.core import Driver
+
+    terminal.ledger.hold(run.id, Driver(who="another:1:1.0", until=terminal.clock.now() + 60))
+    terminal.type("wait", "last", "--timeout", "5s")
+    assert lines_of(terminal) == before
+
+
+def test_a_run_that_brought_nothing_home_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
+    """A transcript alone is no output."""
+    terminal = Terminal(tmp_path)
+    terminal.market.impostors = {"host-1"}
+    terminal.launch()
+    second, first = terminal.ledger.runs()
+    assert first.failed_in is Phase.BOOT and second.verdict == "SUCCEEDED"
+    assert first.out_dir == second.out_dir
+    assert (Path(second.out_dir) / OWNER).read_text().strip() == second.id
+    shown: Callable[[Run], str] = lambda run: terminal.type("replay", run.id).stdout  # noqa: E731
+    assert "failed:" in shown(first) and "the lease is armed" not in shown(first)
+    assert "the lease is armed" in shown(second) and "failed:" not in shown(second)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)

@@ -1,0 +1,106 @@
+"""The pages of `vastrun ui` in a browser: they keep up, ask nobody else, and run nothing that a box says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.ui.serving.server import Server
+from launcher.ui.serving.site import Site
+from tests import parts
+from tests.fakebox import Training
+from tests.hostile.lies import MARKUP
+from tests.launcher.terminal import Terminal
+from tests.launcher.ui.report.chromium import Page, chromium
+from tests.launcher.ui.serving.test_server import served
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]
+TEXT = "document.querySelector('main')?.innerText ?? ''"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    parts.require("chromium")
+    with chromium(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    """With a run that trains on, whose box says what it should not."""
+    terminal = Terminal(tmp_path, replace(Training(), seconds=200.0, says=lambda line: f"{line} {MARKUP}"))
+    terminal.launch("--detach")
+    terminal.clock.sleep(60)
+    terminal.type("pull", "last")
+    return terminal
+
+
+@pytest.fixture
+def server(terminal: Terminal) -> Iterator[Server]:
+    with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.1).page) as server:
+        yield server
+
+
+def becomes(browser: Page, shown: Callable[[str], bool]) -> None:
+    eventually(lambda: shown(browser.evaluate(TEXT)), what="the page keeps up")
+
+
+def assert_asked_only(browser: Page, server: Server) -> None:
+    """And nothing went wrong."""
+    own = server.address
+    assert browser.requests and all(url.startswith((own, "data:")) for url in browser.requests)
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (400, True)])
+def test_a_page_keeps_up_without_being_loaded_again_and_keeps_what_its_reader_opened(
+    browser: Page, server: Server, terminal: Terminal, width: int, dark: bool
+) -> None:
+    run = terminal.ledger.runs()[0]
+    browser.look(width=width, dark=dark)
+    browser.visit(f"{server.address}run/{run.id}")
+    browser.evaluate("window.loaded = 'once'; document.querySelector('#job details').open = true")
+    assert "train (detached)" in browser.evaluate(TEXT)
+    terminal.clock.sleep(10)
+    terminal.type("attach", "last")
+    becomes(browser, lambda text: "SUCCEEDED" in text and "Proofs" in text)
+    assert browser.evaluate("window.loaded") == "once"
+    assert browser.evaluate("document.querySelector('#job details').open")
+    assert browser.evaluate("document.querySelectorAll('figure[data-chart] canvas').length") >= 1
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    becomes(browser, lambda text: "final" in text)
+    assert_asked_only(browser, server)
+    assert browser.evaluate("document.scripts.length - document.querySelectorAll('script[type]').length") == 3
+
+
+def test_the_list_keeps_the_order_that_its_reader_chose(
+    browser: Page, server: Server, terminal: Terminal
+) -> None:
+    terminal.launch("--name", "aaa")
+    browser.look()
+    browser.visit(server.address)
+    first = "document.querySelector('#runs tbody tr').innerText"
+    click = "[...document.querySelectorAll('#runs th button')].find(b => b.textContent === 'Job').click()"
+    browser.evaluate(click)
+    assert "aaa" in browser.evaluate(first)
+    terminal.clock.sleep(5)
+    terminal.launch("--name", "bbb")
+    becomes(browser, lambda text: "bbb" in text)
+    jobs = browser.evaluate(
+        "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[2].innerText)"
+    )
+    assert jobs == sorted(jobs) and len(jobs) == 3
+    browser.evaluate("document.querySelector('#runs tbody a').click()")
+    becomes(browser, lambda text: "all runs" in text)
+    assert_asked_only(browser, server)
+
+
+def test_a_page_says_when_nobody_answers_any_more(browser: Page, terminal: Terminal) -> None:
+    with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.1).page) as server:
+        browser.visit(server.address)
+        assert browser.evaluate("document.querySelector('.live').className") == "live"
+    becomes(browser, lambda text: "not connected" in text)
