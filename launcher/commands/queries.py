@@ -179,14 +179,14 @@ def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
 
 
 def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
-    row = _bare_row(run, nodes, now)
+    row = counted(run, nodes, now)
     if run.phase is Phase.ENDED:
         return row
     return replace(row, driver=ledger.driver(run.id), request=ledger.user_request(run.id))
 
 
-def _bare_row(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
-    """The row without what the ledger says of its driver."""
+def counted(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
+    """Return the run with what it and its further nodes cost."""
     costs = [cost_of(one, now) for one in (run, *nodes)]
     cost = Cost(
         gpu_usd=sum(cost.gpu_usd for cost in costs),
@@ -218,7 +218,7 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
         nodes[run.leader].append(run)
     rows = []
     for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
-        row = _bare_row(run, _by_node(nodes[run.id]), now)
+        row = counted(run, _by_node(nodes[run.id]), now)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
             row = replace(row, driver=drivers.get(run.id), request=request)
