@@ -32,6 +32,8 @@ from benchmarks import (
     short_job,
     stages,
     startup,
+    status,
+    team,
     telemetry,
     throughput,
 )
@@ -62,6 +64,8 @@ RUNS: dict[str, Run] = {
     "batch": batch.run,
     "foretold": foretold.run,
     "batch-killed": batch.run_killed,
+    "status": status.run,
+    "team": team.run,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 
 # Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -29,6 +30,12 @@ class LocalZone(tzinfo):
 def elapsed() -> float:
     """Return the seconds since this computer was started: the same for all its processes."""
     return time.clock_gettime(_ELAPSED)
+
+
+def late_clock(wall: Callable[[], float]) -> Callable[[], float]:
+    """Return `steady_clock(wall)`, whose `wall` is asked when the clock is first read."""
+    clock = cache(lambda: steady_clock(wall))
+    return lambda: clock()()
 
 
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.batch.sharing import Bell, ThreadBell
-from launcher.clocks import LocalZone, elapsed, steady_clock
+from launcher.clocks import LocalZone, elapsed, late_clock, steady_clock
 from launcher.commands.attempts import Attempts
 from launcher.commands.computer import private_words
 from launcher.commands.settings import budgets_of, read_settings, sound
@@ -26,6 +26,7 @@ from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import SpeedHistory, speed_history_of
 from launcher.decisions.workload import efficiency_of
 from launcher.flow.context import Services
+from launcher.ledger.joining import TeamLedger, name_of_computer
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
@@ -57,6 +58,7 @@ from launcher.ui.screens import (
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
     from launcher.batch.sharing import RunScreen, SharedRequests
+    from launcher.bundle.kept import KeptJobs
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
@@ -106,6 +108,12 @@ class Wiring:
     now: Callable[[], float]
     new_id: Callable[[], str]
     who: Callable[[], str]
+    user: str = ""
+    """The login name of whoever runs this."""
+    place: str = "the ledger of this computer"
+    """Names the ledger to the user."""
+    computer: Callable[[], str] = lambda: ""
+    """This computer's name within a team; empty: the ledger is this computer's own."""
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
     exporter: Callable[[], Exporter]
@@ -187,14 +195,14 @@ class Wiring:
             screen.close()
 
     def drive_batch(
-        self, name: str, interrupts: Interrupts, screen: BatchScreen, *, prunes: bool = True
+        self, name: str, interrupts: Interrupts | SharedRequests, screen: BatchScreen, *, prunes: bool = True
     ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
         from launcher.batch.driver import BatchDriver
         from launcher.batch.services import BatchServices
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
-            return self._attempts_of_many(shared, run_screen, driver.runs_at_once)
+            return self.attempts_of_many(shared, run_screen, driver.runs_at_once)
 
         with closing(self.notifier(screen.note)) as notifier, self.workers() as workers:
             driver = BatchDriver(
@@ -209,6 +217,7 @@ class Wiring:
                     now=self.now,
                     new_id=self.new_id,
                     who=self.who(),
+                    computer=self.computer(),
                     screen=screen,
                     prunes=prunes,
                     notifier=notifier,
@@ -221,10 +230,10 @@ class Wiring:
                 screen.note(told)
             return states
 
-    def _attempts_of_many(
+    def attempts_of_many(
         self, shared: SharedRequests, screen: RunScreen, runs_at_once: Callable[[], int]
     ) -> Attempts:
-        """What drives one run of a batch."""
+        """Return what drives one run among many."""
 
         def services_for(provider: str, origin: Origin) -> Services:
             return Services(
@@ -236,6 +245,8 @@ class Wiring:
                 screen=screen,
                 user_requests=shared,
                 who=self.who(),
+                user=self.user,
+                computer=self.computer(),
                 budgets=self.budgets,
                 runs_at_once=runs_at_once,
             )
@@ -268,6 +279,8 @@ class Wiring:
             screen=screen,
             user_requests=interrupts,
             who=self.who(),
+            user=self.user,
+            computer=self.computer(),
             notifier=notifier,
             budgets=self.budgets,
         )
@@ -276,20 +289,35 @@ class Wiring:
 def wire(environ: Mapping[str, str]) -> Wiring:
     """Choose the real adapters, as the environment asks for them."""
     state = _folder(environ, "XDG_STATE_HOME", ".local/state")
+    team, now = _team(environ), _now()
     presence = Presence(state / "launchers")
     output = HeldStream(lambda: sys.stderr)
+    if team is not None:
+        # Computers whose clocks differ agree on when a run began, and on how long it may go on.
+        presence = Presence(state / "launchers", partial(name_of_computer, state))
+        now = late_clock(team.time)
 
     @cache
     def ledger() -> Ledger:
-        return SqliteLedger(state / "ledger.db", now=_now(), alive=presence.is_alive)
+        if team is not None:
+            return team.open(now=now, alive_here=presence.is_alive_here)
+        return SqliteLedger(state / "ledger.db", now=now, alive=presence.is_alive)
+
+    @cache
+    def kept() -> KeptJobs | None:
+        if team is None:
+            return None
+        from launcher.bundle.kept import KeptJobs
+
+        return KeptJobs(team.secrets(ledger().id), presence.computer)
 
     @cache
     def provider(name: str) -> Provider:
-        return _provider(environ, state, output, ledger, provider, name)
+        return _provider(environ, state, output, now, team, ledger, provider, name)
 
     @cache
     def crowd(name: str) -> Provider:
-        return _provider(environ, state, output, ledger, crowd, name, crowd=True)
+        return _provider(environ, state, output, now, team, ledger, crowd, name, crowd=True)
 
     return Wiring(
         state=state,
@@ -298,16 +326,19 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         python=_python(environ),
         ledger=ledger,
         provider=provider,
-        packer=partial(_packer, environ, ledger),
+        packer=partial(_packer, environ, ledger, kept),
         output_store=partial(_output_store, ledger),
-        screen=lambda began: screen_on(output, environ, began=began, now=_now()),
-        list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=_now()),
-        plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=_now()),
+        screen=lambda began: screen_on(output, environ, began=began, now=now),
+        list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=now),
+        plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=now),
         notifier=partial(_notifier, environ),
-        interrupts=partial(interrupts_on, output, environ, _now()),
-        now=_now(),
+        interrupts=partial(interrupts_on, output, environ, now),
+        now=now,
         new_id=lambda: new_id(random.SystemRandom()),
         who=lambda: presence.who,
+        user=_user(environ),
+        place="the team's ledger" if team else "the ledger of this computer",
+        computer=lambda: presence.computer if team else "",
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
         foreteller=partial(_foreteller, environ),
@@ -319,10 +350,22 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     )
 
 
+def _team(environ: Mapping[str, str]) -> TeamLedger | None:
+    """The ledger that this computer shares with others; None: it has its own. Raises UsageError."""
+    url = environ.get("VASTRUN_LEDGER", "")
+    return TeamLedger(url, environ.get("VASTRUN_TEAM_KEY", "")) if url else None
+
+
+def _user(environ: Mapping[str, str]) -> str:
+    return environ.get("LOGNAME") or environ.get("USER") or ""
+
+
 def _provider(
     environ: Mapping[str, str],
     state: Path,
     output: HeldStream,
+    now: Callable[[], float],
+    team: TeamLedger | None,
     ledger: Callable[[], Ledger],
     provider: Callable[[str], Provider],
     name: str,
@@ -336,7 +379,7 @@ def _provider(
     context = ProviderContext(
         environ=environ,
         state=state,
-        clock=interrupts_on(output, environ, _now(), UserRequest.STOP, UserRequest.NONE, None, False),
+        clock=interrupts_on(output, environ, now, UserRequest.STOP, UserRequest.NONE, None, False),
         uptime=elapsed,
         python=_python(environ),
         image_lock=lambda: read_lock(_image_lock(environ)),
@@ -344,6 +387,8 @@ def _provider(
         runs=lambda: ledger().runs(open_only=True),
         provider=provider,
         settings=lambda: read_settings(_config_file(environ)),
+        book=None if team is None else team.book,
+        secrets=None if team is None else team.secrets(ledger().id),
         crowd=crowd,
     )
     return provider_class(name).of(context)
@@ -385,13 +430,18 @@ def _image_lock(environ: Mapping[str, str]) -> Path:
     return Path(chosen) if chosen else configs_dir() / "image.lock"
 
 
-def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Origin) -> Packer:
+def _packer(
+    environ: Mapping[str, str],
+    ledger: Callable[[], Ledger],
+    kept: Callable[[], KeptJobs | None],
+    origin: Origin,
+) -> Packer:
     from launcher.bundle import Bundler
 
     def values_of(batch: str, point: str) -> Mapping[str, Any]:
         return ledger().batches.values_of(batch, point)
 
-    return Bundler(environ, origin=origin, values_of=values_of)
+    return Bundler(environ, origin=origin, values_of=values_of, kept=kept())
 
 
 def _output_store(ledger: Callable[[], Ledger]) -> OutputStore:

@@ -29,7 +29,7 @@ class FakePacker:
         self._path.write_bytes(content)
         return Bundle(path=str(self._path), size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
-    def secrets(self, spec: JobSpec) -> bytes:
+    def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         return self._secrets
 
     def lease(self) -> str:

@@ -18,6 +18,7 @@ import pytest
 
 from tests import disks
 from tests.emulators import slurm, ssh_servers
+from tests.launcher.ledger import postgres
 from tests.launcher.ui.report import chromium
 from tests.trainer.distributed import networks
 
@@ -78,6 +79,12 @@ PARTS: Mapping[str, Part] = {
         what="a Docker daemon with the base image",
         is_here=_docker_is_ready,
         debian="sudo tests/docker/daemon.sh start && sudo tests/docker/base.sh",
+    ),
+    "postgresql": Part(
+        what="PostgreSQL's server",
+        is_here=postgres.is_here,
+        debian="sudo apt-get install postgresql && make .venv/stamps/dev",
+        macos="brew install postgresql",
     ),
     "g++": Part(
         what="a C++ compiler",

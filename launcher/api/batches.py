@@ -215,10 +215,11 @@ def _row(result: PointResult) -> PointRow:
     )
 
 
-def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[Batch, int]:
+def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: str) -> tuple[Batch, int]:
     """Write the batch into the ledger; return it, and how many of its points are new.
 
-    Raises UsageError, and StorageError for a folder that cannot be made.
+    `computer`: the one that `folder` is on, as `Run.computer`. Raises UsageError, and StorageError for a
+    folder that cannot be made.
     """
     batch = Batch(
         name=plan.spec.name,
@@ -228,12 +229,15 @@ def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[B
         created_at=now,
         opened_at=now,
         search=plan.search,
+        computer=computer,
+        home=computer,
     )
     new = ledger.batches.submit(batch, plan.points)
     batch = ledger.batches.get(batch.name)
     # Before the first of its runs is packed: their outputs may come to lie in the folder of the code.
-    with storing(Path(batch.folder)):
-        leave_out(Path(batch.folder))
+    if batch.computer == computer:
+        with storing(Path(batch.folder)):
+            leave_out(Path(batch.folder))
     return batch, new
 
 

@@ -223,7 +223,7 @@ class Client:
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
         batches.must_fit(ledger, plan, folder)
-        batch, _ = batches.submit(ledger, plan, folder, wiring.now())
+        batch, _ = batches.submit(ledger, plan, folder, wiring.now(), wiring.computer())
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
         return BatchHandle(self._session, batch.name)

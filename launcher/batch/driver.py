@@ -17,7 +17,8 @@ from launcher.batch.services import BatchServices
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.batch.shortage import Shortage
 from launcher.commands.attempts import Attempts, Placed, is_owed
-from launcher.core import Driver, Phase, Run, UserRequest
+from launcher.commands.takeover import spoken
+from launcher.core import NOTHING, Driver, Phase, Run, UserRequest
 from launcher.core.batch import BatchPoint
 from launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from launcher.core.slots import POOL
@@ -81,6 +82,7 @@ class BatchDriver:
         """
         self._hold()
         try:
+            self._bring_here()
             self._heed()
             self._table.follow(self._batch)
             self._notices.check(self._table.states)
@@ -115,9 +117,28 @@ class BatchDriver:
         return bool(self._threads) or self._fleet.is_open
 
     def _hold(self) -> None:
-        now = self._services.now()
-        self._batches.hold(self._name, Driver(who=self._services.who, until=now + HOLD_S))
+        renews, now = self._held_at > 0, self._services.now()
+        self._batches.hold(self._name, Driver(who=self._services.who, until=now + HOLD_S), renews=renews)
         self._held_at = now
+
+    def _bring_here(self) -> None:
+        """Have the outputs come to this computer, where a launcher of another one has begun the batch."""
+        batch, here = self._batch, self._services.computer
+        if batch.computer == here:
+            return
+        services = self._attempts().services_for(batch.provider, NOTHING)
+        if not services.provider.shared:
+            raise UsageError(
+                f"batch {batch.name} began on {spoken(batch.computer)}: its machines, on {batch.provider}, "
+                "are reached only from there",
+                hint=f"there: vastrun batch resume {batch.name}",
+            )
+        folder = str((Path("batches") / batch.name).resolve())
+        self._batches.move(batch.name, folder, here)
+        self._batch = self._batches.get(batch.name)
+        self._services.screen.note(
+            f"batch {batch.name} is taken over from {spoken(batch.computer)}: outputs come to {folder}"
+        )
 
     def _heed(self) -> None:
         """What the user asks for here, or asked of the batch elsewhere, is asked of every run."""
@@ -225,6 +246,7 @@ class BatchDriver:
             out_dir=str(folder),
             batch=self._name,
             point=point.id,
+            home=self._batch.home,
         )
 
     def _attempts(self) -> Attempts:

@@ -47,6 +47,8 @@ class BatchServices:
     new_id: Callable[[], str]
     who: str
     screen: BatchScreen
+    computer: str = ""
+    """This computer's name within a team; empty: the ledger is this computer's own."""
     prunes: bool = True
     """The batch's early stop is followed."""
     notifier: Notifier | None = None

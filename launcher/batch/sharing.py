@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from launcher.core import Event, Progress, Run, UserRequest
+from launcher.core.batch import Batch
+from launcher.decisions.schedule import BatchProgress, PointState
+
+_T = TypeVar("_T")
 
 
 class Bell(Protocol):
@@ -77,3 +81,16 @@ class RunScreen:
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         """Leave how far the run is to its row."""
+
+
+@dataclass
+class NoteScreen:
+    """The screen of a batch among others: its notes are shown, the rest is in the ledger."""
+
+    note: Callable[[str], None]
+
+    def ended(self, state: PointState, batch: Batch) -> None:
+        """Leave how a point ended to the ledger."""
+
+    def progress(self, progress: BatchProgress, batch: Batch) -> None:
+        """Leave how the batch stands to the ledger."""

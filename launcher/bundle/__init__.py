@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from launcher.bundle.archive import Archive, must_be_readable
 from launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
+from launcher.bundle.kept import KeptJob, KeptJobs
 from launcher.bundle.script import check_script
 from launcher.core import NOTHING, Bundle, Origin, Run
 from launcher.core.errors import JobValueError, StorageError, UsageError
@@ -42,11 +43,20 @@ class Bundler:
     """
 
     def __init__(
-        self, environment: Mapping[str, str], *, origin: Origin = NOTHING, values_of: ValuesOf = _no_values
+        self,
+        environment: Mapping[str, str],
+        *,
+        origin: Origin = NOTHING,
+        values_of: ValuesOf = _no_values,
+        kept: KeptJobs | None = None,
     ) -> None:
+        """`kept`: the jobs of a team; None: all jobs are this computer's."""
         self._environment = environment
         self._origin = origin
         self._values_of = values_of
+        self._kept = kept
+        self._kept_job: tuple[str, KeptJob] | None = None
+        """The last one of another computer's, with the run's id."""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._packed: tuple[str, JobSpec, Bundle] | None = None
         """The last bundle, with the run and the job that it is of."""
@@ -95,12 +105,42 @@ class Bundler:
             return None
         return self._packed[2] if Path(self._packed[2].path).exists() else None
 
-    def secrets(self, spec: JobSpec) -> bytes:
+    def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
+        if run is not None and spec.secrets and (job := self._from_elsewhere(run)):
+            return job.secrets
         lines = [f"{secret.name}={_quoted(self._value(secret))}\n" for secret in spec.secrets]
         return "".join(lines).encode("utf-8", "surrogateescape")
 
     def lease(self) -> str:
         return (onstart_dir() / layout.LEASE_SCRIPT).read_text(encoding="utf-8")
+
+    def _from_elsewhere(self, run: Run) -> KeptJob | None:
+        """What another computer has kept of the run's job; None when it is this one's."""
+        if self._kept is None or self._kept.is_here(run):
+            return None
+        if self._kept_job is None or self._kept_job[0] != run.id:
+            self._kept_job = run.id, self._kept.of(run)
+        return self._kept_job[1]
+
+    def _code(self, path: Path, run: Run, spec: JobSpec) -> tuple[Path | None, dict[str, Any] | None]:
+        """The job's code, packed beside `path`, and what the box is told of it; None: it has none."""
+        code = path.with_suffix(".code")
+        if spec.code is None and not spec.secrets:
+            return None, None
+        job = self._from_elsewhere(run)
+        if job is not None:
+            if job.code is not None:
+                code.write_bytes(job.code)
+            return (None if job.code is None else code), job.about
+        about: dict[str, Any] | None = None
+        if spec.code is not None:
+            tree = worktree(spec.code.path, spec.code.exclude)
+            about = {"commit": tree.commit, "dirty": tree.dirty}
+            _pack_code(code, tree)
+        if self._kept is not None:
+            content = None if about is None else code.read_bytes()
+            self._kept.keep(run, KeptJob(code=content, about=about, secrets=self.secrets(spec)))
+        return (None if about is None else code), about
 
     def _folder(self) -> Path:
         if self._scratch is None:
@@ -108,9 +148,10 @@ class Bundler:
         return Path(self._scratch.name)
 
     def _write(self, path: Path, run: Run, spec: JobSpec) -> None:
-        tree = None if spec.code is None else worktree(spec.code.path, spec.code.exclude)
+        # An archive within the archive: a step of its own unpacks the code, whose failure is the user's.
+        code, about = self._code(path, run, spec)
         with Archive(path) as archive:
-            job = _job(run, spec, tree) | {
+            job = _job(run, spec, about) | {
                 "pushed": self._origin.pushed,
                 "continues": _continues(spec, self._origin),
                 "batch": self._batch(run),
@@ -121,11 +162,7 @@ class Bundler:
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.sh", 0o644)
             _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "requirements.txt", 0o644)
             _add_folder(archive, f"{layout.LIBRARY}/vastrun", library_dir(), "*.py", 0o644)
-            if tree is not None:
-                # An archive within the archive: the code is unpacked by a step of its own, whose failure is
-                # the user's.
-                code = path.with_suffix(".code")
-                _pack_code(code, tree)
+            if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if self._origin.folder is not None:
                 _add_resume(archive, self._origin.folder)
@@ -159,7 +196,7 @@ def _must_not_hide_ours(tree: Worktree) -> None:
             )
 
 
-def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
+def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]:
     """What the box must know of the job."""
     return {
         "run_id": run.leader or run.id,
@@ -180,7 +217,7 @@ def _job(run: Run, spec: JobSpec, tree: Worktree | None) -> dict[str, Any]:
         "push": spec.checkpoints.push,
         "start_from": spec.checkpoints.start_from,
         "restarts": None if spec.restarts is None else dict(spec.restarts),
-        "code": None if tree is None else {"commit": tree.commit, "dirty": tree.dirty},
+        "code": code,
     }
 
 

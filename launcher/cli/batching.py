@@ -64,7 +64,7 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
     batches.must_fit(ledger, plan, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
-    batch, new = batches.submit(ledger, plan, folder, wiring.now())
+    batch, new = batches.submit(ledger, plan, folder, wiring.now(), wiring.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
     return drive(wiring, batch.name, as_json=submission.as_json)

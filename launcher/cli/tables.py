@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "wait": "Wait for a run's end; the exit code is its verdict.",
     "stop": "Stop a run: save a checkpoint, download the outputs, destroy the machine.",
     "resume": "Continue driving a run whose launcher was killed.",
+    "serve": "Keep runs and batches going that no launcher drives, on any computer of a team.",
     "why": "Explain why a run ended, with all proofs, and what to try next.",
     "report": "Write one HTML page of a run or a batch, which opens without a network.",
     "ui": "Show runs and batches in the browser, live; only on this computer, only to read.",

@@ -10,10 +10,18 @@ from typing import Any
 
 from launcher.commands.following import follow
 from launcher.commands.gang import drive_nodes, threads
+from launcher.commands.takeover import ServicesFor, bring_nodes, folder_here, must_be_reachable, spoken
 from launcher.config import dump_job, read_job
 from launcher.core import NOTHING, Cause, Driver, Event, Origin, Phase, Run, UserRequest
 from launcher.core.bills import cost_usd
-from launcher.core.errors import BudgetError, ConfigFileError, HeldError, StorageError, UsageError
+from launcher.core.errors import (
+    BudgetError,
+    ConfigFileError,
+    HeldError,
+    StorageError,
+    UsageError,
+    VastrunError,
+)
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import usd
@@ -22,16 +30,13 @@ from launcher.decisions.policy import HOLD_S, with_limit
 from launcher.flow import begin
 from launcher.flow.context import Services
 from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger, OutputStore, RunThreads
+from launcher.ports import Ledger, RunThreads
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
 _LEAST_USD = 0.01
 _MOST_FOLDERS = 100
 _AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"
-
-ServicesFor = Callable[[str, Origin], Services]
-"""Services with the provider of that name, with which a run continues from there."""
 
 
 def _unrecorded(_: Run, services: Services) -> AbstractContextManager[Services]:
@@ -70,8 +75,9 @@ class Attempts:
         parent: Run | None = None,
         batch: str = "",
         point: str = "",
+        home: str | None = None,
     ) -> Run:
-        """Write down a new run, in phase `plan`.
+        """Write down a new run, in phase `plan`. `home`: the computer where its job was read; None: this one.
 
         Raises UsageError when `parent` or the job asks for a checkpoint, and there is none; BudgetError when
         a budget has no room for it; ConfigFileError.
@@ -94,6 +100,7 @@ class Attempts:
             parent=None if parent is None else parent.id,
             batch=batch,
             point=point,
+            home=home,
         )
 
     def resume(self, run: Run, out_dir: str | None) -> Run:
@@ -117,11 +124,34 @@ class Attempts:
     def _move(self, run: Run, out_dir: str) -> Run:
         """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
         services = self.services_for(run.provider, NOTHING)
-        moved = replace(run, out_dir=out_dir)
-        services.output_store.check(moved)
+        must_be_reachable(run, services, self.services_for)
         services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
-        moved = replace(services.ledger.get(run.id), out_dir=out_dir)
-        services.ledger.save(moved, who=services.who)
+        try:
+            moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
+            services.output_store.check(moved)
+            services.ledger.save(moved, who=services.who)
+            bring_nodes(moved, services)
+        except VastrunError:
+            services.ledger.release(run.id, services.who)
+            raise
+        return moved
+
+    def _brought_here(self, run: Run) -> Run:
+        """The run, with its outputs to come to this computer, where a launcher of another one began it.
+
+        Raises UsageError when its machine can only be reached from there.
+        """
+        services = self.services_for(run.provider, NOTHING)
+        if run.computer == services.computer:
+            return run
+        folder = folder_here(run, services.ledger)
+        moved = self._move(run, folder)
+        there, here = spoken(run.computer), spoken(moved.computer)
+        text = f"taken over from {there}: its outputs come to {folder} on {here}"
+        now = services.clock.now()
+        event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
+        services.ledger.tell(event)
+        services.screen.event(event)
         return moved
 
     def attend(self, run: Run) -> Run:
@@ -146,6 +176,7 @@ class Attempts:
         run = services.ledger.get(run.id)
         if run.phase is Phase.ENDED and not _has_open_nodes(services.ledger, run):
             return run
+        run = self._brought_here(run)
         while True:
             run = self._drive(run)
             following = self._try_again(run, None)
@@ -174,7 +205,7 @@ class Attempts:
             if placed is None:
                 return None
             run_id = self.new_id()
-            folder = out_dir or _folder_after(chain, run_id, services.output_store)
+            folder = out_dir or _folder_after(chain, run_id, services)
             run = self._begin(
                 placed.spec,
                 provider=placed.provider,
@@ -183,6 +214,7 @@ class Attempts:
                 parent=former.id,
                 batch=former.batch,
                 point=former.point,
+                home=former.home,
             )
         except (BudgetError, ConfigFileError) as error:
             _tell(services, former, f"no other attempt: {error}")
@@ -333,12 +365,14 @@ def never_ready(run: Run) -> bool:
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
 
 
-def _folder_after(chain: Sequence[Run], run_id: str, output_store: OutputStore) -> str:
+def _folder_after(chain: Sequence[Run], run_id: str, services: Services) -> str:
     """For the outputs of another attempt: `runs/RUN`, or beside the folder that the user named.
 
     They come to that one itself as long as no machine before was ever ready: nothing lies there.
     """
-    first = chain[0]
+    first, output_store = chain[0], services.output_store
+    if first.computer != services.computer:
+        return folder_here(replace(first, id=run_id, out_dir=run_id), services.ledger)
     out = Path(first.out_dir)
     if out.name == first.id:
         return str(out.with_name(run_id))

@@ -198,11 +198,36 @@ def counted(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
     """List every run: open ones first, then the newest."""
+    return rows_of(ledger, ledger.runs(members=True), now)
+
+
+def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
+    """List the open runs, and so many that have ended: the newest first."""
+    open_runs = ledger.runs(open_only=True)
+    others = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
+    listed = [*open_runs, *others[:ended]]
+    members = [one for run in listed if _has_nodes(run) for one in ledger.runs(leader=run.id)]
+    return rows_of(ledger, [*listed, *members], now)
+
+
+def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
+    """Return the runs with costs, drivers and their further nodes, which `runs` has, too; open ones first."""
+    drivers, requests = ledger.drivers(), ledger.user_requests()
     nodes: dict[str, list[Run]] = defaultdict(list)
-    for run in ledger.runs(members=True):
+    for run in runs:
         nodes[run.leader].append(run)
-    rows = [_row(ledger, run, _by_node(nodes[run.id]), now) for run in nodes[""]]
-    return sorted(rows, key=lambda row: row.run.phase is Phase.ENDED)
+    rows = []
+    for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
+        row = counted(run, _by_node(nodes[run.id]), now)
+        if run.phase is not Phase.ENDED:
+            request = requests.get(run.id, UserRequest.NONE)
+            row = replace(row, driver=drivers.get(run.id), request=request)
+        rows.append(row)
+    return rows
+
+
+def _has_nodes(run: Run) -> bool:
+    return read_job(run.spec_json).nodes > 1
 
 
 def _by_node(runs: Sequence[Run]) -> Sequence[Run]:

@@ -202,3 +202,7 @@ class Batch:
     """None: its file gives all of its points."""
     revision: int = 0
     """Counts what was changed about its points: whoever drives it reads them again."""
+    computer: str = ""
+    """The computer that its folder is on, as `Run.computer`."""
+    home: str = ""
+    """The computer on which its newest file was read, as `Run.home`."""

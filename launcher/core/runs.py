@@ -128,6 +128,13 @@ class Run:
     """The id of the batch's point that it runs."""
     reserved_usd: float = 0.0
     """Held of its budgets while it is open: the most that it may cost."""
+    started_by: str = ""
+    """The login name of who launched it; empty: nobody knows."""
+    computer: str = ""
+    """The computer whose launchers have its outputs, and its machine where that is no rented one; see
+    `Driver.who`. Empty: the one computer of the ledger."""
+    home: str = ""
+    """The computer on which its job was read, which has its code and its secrets; as `computer`."""
     leader: str = ""
     """Of a further node of a run that has several: the id of that run, which is node 0 and has the verdict of
     them all; empty: it is a run of its own."""

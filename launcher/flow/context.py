@@ -43,7 +43,11 @@ class Services:
     screen: Screen
     user_requests: UserRequests
     who: str
-    """Names this launcher: `host:pid:started`."""
+    """Names this launcher: `computer:pid:word`."""
+    user: str = ""
+    """The login name of whoever runs it."""
+    computer: str = ""
+    """This computer's name within a team; empty: the ledger is this computer's own."""
     notifier: Notifier | None = None
     """None: nobody is told but the screen."""
     budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()
@@ -93,10 +97,14 @@ class RunContext:
         self._notifications.tell(self.run, self.spent_usd)
 
     def hold(self) -> None:
-        """Note that this launcher drives the run for a while longer. Raises HeldError."""
-        self._held_at = self.now()
-        until = self._held_at + policy.HOLD_S
-        self.services.ledger.hold(self.run.id, Driver(who=self.services.who, until=until))
+        """Note that this launcher drives the run for a while longer. Raises HeldError.
+
+        Once it drives, it must not take the run back from one that has driven it since: a laptop that slept
+        would write what it knew into the row of a run that has ended.
+        """
+        renews, self._held_at = self._held_at > 0, self.now()
+        driver = Driver(who=self.services.who, until=self._held_at + policy.HOLD_S)
+        self.services.ledger.hold(self.run.id, driver, renews=renews)
 
     def tell(self, text: str) -> None:
         """Write a line to the diary and to the screen."""

@@ -40,11 +40,13 @@ def begin(
     parent: str | None = None,
     batch: str = "",
     point: str = "",
+    home: str | None = None,
 ) -> Run:
     """Make a new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
 
-    Raises UsageError when `out_dir` holds anything of others, BudgetError when a budget has no room for what
-    the run may cost. No row is written then.
+    `home`: the computer where its job was read; None: this one. Raises UsageError when `out_dir` holds
+    anything of others, BudgetError when a budget has no room for what the run may cost. No row is written
+    then.
     """
     now = services.clock.now()
     run = Run(
@@ -61,6 +63,9 @@ def begin(
         ledger=services.ledger.id if services.provider.shared else "",
         batch=batch,
         point=point,
+        started_by=services.user,
+        computer=services.computer,
+        home=services.computer if home is None else home,
         reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec) / spec.nodes,
     )
     services.output_store.must_be_free(run)

@@ -36,7 +36,7 @@ def plan(context: RunContext) -> PhaseEnd:
         return end
     services = context.services
     services.output_store.check(context.run)
-    services.packer.secrets(context.spec)
+    services.packer.secrets(context.spec, context.run)
     if services.notifier is not None:
         services.notifier.check(context.spec)
     bundle = services.packer.pack(context.run, context.spec)
@@ -72,7 +72,7 @@ def rent(context: RunContext) -> PhaseEnd:
 def ship(context: RunContext) -> PhaseEnd:
     """Put the bundle and the secrets on the box, and unpack them."""
     bundle = context.services.packer.pack(context.run, context.spec)
-    secrets = context.services.packer.secrets(context.spec)
+    secrets = context.services.packer.secrets(context.spec, context.run)
 
     def send() -> None:
         remote = context.remote()

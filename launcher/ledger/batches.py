@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from itertools import count
 from typing import Any
@@ -13,28 +11,27 @@ from typing import Any
 from launcher.core import Driver, Phase, UserRequest
 from launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
 from launcher.core.errors import HeldError, UsageError
+from launcher.ledger.database import Database, Row, retried
 from trainer.contract.records import read_json
 
-Guard = Callable[[], AbstractContextManager[None]]
 
-
-class SqliteBatches:
-    """The Batches port, in one ledger's file. Each call is one transaction."""
+class SqlBatches:
+    """The Batches port, in one ledger's database. Each call is one transaction."""
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         *,
-        transaction: Guard,
-        reading: Guard,
         is_driving: Callable[[Mapping[str, Any]], bool],
         held: Callable[[str, Mapping[str, Any], str], HeldError],
+        arrive: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
-        """All but `db` are the ledger's: they lock, explain SQLite's errors, and know who is alive."""
-        self._db, self._transaction, self._reading = db, transaction, reading
+        """All but `db` are the ledger's, which knows who is alive."""
+        self._db, self._arrive = db, arrive
         self._is_driving, self._held, self._now = is_driving, held, now
 
+    @retried
     def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
         """Write the batch with these points, and return how many of them are new to it.
 
@@ -42,7 +39,7 @@ class SqliteBatches:
         that was asked for is over, unless a launcher is at it. Raises UsageError when the name is another
         provider's batch.
         """
-        with self._transaction():
+        with self._db.writing(_of_batch(batch.name)):
             row = self._row(batch.name)
             if row is not None and row["provider"] != batch.provider:
                 raise UsageError(
@@ -57,11 +54,13 @@ class SqliteBatches:
                 "folder": batch.folder,
                 "created_at": batch.created_at,
                 "opened_at": batch.opened_at,
+                "computer": batch.computer,
+                "home": batch.home,
             }
+            names, given = ", ".join(values), ", ".join(f":{name}" for name in values)
             self._db.execute(
-                "INSERT INTO batches (name, spec, search, provider, folder, created_at, opened_at)"
-                " VALUES (:name, :spec, :search, :provider, :folder, :created_at, :opened_at)"
-                " ON CONFLICT (name) DO UPDATE SET spec = :spec, search = :search",
+                f"INSERT INTO batches ({names}) VALUES ({given})"
+                " ON CONFLICT (name) DO UPDATE SET spec = :spec, search = :search, home = :home",
                 values,
             )
             self._reopen(batch.name)
@@ -74,23 +73,23 @@ class SqliteBatches:
             )
             return self._add_points(batch.name, points)
 
+    @retried
     def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
         """Add points to those that the batch has; return how many of them are new to it."""
-        with self._transaction():
+        with self._db.writing(_of_batch(name)):
             self._db.execute("UPDATE batches SET revision = revision + 1 WHERE name = ?", (name,))
             return self._add_points(name, points)
 
     def _add_points(self, name: str, points: Sequence[BatchPoint]) -> int:
-        known = {row["id"] for row in self._db.execute("SELECT id FROM points WHERE batch = ?", (name,))}
-        (number,) = self._db.execute(
-            "SELECT COALESCE(MAX(number), 0) FROM points WHERE batch = ?", (name,)
-        ).fetchone()
-        self._db.executemany(
+        rows = self._db.rows("SELECT id, number FROM points WHERE batch = ?", (name,))
+        known = {row["id"] for row in rows}
+        number = max((row["number"] for row in rows), default=0)
+        self._db.many(
             "UPDATE points SET wanted = 1 WHERE batch = ? AND id = ?",
             [(name, point.id) for point in points if point.id in known],
         )
         new = [point for point in points if point.id not in known]
-        self._db.executemany(
+        self._db.many(
             "INSERT INTO points (batch, id, number, point_values, spec_json, wanted)"
             " VALUES (?, ?, ?, ?, ?, 1)",
             [
@@ -100,28 +99,31 @@ class SqliteBatches:
         )
         return len(new)
 
+    @retried
     def get(self, name: str) -> Batch:
         """Return the batch. Raises UsageError when there is none of that name."""
-        with self._reading():
+        with self._db.reading():
             row = self._row(name)
         if row is None:
             raise UsageError(f"no batch is called '{name}'", hint="vastrun batch status")
         return _batch_of(row)
 
+    @retried
     def all(self) -> Sequence[Batch]:
         """Return every batch, newest first."""
-        with self._reading():
-            rows = self._db.execute("SELECT * FROM batches ORDER BY created_at DESC").fetchall()
+        with self._db.reading():
+            rows = self._db.rows("SELECT * FROM batches ORDER BY created_at DESC")
         return [_batch_of(row) for row in rows]
 
+    @retried
     def points(self, name: str) -> Sequence[BatchPoint]:
         """Return the points that the newest file of the batch has, and those that have runs, by number."""
-        with self._reading():
-            rows = self._db.execute(
-                "SELECT * FROM points WHERE batch = :name AND (wanted OR EXISTS"
+        with self._db.reading():
+            rows = self._db.rows(
+                "SELECT * FROM points WHERE batch = :name AND (wanted <> 0 OR EXISTS"
                 " (SELECT 1 FROM runs WHERE runs.batch = :name AND runs.point = points.id)) ORDER BY number",
                 {"name": name},
-            ).fetchall()
+            )
         return [
             BatchPoint(
                 id=row["id"],
@@ -134,18 +136,20 @@ class SqliteBatches:
             for row in rows
         ]
 
+    @retried
     def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
         """Return the values of one point; none where the batch has no such point any more."""
         query = "SELECT point_values FROM points WHERE batch = ? AND id = ?"
-        with self._reading():
-            row = self._db.execute(query, (name, point_id)).fetchone()
+        with self._db.reading():
+            row = self._db.row(query, (name, point_id))
         values: Mapping[str, Any] = {} if row is None else json.loads(row["point_values"])
         return values
 
+    @retried
     def again(self, name: str, point_ids: Sequence[str]) -> None:
         """Let each of these points be started once more than it was. A stop is over as by `submit`."""
-        with self._transaction():
-            self._db.executemany(
+        with self._db.writing(_of_batch(name)):
+            self._db.many(
                 "UPDATE points SET wanted = 1, starts = 1 +"
                 " (SELECT COUNT(*) FROM runs WHERE runs.batch = :name"
                 " AND runs.point = :id AND NOT EXISTS (SELECT 1 FROM runs AS former"
@@ -155,64 +159,86 @@ class SqliteBatches:
             )
             self._reopen(name)
 
+    @retried
     def reopen(self, name: str) -> None:
         """Forget why the batch ended, and that a stop was asked for: it goes on.
 
         Raises HeldError while a launcher drives it: who is refused takes nothing back.
         """
-        with self._transaction():
+        with self._db.writing(_of_batch(name)):
             holder = self._holder(name)
             if holder is not None and self._is_driving(holder):
                 raise self._held_by(name, holder)
             self._reopen(name)
 
+    @retried
     def remove(self, name: str) -> str:
         """Delete the batch and its points; return the name that its runs go by from now on."""
-        with self._transaction():
-            taken = {row["batch"] for row in self._db.execute("SELECT DISTINCT batch FROM runs")}
+        with self._db.writing(None):
+            taken = {row["batch"] for row in self._db.rows("SELECT DISTINCT batch FROM runs")}
             former = next(f"{name}~{n}" for n in count(1) if f"{name}~{n}" not in taken)
             self._db.execute("UPDATE runs SET batch = ? WHERE batch = ?", (former, name))
             self._db.execute("DELETE FROM points WHERE batch = ?", (name,))
             self._db.execute("DELETE FROM batches WHERE name = ?", (name,))
         return former
 
+    @retried
     def ask(self, name: str, request: UserRequest) -> None:
         """Note the request for whoever drives the batch."""
-        with self._transaction():
+        with self._db.writing(_of_batch(name)):
             self._db.execute("UPDATE batches SET request = ? WHERE name = ?", (request, name))
 
+    @retried
     def end(self, name: str, reason: str) -> None:
         """Note why the batch ended before its last point."""
-        with self._transaction():
+        with self._db.writing(_of_batch(name)):
             self._db.execute("UPDATE batches SET reason = ? WHERE name = ?", (reason, name))
 
-    def hold(self, name: str, driver: Driver) -> None:
-        """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another does."""
-        with self._transaction():
-            holder = self._holder(name)
+    @retried
+    def move(self, name: str, folder: str, computer: str) -> None:
+        """Note where its outputs come to lie from now on, and on which computer."""
+        with self._db.writing(_of_batch(name)):
+            values = (folder, computer, name)
+            self._db.execute("UPDATE batches SET folder = ?, computer = ? WHERE name = ?", values)
+
+    @retried
+    def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
+        """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another does.
+
+        `renews`: or did since.
+        """
+        self._arrive(driver.who)
+        with self._db.writing(_of_batch(name)):
+            holder, now = self._holder(name), self._db.now()
             mine = holder is not None and holder["who"] == driver.who
             if holder is not None and not mine and self._is_driving(holder):
                 raise self._held_by(name, holder)
-            since = holder["since"] if holder is not None and mine else self._now()
+            if renews and not mine:
+                raise HeldError(f"another launcher drove {name} since", hint=f"vastrun batch resume {name}")
+            since = holder["since"] if holder is not None and mine else now
+            until = now + (driver.until - self._now())
             self._db.execute(
                 "UPDATE batches SET driver = ?, driven_since = ?, driven_until = ? WHERE name = ?",
-                (driver.who, since, driver.until, name),
+                (driver.who, since, until, name),
             )
 
+    @retried
     def release(self, name: str, who: str) -> None:
         """Note that `who` no longer drives the batch."""
-        with self._transaction():
+        with self._db.writing(_of_batch(name)):
             self._db.execute("UPDATE batches SET driver = '' WHERE name = ? AND driver = ?", (name, who))
 
+    @retried
     def is_driven(self, name: str) -> bool:
         """Return whether a launcher drives the batch now."""
-        with self._reading():
+        with self._db.reading():
             holder = self._holder(name)
-        return holder is not None and self._is_driving(holder)
+            return holder is not None and self._is_driving(holder)
 
+    @retried
     def held_usd(self, name: str) -> float:
         """Return the dollars that the batch's runs hold of its budget: reserved while open, then spent."""
-        with self._reading():
+        with self._db.reading():
             return sum_of(self._db, Budget(name="", usd=0.0, batch=name))
 
     def budgets(self, name: str) -> Sequence[Budget]:
@@ -242,25 +268,29 @@ class SqliteBatches:
             return None
         return {"who": row["driver"], "since": row["driven_since"], "until": row["driven_until"]}
 
-    def _row(self, name: str) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self._db.execute("SELECT * FROM batches WHERE name = ?", (name,)).fetchone()
-        return row
+    def _row(self, name: str) -> Row | None:
+        return self._db.row("SELECT * FROM batches WHERE name = ?", (name,))
 
 
-def sum_of(db: sqlite3.Connection, budget: Budget, *, ended_only: bool = False) -> float:
+def _of_batch(name: str) -> str:
+    """Names the lock of what is written of one batch."""
+    return f"batch {name}"
+
+
+def sum_of(db: Database, budget: Budget, *, ended_only: bool = False) -> float:
     """Return the dollars that the budget's runs hold, as their rows say."""
     query = f"""
-        SELECT TOTAL(held_usd) FROM runs
+        SELECT COALESCE(SUM(held_usd), 0) AS held FROM runs
         WHERE (:batch = '' OR batch = :batch)
         AND (:since IS NULL OR created_at >= :since OR phase <> '{Phase.ENDED}')
         AND (NOT :ended_only OR phase = '{Phase.ENDED}')
     """
     values = {"batch": budget.batch, "since": budget.since, "ended_only": ended_only}
-    (held,) = db.execute(query, values).fetchone()
-    return float(held)
+    row = db.row(query, values)
+    return 0.0 if row is None else float(row["held"])
 
 
-def _batch_of(row: sqlite3.Row) -> Batch:
+def _batch_of(row: Row) -> Batch:
     spec = read_json(BatchSpec, row["spec"])
     assert isinstance(spec, BatchSpec)
     return Batch(
@@ -274,6 +304,8 @@ def _batch_of(row: sqlite3.Row) -> Batch:
         reason=row["reason"],
         search=None if row["search"] is None else _search_of(row["search"]),
         revision=row["revision"],
+        computer=row["computer"],
+        home=row["home"],
     )
 
 

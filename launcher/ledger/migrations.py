@@ -1,12 +1,16 @@
-"""The ledger's schema, as numbered steps. A step that was released never changes; a new one is appended."""
+"""The ledger's schema, as numbered steps. A step that was released never changes; a new one is appended.
+
+Steps are SQLite's SQL. `postgres.py` has a table of what its types are called there.
+"""
 
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from collections.abc import Callable, Sequence
 
-Migration = Callable[[sqlite3.Connection], None]
+from launcher.ledger.database import Database, Executes
+
+Migration = Callable[[Executes], None]
 
 
 _FIRST_TABLES = (
@@ -66,43 +70,43 @@ _FIRST_TABLES = (
 )
 
 
-def _first_tables(db: sqlite3.Connection) -> None:
+def _first_tables(db: Executes) -> None:
     for statement in _FIRST_TABLES:
         db.execute(statement)
 
 
-def _phase_of_failure(db: sqlite3.Connection) -> None:
+def _phase_of_failure(db: Executes) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN failed_in TEXT")
 
 
-def _meter(db: sqlite3.Connection) -> None:
+def _meter(db: Executes) -> None:
     """Runs of before keep their cost: an empty meter charges all of the time at the whole price."""
     db.execute("ALTER TABLE runs ADD COLUMN meter TEXT NOT NULL DEFAULT '{}'")
 
 
-def _speeds(db: sqlite3.Connection) -> None:
+def _speeds(db: Executes) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN boot_s REAL")
     db.execute("ALTER TABLE runs ADD COLUMN steps_per_s REAL")
 
 
-def _image(db: sqlite3.Connection) -> None:
+def _image(db: Executes) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN image TEXT NOT NULL DEFAULT ''")
 
 
-def _told(db: sqlite3.Connection) -> None:
+def _told(db: Executes) -> None:
     """What was told stood in the text before, where a box could word it as well."""
     db.execute("ALTER TABLE events ADD COLUMN told TEXT NOT NULL DEFAULT ''")
     db.execute("UPDATE events SET told = substr(text, 11) WHERE text LIKE 'notified: %'")
 
 
-def _account(db: sqlite3.Connection) -> None:
+def _account(db: Executes) -> None:
     """Runs of before are on no account that is known, and had one machine each."""
     db.execute("ALTER TABLE runs ADD COLUMN rentals TEXT NOT NULL DEFAULT '[]'")
     db.execute("ALTER TABLE runs ADD COLUMN account TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN clock_ahead_s REAL")
 
 
-def _identity(db: sqlite3.Connection) -> None:
+def _identity(db: Executes) -> None:
     """A ledger has an id. Machines of runs of before have labels without it."""
     db.execute("CREATE TABLE identity (ledger TEXT NOT NULL)")
     db.execute("INSERT INTO identity (ledger) VALUES (?)", (secrets.token_hex(4),))
@@ -148,7 +152,7 @@ _BATCH_TABLES = (
 )
 
 
-def _batches(db: sqlite3.Connection) -> None:
+def _batches(db: Executes) -> None:
     """Runs of before hold of a budget what their time cost at the whole price: never less than they did."""
     for statement in _BATCH_TABLES:
         db.execute(statement)
@@ -158,12 +162,23 @@ def _batches(db: sqlite3.Connection) -> None:
     )
 
 
-def _nodes(db: sqlite3.Connection) -> None:
+def _nodes(db: Executes) -> None:
     """A run has a row for each of its nodes. Those of before have one node."""
     db.execute("ALTER TABLE runs ADD COLUMN leader TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN node INTEGER NOT NULL DEFAULT 0")
     db.execute("ALTER TABLE runs ADD COLUMN failed_node INTEGER")
     db.execute("CREATE INDEX runs_by_leader ON runs (leader)")
+
+
+def _team(db: Executes) -> None:
+    """Runs of before were started on this computer, by nobody knows whom."""
+    db.execute("ALTER TABLE runs ADD COLUMN started_by TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE runs ADD COLUMN computer TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE runs ADD COLUMN home TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE batches ADD COLUMN computer TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE batches ADD COLUMN home TEXT NOT NULL DEFAULT ''")
+    # Open runs are asked for all the time, and are few among thousands that have ended.
+    db.execute("CREATE INDEX open_runs ON runs (created_at) WHERE phase <> 'ended'")
 
 
 MIGRATIONS: Sequence[Migration] = (
@@ -177,17 +192,12 @@ MIGRATIONS: Sequence[Migration] = (
     _identity,
     _batches,
     _nodes,
+    _team,
 )
 
 
-def schema_of(db: sqlite3.Connection) -> int:
-    """Return how many migrations the database has had."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
-def migrate(db: sqlite3.Connection) -> None:
+def migrate(db: Database) -> None:
     """Give the database the newest schema. Runs inside the caller's transaction: all of it or nothing."""
-    for number in range(schema_of(db), len(MIGRATIONS)):
+    for number in range(db.schema(), len(MIGRATIONS)):
         MIGRATIONS[number](db)
-        db.execute(f"PRAGMA user_version = {number + 1}")
+        db.set_schema(number + 1)

@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import IO
@@ -17,9 +18,15 @@ from launcher.core.errors import StorageError
 class Presence:
     """Tells this launcher from all others, and the living from the dead. They share `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, name: Callable[[], str] = socket.gethostname) -> None:
+        """`name`: of this computer, and of no other one that launchers share a ledger with."""
+        self._folder, self._name = folder, name
         self._lock: IO[bytes] | None = None
+
+    @cached_property
+    def computer(self) -> str:
+        """The name of this computer."""
+        return self._name()
 
     @cached_property
     def who(self) -> str:
@@ -37,13 +44,19 @@ class Presence:
             hint = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
             raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
         atexit.register(path.unlink, missing_ok=True)
-        return f"{socket.gethostname()}:{number}:{word}"
+        return f"{self.computer}:{number}:{word}"
 
     def is_alive(self, who: str) -> bool:
         """Return False only when that process ran on this computer and is dead."""
-        host, number, word = who.rsplit(":", 2)
+        return self.is_alive_here(who) is not False
+
+    def is_alive_here(self, who: str) -> bool | None:
+        """Return whether that process lives; None when it is another computer's."""
+        computer, number, word = who.rsplit(":", 2)
         path = self._path(number, word)
-        if host != socket.gethostname() or is_locked(path):
+        if computer != self.computer:
+            return None
+        if is_locked(path):
             return True
         path.unlink(missing_ok=True)
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from launcher.core import (
     AccountStatus,
@@ -30,6 +30,8 @@ from launcher.decisions.market_report import MarketReport
 from launcher.decisions.notifications import BatchNotification, Notification
 from launcher.ports.ledger import Batches as Batches
 from launcher.ports.ledger import Ledger as Ledger
+
+_T = TypeVar("_T")
 
 
 class Clock(Protocol):
@@ -278,9 +280,9 @@ class Provider(Protocol):
 
 
 class RunThreads(Protocol):
-    """Threads that drive runs, or nodes of one."""
+    """Threads that drive runs, nodes of one, or batches."""
 
-    def submit(self, work: Callable[[], Run], /) -> Future[Run]:
+    def submit(self, work: Callable[[], _T], /) -> Future[_T]:
         """Do the work beside all other work."""
         ...
 
@@ -296,8 +298,11 @@ class Packer(Protocol):
         """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
         ...
 
-    def secrets(self, spec: JobSpec) -> bytes:
-        """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing."""
+    def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
+        """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing.
+
+        `run`: whose they are; those of another computer's are not looked for on this one.
+        """
         ...
 
     def lease(self) -> str:

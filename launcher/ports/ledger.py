@@ -50,12 +50,17 @@ class Ledger(Protocol):
         causes: Collection[Cause] = (),
         leader: str | None = None,
         members: bool = False,
+        newest: int | None = None,
     ) -> Sequence[Run]:
-        """List runs, newest first: all, or those that fit whatever is given.
+        """List runs, newest first: all, or those that fit whatever is given, at most `newest` of them.
 
         The rows of further nodes are left out, unless `members` asks for them, too; `leader`: those of that
         run, and nothing else, in the order of the nodes.
         """
+        ...
+
+    def count(self) -> int:
+        """Return how many runs there are, each with all of its nodes."""
         ...
 
     def tell(self, event: Event) -> None:
@@ -74,10 +79,11 @@ class Ledger(Protocol):
         """Return what was asked of the run's driver."""
         ...
 
-    def hold(self, run_id: str, driver: Driver) -> None:
+    def hold(self, run_id: str, driver: Driver, *, renews: bool = False) -> None:
         """Note that `driver.who` drives the run until `driver.until`.
 
-        Raises HeldError, which says who does.
+        Raises HeldError, which says who does. `renews`: it drove the run before. Also raised when another one
+        did since, even if that one has let go: what this launcher knows of the run is of before.
         """
         ...
 
@@ -87,6 +93,14 @@ class Ledger(Protocol):
 
     def driver(self, run_id: str) -> Driver | None:
         """Return who drives the run now."""
+        ...
+
+    def drivers(self) -> Mapping[str, Driver]:
+        """Return who drives what now, by the run's id."""
+        ...
+
+    def user_requests(self) -> Mapping[str, UserRequest]:
+        """Return what was asked of the drivers of open runs, by the run's id."""
         ...
 
 
@@ -144,10 +158,14 @@ class Batches(Protocol):
         """Remove the batch and its points; return the name that its runs go by from now on."""
         ...
 
-    def hold(self, name: str, driver: Driver) -> None:
+    def move(self, name: str, folder: str, computer: str) -> None:
+        """Note where its outputs come to lie from now on, and on which computer."""
+        ...
+
+    def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
         """Note that `driver.who` drives the batch until `driver.until`.
 
-        Raises HeldError, which says who does.
+        Raises HeldError, which says who does. `renews`: as of a run.
         """
         ...
 

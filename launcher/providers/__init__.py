@@ -15,6 +15,7 @@ from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.ports import Clock, Provider
+from launcher.ports.team import CallBook, SecretStore
 
 PROVIDERS: Mapping[str, str] = {
     "local": "launcher.providers.local:LocalProvider",
@@ -50,6 +51,10 @@ class ProviderContext:
     """Another provider, by its name."""
     settings: Callable[[], LoadedSettings] = LoadedSettings
     """The user's."""
+    book: Callable[[str], CallBook] | None = None
+    """Who calls when, of a team, by the key that they call with; None: this computer has its own."""
+    secrets: SecretStore | None = None
+    """Where the team's computers find the SSH keys of each other's runs; None: each has its own."""
     crowd: bool = False
     """Many runs of this process use it at once: what was asked lately may answer all of them."""
 

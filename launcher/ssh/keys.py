@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.core.errors import StorageError
+from launcher.ports.team import SecretStore
 
 _PRIVATE = "id_ed25519"
 _KNOWN_HOSTS = "known_hosts"
@@ -26,15 +27,16 @@ class KeyPair:
 class KeyRing:
     """A folder with one sub-folder a run: its private key, and the host keys that its machines showed."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, secrets: SecretStore | None = None) -> None:
+        """`secrets`: where other computers find the keys, too."""
+        self._folder, self._secrets = folder, secrets
 
     def pair(self, run_id: str) -> KeyPair:
         """Return the run's key pair; the same one for every launcher that asks. Raises StorageError."""
         path = self._of(run_id) / _PRIVATE
         try:
             if not path.exists():
-                _create(path)
+                _write(path, self._shared(run_id, _generated()))
             return KeyPair(public=_public(path, comment=run_id), private_path=path)
         except (OSError, ValueError) as error:
             raise StorageError(f"no SSH key for {run_id}: {error}", hint=f"remove {path.parent}") from error
@@ -45,7 +47,13 @@ class KeyRing:
 
     def forget(self, run_id: str) -> None:
         """Remove the run's keys."""
+        if self._secrets is not None:
+            self._secrets.remove(_name(run_id))
         shutil.rmtree(self._of(run_id), ignore_errors=True)
+
+    def _shared(self, run_id: str, content: bytes) -> bytes:
+        """The key of the computer that came first."""
+        return content if self._secrets is None else self._secrets.put(_name(run_id), content)
 
     def _of(self, run_id: str) -> Path:
         return self._folder / _checked(run_id)
@@ -58,12 +66,19 @@ def _checked(name: str) -> str:
     return name
 
 
-def _create(path: Path) -> None:
-    """The key file, whole from the moment it has its name. Of several launchers the first one's stays."""
+def _name(run_id: str) -> str:
+    return f"SSH key of {run_id}"
+
+
+def _generated() -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    content = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The key file, whole from the moment it has its name. Of several launchers the first one's stays."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

@@ -244,8 +244,8 @@ class RecordedLedger(_Through):
 class RecordedPacker(_Through):
     """A Packer, whose secrets are masked from then on."""
 
-    def secrets(self, spec: JobSpec) -> bytes:
-        content: bytes = self._real.secrets(spec)
+    def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
+        content: bytes = self._real.secrets(spec, run)
         self._recorder.mask.learn(secrets_in(content))
         return content
 

@@ -28,6 +28,7 @@ from launcher.decisions.market_report import MarketReport
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock, shipped_lock
 from launcher.ports import Abilities, Clock, Remote
+from launcher.ports.team import CallBook, SecretStore
 from launcher.providers import ProviderContext
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
@@ -35,7 +36,7 @@ from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
 from launcher.providers.vast.latest import Latest
-from launcher.providers.vast.limits import LIMITS, Limiter
+from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
@@ -80,17 +81,20 @@ class VastProvider:
         *,
         clock: Clock,
         crowd: bool = False,
+        book: CallBook | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
         """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.
         `lock`: the images to choose from. `elapsed`: a clock that all of them share, and that nobody sets.
         `crowd`: many runs of this process use it at once; what one of them asked lately answers the others.
+        `book`, `secrets`: what the computers of a team share for their calls, and of their SSH keys.
         """
         self._recall = recall
         self._lock = lock
         self._clock = clock
-        limiter = Limiter(state / "vast-calls.json", elapsed or clock.now, clock.sleep)
-        self._api = VastApi(account, limiter, clock)
-        self._keys = KeyRing(state / "keys")
+        book = book or FileBook(state / "vast-calls.json", elapsed or clock.now)
+        self._api = VastApi(account, Limiter(book, clock.sleep), clock)
+        self._keys = KeyRing(state / "keys", secrets)
         self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
@@ -154,14 +158,17 @@ class VastProvider:
     @classmethod
     def of(cls, context: ProviderContext) -> VastProvider:
         """Make it for the account of whoever runs this. Raises AuthError, UsageError."""
+        account = VastAccount.of_environment(context.environ)
         return cls(
-            VastAccount.of_environment(context.environ),
+            account,
             context.state,
             partial(context.speeds, cls.name),
             context.image_lock,
             context.uptime,
             clock=context.clock,
             crowd=context.crowd,
+            book=context.book(account.key) if context.book is not None else None,
+            secrets=context.secrets,
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:

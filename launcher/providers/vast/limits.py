@@ -1,6 +1,7 @@
-"""The limiter: all processes of a user queue together for their calls, at Vast's spacing.
+"""The limiter: all processes of a user, or of a team, queue together for their calls, at Vast's spacing.
 
-Vast limits each key, and each address besides: one queue for all keys of this computer holds both.
+Vast limits each key, and each address besides. One queue for all keys of this computer holds both; a team has
+one for each key, wherever it is used.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from launcher.core.errors import StorageError
+from launcher.ports.team import CallBook
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -116,17 +120,10 @@ class Limiter:
     """
 
     def __init__(
-        self,
-        path: Path,
-        now: Callable[[], float],
-        sleep: Callable[[float], None],
-        limits: Mapping[str, Limit] = LIMITS,
+        self, book: CallBook, sleep: Callable[[float], None], limits: Mapping[str, Limit] = LIMITS
     ) -> None:
-        """`now`: a clock that all processes of this computer share, and that nobody sets."""
-        self._path = path
-        self._now = now
-        self._sleep = sleep
-        self._limits = limits
+        """`book`: of all who must keep the pace together."""
+        self._book, self._sleep, self._limits = book, sleep, limits
 
     @contextmanager
     def turn(self, endpoint: str, refused_s: float | None = None) -> Iterator[None]:
@@ -137,8 +134,11 @@ class Limiter:
         it, nobody knows.
         """
         limit = self._limits[endpoint]
-        with self._queue(endpoint) as (queue, now):
-            ticket = queue.book(limit, now) if refused_s is None else queue.close(limit, now, refused_s)
+
+        def take(queue: _Queue, now: float) -> str:
+            return queue.book(limit, now) if refused_s is None else queue.close(limit, now, refused_s)
+
+        ticket = self._change(endpoint, take)
         while left_s := self._left_s(endpoint, ticket):
             self._sleep(left_s)
         try:
@@ -148,40 +148,59 @@ class Limiter:
             self._left_s(endpoint, ticket)
 
     def _left_s(self, endpoint: str, ticket: str) -> float:
-        with self._queue(endpoint) as (queue, now):
-            return queue.left_s(ticket, self._limits[endpoint], now)
+        return self._change(endpoint, lambda queue, now: queue.left_s(ticket, self._limits[endpoint], now))
 
-    @contextmanager
-    def _queue(self, endpoint: str) -> Iterator[tuple[_Queue, float]]:
-        """The endpoint's queue, locked, and the time; it is written back."""
+    def _change(self, endpoint: str, work: Callable[[_Queue, float], _T]) -> _T:
+        """What `work` makes of the endpoint's queue, which is written back."""
+
+        def change(text: str, now: float) -> tuple[str, _T]:
+            queue = _read(text, now)
+            done = work(queue, now)
+            return json.dumps({"at": now, **asdict(queue)}), done
+
+        return self._book.change(endpoint, change)
+
+
+class FileBook:
+    """The CallBook port for one computer, or one user of it: a file."""
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        """`now`: a clock that all processes of this computer share, and that nobody sets."""
+        self._path, self._now = path, now
+
+    def change(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._path.open("a+", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
+                texts = _texts(file)
                 # The time is read under the lock: who waited for it longest would otherwise book in the past.
-                now = self._now()
-                queues = _read(file, now)
-                yield queues.setdefault(endpoint, _Queue()), now
+                texts[endpoint], done = work(texts.get(endpoint, ""), self._now())
                 file.seek(0)
                 file.truncate()
-                json.dump(
-                    {"at": now, "queues": {name: asdict(queue) for name, queue in queues.items()}}, file
-                )
+                json.dump(texts, file)
+                return done
         except OSError as error:
             hint = "free some space, or XDG_STATE_HOME=/another/folder vastrun …"
             raise StorageError(f"cannot write {self._path}: {error.strerror or error}", hint=hint) from error
 
 
-def _read(file: IO[str], now: float) -> dict[str, _Queue]:
-    """The queues in the file. One that a crash left half-written, or of before a restart, holds nobody up."""
+def _texts(file: IO[str]) -> dict[str, str]:
+    """By endpoint. A file that a crash left half-written holds nobody up."""
     file.seek(0)
     try:
-        content = json.load(file)
-        if content["at"] > now:
-            return {}
-        return {str(name): _queue_of(values) for name, values in content["queues"].items()}
-    except (ValueError, TypeError, AttributeError, KeyError):
+        return {str(name): str(text) for name, text in json.load(file).items()}
+    except (ValueError, AttributeError):
         return {}
+
+
+def _read(text: str, now: float) -> _Queue:
+    """The queue. One of before a restart of the computer, or that nobody understands, is begun anew."""
+    try:
+        values = json.loads(text)
+        return _Queue() if values["at"] > now else _queue_of(values)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return _Queue()
 
 
 def _queue_of(values: Mapping[str, Any]) -> _Queue:

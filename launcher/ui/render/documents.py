@@ -31,9 +31,9 @@ def to_text(document: Document) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2)
 
 
-def runs_document(rows: Sequence[RunRow]) -> Document:
-    """Describe runs for `status --json`."""
-    return {"runs": [_run(row) for row in rows]}
+def runs_document(rows: Sequence[RunRow], more: int = 0) -> Document:
+    """Describe runs for `status --json`. `more`: how many are left out."""
+    return {"runs": [_run(row) for row in rows], "more": more}
 
 
 def run_document(detail: RunDetail) -> Document:
@@ -248,8 +248,10 @@ def _run(row: RunRow) -> dict[str, Any]:
     del values["spec_json"]
     driver = None if row.driver is None else row.driver.who
     # `wish`: the name that programs know.
+    user = values.pop("started_by")
     return {
         **values,
+        "user": user,
         "wish": row.request,
         "verdict": row.verdict,
         "usd": row.usd,

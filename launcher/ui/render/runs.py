@@ -15,14 +15,20 @@ _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 _LAST_EVENTS = 8
 
 
-def runs_table(rows: Sequence[RunRow], now: float, width: int | None = None) -> str:
-    """Show one line a run. `width`: of the terminal; None: there is none, and nothing is cut."""
+def runs_table(
+    rows: Sequence[RunRow], now: float, width: int | None = None, *, users: bool = False, more: int = 0
+) -> str:
+    """Show one line a run. `width`: of the terminal; None: there is none, and nothing is cut.
+
+    `users`: with who started each. `more`: so many are left out.
+    """
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
     cells = [
         (
             row.run.id,
             row.run.job,
+            *((row.run.started_by or "-",) if users else ()),
             state_of(row),
             progress_of(row.run),
             duration(now - row.run.created_at),
@@ -32,7 +38,11 @@ def runs_table(rows: Sequence[RunRow], now: float, width: int | None = None) -> 
     ]
     open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]
     following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
-    return f"{table(_HEADER, cells, right=(3, 4, 5), cut=(1,), width=width)}\n\n{following}"
+    header = (*_HEADER[:2], "USER", *_HEADER[2:]) if users else _HEADER
+    right = [number + users for number in (3, 4, 5)]
+    listed = table(header, cells, right=right, cut=(1, 2) if users else (1,), width=width)
+    rest = f"{more:,} more that have ended: vastrun status --all\n" if more else ""
+    return f"{listed}\n\n{rest}{following}"
 
 
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
@@ -50,6 +60,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
                 ("image", run.image),
                 ("box", _box(detail.box_status, now) or detail.note),
                 ("driver", _driver(row)),
+                ("started by", run.started_by),
                 ("parent", run.parent or ""),
                 ("outputs", run.out_dir),
             ]

@@ -26,8 +26,11 @@ class ShownNode(Shape):
     out_dir: str
 
 
-class ShownRun(Shape, of=Run, without=["spec_json"]):
+class ShownRun(Shape, of=Run, without=["spec_json", "started_by"]):
     """A run: its row of the ledger."""
+
+    user: str
+    """Who launched it; empty: nobody knows."""
 
     wish: UserRequest
     """What its user asked for and its driver has yet to do."""
@@ -42,9 +45,11 @@ class ShownRun(Shape, of=Run, without=["spec_json"]):
 
 
 class Runs(Shape):
-    """Every run: open ones first, then the newest."""
+    """Runs: open ones first, then the newest; with --all, every one."""
 
     runs: list[ShownRun]
+    more: int
+    """So many that have ended are left out."""
 
 
 class ShownBox(Shape, of=BoxStatus, former=True):

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from launcher.batch.driver import BatchDriver
 from launcher.batch.services import BatchServices
+from launcher.batch.serving import Server, ServingServices
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job, read_job
@@ -31,6 +32,8 @@ from tests.fakes import FakeScreen, train_job
 from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
+
+_T = TypeVar("_T")
 
 NAME = "widths"
 SHARE_USD = 0.1
@@ -100,6 +103,8 @@ class BatchWorld:
         self.market = BatchMarket(self.time, self._hold_of)
         self.screen = FakeBatchScreen()
         self.dead: set[str] = set()
+        self.computer = ""
+        """The one at which launchers are started now, within a team."""
         self.request = UserRequest.NONE
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
@@ -136,16 +141,70 @@ class BatchWorld:
             folder=str(self.folder / name),
             created_at=now,
             opened_at=now,
+            computer=self.computer,
         )
         points = [point(n, (odd if n == first else None) or job) for n in range(first, first + count)]
         return self.ledger.batches.submit(batch, points)
 
     def drive(self, name: str = NAME) -> Sequence[PointState]:
         """A launcher drives the batch as far as it goes."""
-        who = f"desk:{next(self._launchers)}:0"
+        return self._as_launcher(lambda services: BatchDriver(name, services).drive())
+
+    def launch(self, run_id: str) -> Run:
+        """A launcher begins a run that is of no batch, and drives it."""
+        return self._as_launcher(lambda services: self._launched(run_id, services))
+
+    def _launched(self, run_id: str, services: BatchServices) -> Run:
+        attempts = services.attempts(SharedRequests(self.time.now, self.time), RunScreen())
+        folder = str(self.folder / run_id)
+        run = attempts.start(train_job(), provider="fake", run_id=run_id, out_dir=folder)
+        return attempts.pursue(run)
+
+    def resume(self, run_id: str) -> Run:
+        """A launcher drives that run on."""
+
+        def resumed(services: BatchServices) -> Run:
+            attempts = services.attempts(SharedRequests(self.time.now, self.time), RunScreen())
+            return attempts.resume(self.ledger.get(run_id), None)
+
+        return self._as_launcher(resumed)
+
+    def serve(self, for_s: float) -> Sequence[str]:
+        """A computer of the team drives what nobody drives, for so long; what it said."""
+        self._as_launcher(lambda services: self._served(for_s, services))
+        return self.screen.notes
+
+    def _served(self, for_s: float, services: BatchServices) -> None:
+        until, here = self.time.now() + for_s, self.computer
+
+        def drive_run(run: Run, shared: SharedRequests) -> Run:
+            return services.attempts(shared, RunScreen()).resume(run, None)
+
+        def drive_batch(name: str, shared: SharedRequests) -> Sequence[PointState]:
+            with self.time.workers() as workers:
+                batch = replace(services, requests=shared.current, sleep=shared.sleep, workers=workers)
+                return BatchDriver(name, batch).drive()
+
+        Server(
+            ServingServices(
+                ledger=services.ledger,
+                is_reachable=lambda _, computer: self.market.shared or computer == here,
+                drive_run=drive_run,
+                drive_batch=drive_batch,
+                requests=lambda: UserRequest.DETACH if self.time.now() >= until else self.request,
+                shared=SharedRequests(self.time.now, self.time),
+                workers=services.workers,
+                sleep=services.sleep,
+                now=self.time.now,
+                note=self.screen.note,
+            )
+        ).serve()
+
+    def _as_launcher(self, work: Callable[[BatchServices], _T]) -> _T:
+        who = f"{self.computer or 'desk'}:{next(self._launchers)}:0"
         try:
             with self.time.workers() as workers:
-                return BatchDriver(name, self._services(who, workers)).drive()
+                return work(self._services(who, workers))
         except BaseException:
             self.dead.add(who)
             raise
@@ -173,6 +232,7 @@ class BatchWorld:
 
     def _services(self, who: str, workers: RunThreads) -> BatchServices:
         ledger, market = Mortal(self.ledger, self.time), Mortal(self.market, self.time)
+        computer = self.computer
         if self.plan is not None:
             market = FaultyProvider(market, "provider", self.plan)
         pool = PoolProvider(
@@ -190,6 +250,7 @@ class BatchWorld:
                     screen=FakeScreen(),
                     user_requests=shared,
                     who=who,
+                    computer=computer,
                     budgets=lambda _: self.budgets,
                 )
 
@@ -205,6 +266,7 @@ class BatchWorld:
             now=self.time.now,
             new_id=self._new_id,
             who=who,
+            computer=computer,
             screen=self.screen,
             notifier=self.notifier,
         )

@@ -339,3 +339,26 @@ def forsaken(terminal: Terminal) -> None:
 @pytest.mark.parametrize("options", [("--watch", "--json"), ("--watch",)])
 def test_a_watch_is_for_somebody_who_looks(terminal: Terminal, options: tuple[str, ...]) -> None:
     assert terminal.type("status", *options).exit_code == 2
+
+
+def test_status_lists_the_newest_runs_and_all_of_them_with_who_started_them_where_that_is_asked(
+    terminal: Terminal,
+) -> None:
+    terminal.launch("--detach")
+    first = only_run(terminal)
+    for number in range(23):
+        name = f"ended-{number:02d}"
+        run = replace(
+            first, id=name, phase=Phase.ENDED, created_at=first.created_at - number, started_by="ada"
+        )
+        terminal.ledger.add(run)
+
+    lines = terminal.type("status").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:22]] == [first.id, *(f"ended-{n:02d}" for n in range(20))]
+    assert "3 more that have ended: vastrun status --all" in lines
+    assert terminal.document("status")["more"] == 3
+
+    header, *rows = terminal.type("status", "--all").stdout.splitlines()
+    assert header.split()[:3] == ["RUN", "JOB", "USER"]
+    assert sum("ada" in line for line in rows) == 23
+    assert {run["user"] for run in terminal.document("status", "--all")["runs"]} == {"ada", ""}

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from launcher.core import Event, Phase, Run
-from launcher.ledger import sqlite
+from launcher.ledger import database, sql, sqlite
 from launcher.ledger.sqlite import SqliteLedger
 
 RUN = Run(
@@ -24,7 +24,7 @@ RUN = Run(
     created_at=0.0,
     phase_at=0.0,
 )
-FILES = (sqlite.__file__, contextlib.__file__)
+FILES = (database.__file__, sql.__file__, sqlite.__file__, contextlib.__file__)
 
 
 def interrupted(work: Callable[[], object], line: int) -> bool:

@@ -16,7 +16,7 @@ from launcher.core.errors import NoOfferError, StorageError
 from launcher.decisions.policy import RENT_TRIES
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
-from launcher.providers.vast.limits import LIMITS, Limiter
+from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def limiter_of(file: Path, clock: FakeClock, sleep: Callable[[float], None] | None = None) -> Limiter:
-    return Limiter(file, clock.now, sleep or clock.sleep)
+    return Limiter(FileBook(file, clock.now), sleep or clock.sleep)
 
 
 def call(limiter: Limiter, endpoint: str) -> None:

@@ -1,0 +1,51 @@
+"""Serving: this computer drives what nobody else does, by the ledger that it has or shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.batch.serving import Server, ServingServices
+from launcher.batch.sharing import NoteScreen, RunScreen, SharedRequests
+from launcher.core import Run
+from launcher.core.errors import VastrunError
+from launcher.decisions.schedule import PointState
+from launcher.ui.interrupts import Interrupts
+from launcher.wiring import Wiring
+
+
+def serve(wiring: Wiring, interrupts: Interrupts) -> None:
+    """Drive what no living launcher drives, until the user leaves. Raises StorageError at its start."""
+    screen = wiring.plainly().screen(wiring.now())
+
+    def drive_run(run: Run, requests: SharedRequests) -> Run:
+        return wiring.attempts_of_many(requests, RunScreen(), lambda: server.runs_at_once).resume(run, None)
+
+    def drive_batch(name: str, requests: SharedRequests) -> Sequence[PointState]:
+        return wiring.drive_batch(name, requests, NoteScreen(screen.note))
+
+    with wiring.workers() as workers:
+        server = Server(
+            ServingServices(
+                ledger=wiring.ledger(),
+                is_reachable=lambda provider, computer: _is_reachable(wiring, provider, computer),
+                drive_run=drive_run,
+                drive_batch=drive_batch,
+                requests=interrupts.current,
+                shared=SharedRequests(wiring.now, wiring.bell()),
+                workers=workers,
+                sleep=interrupts.sleep,
+                now=wiring.now,
+                note=screen.note,
+            )
+        )
+        server.serve()
+
+
+def _is_reachable(wiring: Wiring, provider: str, computer: str) -> bool:
+    """Whether machines of a provider that a run of that computer rented are reached from here."""
+    if computer == wiring.computer():
+        return True
+    try:
+        return wiring.market_of_many(provider).shared
+    except VastrunError:  # this computer has no key for it
+        return False

@@ -1,0 +1,182 @@
+"""Serving: keeps the runs and batches of a ledger going that no living launcher drives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.batch.sharing import SharedRequests
+from launcher.commands.attempts import is_owed
+from launcher.core import Phase, Run, UserRequest
+from launcher.core.batch import Batch
+from launcher.core.errors import AuthError, HeldError, StorageError, UsageError, VastrunError
+from launcher.decisions.schedule import states_of
+from launcher.ports import Ledger, RunThreads
+
+LOOK_S = 5.0
+"""Between two looks at the ledger."""
+_LOOKS = 2
+"""So many in a row must see nobody drive: a launch is for a moment without its launcher."""
+_AGAIN_S = 60.0
+"""After one that could not be driven, until it is tried again."""
+_LATELY = 200
+"""Runs, the newest, among which attempts are looked for that nobody lived to begin."""
+_OVER = (UserRequest.STOP, UserRequest.DESTROY)
+
+
+@dataclass(frozen=True)
+class Open:
+    """What is open, and nobody drives."""
+
+    kind: str
+    """`run` or `batch`."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"batch {self.name}" if self.kind == "batch" else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingServices:
+    """What it serves with."""
+
+    ledger: Ledger
+    is_reachable: Callable[[str, str], bool]
+    """Whether machines of a provider that a run of that computer rented are reached from here."""
+    drive_run: Callable[[Run, SharedRequests], Run]
+    drive_batch: Callable[[str, SharedRequests], object]
+    requests: Callable[[], UserRequest]
+    """What the user at this terminal asks for."""
+    shared: SharedRequests
+    workers: RunThreads
+    sleep: Callable[[float], None]
+    now: Callable[[], float]
+    note: Callable[[str], None]
+    """Shows a line."""
+
+
+@dataclass
+class Server:
+    """Looks at the ledger again and again, until its user asks it to leave."""
+
+    services: ServingServices
+    _driven: dict[Open, Future[Any]] = field(default_factory=dict)
+    _seen: dict[Open, int] = field(default_factory=dict)
+    """In how many looks in a row nobody drove it."""
+    _not_before: dict[Open, float] = field(default_factory=dict)
+    _settled: dict[str, int] = field(default_factory=dict)
+    """Batches with nothing to do, at that revision."""
+    _paid: set[str] = field(default_factory=set)
+    """Ended runs that are owed nothing."""
+
+    @property
+    def runs_at_once(self) -> int:
+        """How many are driven here now."""
+        return len(self._driven)
+
+    def serve(self) -> None:
+        """Drive what nobody drives, until the user leaves; then leave it as `detach` does."""
+        while self.services.requests() is UserRequest.NONE:
+            try:
+                self.look()
+            except StorageError as error:
+                self.services.note(f"{error}; trying again")
+            self.services.sleep(LOOK_S)
+        self.services.shared.ask(UserRequest.DETACH)
+        if still := [str(one) for one in self._driven]:
+            self.services.note(f"leaving {', '.join(still)}: they go on by themselves once they train")
+        while self._driven:
+            self._reap()
+            self.services.sleep(LOOK_S)
+
+    def look(self) -> None:
+        """Take up what nobody drove in this look and the one before, and note what has ended."""
+        self._reap()
+        found = set(self._open())
+        self._seen = {one: self._seen.get(one, 0) + 1 for one in found}
+        for one in sorted(found, key=str):
+            due = self._not_before.get(one, 0.0) <= self.services.now()
+            if self._seen[one] >= _LOOKS and due and one not in self._driven:
+                self._take(one)
+
+    def _take(self, one: Open) -> None:
+        services = self.services
+        services.note(f"driving {one}")
+        if one.kind == "batch":
+            work: Callable[[], object] = lambda: services.drive_batch(one.name, services.shared)  # noqa: E731
+        else:
+            work = lambda: services.drive_run(services.ledger.get(one.name), services.shared)  # noqa: E731
+        self._driven[one] = services.workers.submit(work)
+
+    def _reap(self) -> None:
+        for one in [one for one, thread in self._driven.items() if thread.done()]:
+            thread = self._driven.pop(one)
+            self._not_before[one] = self.services.now() + _AGAIN_S
+            try:
+                done = thread.result()
+            except HeldError:
+                self.services.note(f"{one} is driven by another launcher")
+                continue
+            except VastrunError as error:
+                hint = f" (try: {error.hint})" if error.hint else ""
+                self.services.note(f"{one}: {error}{hint}")
+                if isinstance(error, UsageError | AuthError):
+                    self._not_before[one] = self.services.now() + 10 * _AGAIN_S
+                continue
+            self.services.note(_end_of(one, done))
+
+    def _open(self) -> Iterator[Open]:
+        ledger = self.services.ledger
+        runs = ledger.runs(open_only=True)
+        batches = {batch.name: batch for batch in ledger.batches.all()}
+        for run in runs:
+            if run.batch not in batches and self._is_left(run):
+                yield Open("run", run.id)
+        for run in ledger.runs(newest=_LATELY):
+            if run.batch not in batches and self._is_owed(run):
+                yield Open("run", run.id)
+        busy = {run.batch for run in runs}
+        for batch in batches.values():
+            if self._is_abandoned(batch, is_busy=batch.name in busy):
+                yield Open("batch", batch.name)
+
+    def _is_left(self, run: Run) -> bool:
+        reachable = self.services.is_reachable(run.provider, run.computer)
+        return reachable and self.services.ledger.driver(run.id) is None
+
+    def _is_owed(self, run: Run) -> bool:
+        if run.phase is not Phase.ENDED or run.id in self._paid:
+            return False
+        if not is_owed(self.services.ledger, run, self.services.now()):
+            self._paid.add(run.id)
+            return False
+        return self._is_left(run)
+
+    def _is_abandoned(self, batch: Batch, *, is_busy: bool) -> bool:
+        """Whether it has something left to do, and no launcher."""
+        ledger = self.services.ledger
+        if not self.services.is_reachable(batch.provider, batch.computer) or ledger.batches.is_driven(
+            batch.name
+        ):
+            return False
+        if is_busy:
+            return True
+        if batch.reason or batch.request in _OVER or self._settled.get(batch.name) == batch.revision:
+            return False
+        states = states_of(ledger.batches.points(batch.name), ledger.runs(batch=batch.name))
+        may_ask = batch.search is not None and len(states) < batch.search.samples
+        if may_ask or any(state.is_waiting for state in states):
+            return True
+        self._settled[batch.name] = batch.revision
+        return False
+
+
+def _end_of(one: Open, done: object) -> str:
+    if not isinstance(done, Run):
+        return f"{one} has no more to do here"
+    if done.phase is Phase.ENDED:
+        following = "" if done.id == one.name else f", as {done.id}"
+        return f"{one} ended{following}: {done.verdict}"
+    return f"{one} goes on in phase {done.phase}, without this launcher"

@@ -1,0 +1,92 @@
+"""Jobs that are kept for the computers of a team: the code and the secrets that only one of them has."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+
+from launcher.core import Run
+from launcher.core.errors import UsageError
+from launcher.ports.team import SecretStore
+
+MOST_BYTES = 32 << 20
+"""Of packed code; what is larger stays where it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptJob:
+    """What of a job is on the computer where it was read."""
+
+    code: bytes | None
+    """The archive; None: it has none."""
+    about: dict[str, object] | None
+    """What the box is told of the code."""
+    secrets: bytes
+
+
+class KeptJobs:
+    """Keeps what its own computer's jobs ship, and finds what others' do."""
+
+    def __init__(self, store: SecretStore | None, here: str) -> None:
+        """`store`: None where this computer has no key to it. `here`: its name within the team."""
+        self._store, self._here = store, here
+        self._kept: dict[str, str] = {}
+        """By name, what was kept last: a batch ships the same for each of its points."""
+
+    def is_here(self, run: Run) -> bool:
+        """Return whether the run's job was read on this computer."""
+        return run.home == self._here
+
+    def keep(self, run: Run, job: KeptJob) -> None:
+        """Let other computers begin a retry or the next point. Raises StorageError."""
+        if self._store is None or (job.code is not None and len(job.code) > MOST_BYTES):
+            return
+        name, content = _names(run)[0], _packed(job)
+        digest = hashlib.sha256(content).hexdigest()
+        if self._kept.get(name) != digest:
+            self._store.replace(name, content)
+            self._kept[name] = digest
+
+    def of(self, run: Run) -> KeptJob:
+        """Return what another computer has kept. Raises UsageError when there is nothing."""
+        for name in _names(run):
+            content = None if self._store is None else self._store.get(name)
+            if content is not None and self._store is not None:
+                if name != _names(run)[0]:
+                    self._store.replace(_names(run)[0], content)  # for a retry of this one
+                return _unpacked(content)
+        there = run.home.partition("~")[0] or "another computer"
+        why = f"VASTRUN_TEAM_KEY was not set there, or the code is above {MOST_BYTES >> 20} MB"
+        raise UsageError(
+            f"the code and the secrets of {run.id} are on {there} alone: "
+            f"{'VASTRUN_TEAM_KEY is not set here' if self._store is None else why}",
+            hint="export VASTRUN_TEAM_KEY=…   (the same on all computers, before a job is launched)",
+        )
+
+
+def _names(run: Run) -> list[str]:
+    """Where it may be kept, its own name first."""
+    if run.batch:
+        return [f"job of batch {run.batch}"]
+    return [f"job of {run.id}", *([f"job of {run.parent}"] if run.parent else [])]
+
+
+def _packed(job: KeptJob) -> bytes:
+    head = {
+        "about": job.about,
+        "secrets": base64.b64encode(job.secrets).decode(),
+        "has_code": job.code is not None,
+    }
+    return json.dumps(head).encode() + b"\n" + (job.code or b"")
+
+
+def _unpacked(content: bytes) -> KeptJob:
+    head, _, code = content.partition(b"\n")
+    fields = json.loads(head)
+    return KeptJob(
+        code=code if fields["has_code"] else None,
+        about=fields["about"],
+        secrets=base64.b64decode(fields["secrets"]),
+    )

@@ -1,0 +1,62 @@
+"""Takeover: what another computer's launcher began goes on here, where its machine is reached from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.core import NOTHING, Driver, Origin, Phase, Run
+from launcher.core.errors import UsageError
+from launcher.core.slots import POOL
+from launcher.decisions.policy import HOLD_S
+from launcher.decisions.pooling import holder_of
+from launcher.flow.context import Services
+from launcher.ports import Ledger
+
+ServicesFor = Callable[[str, Origin], Services]
+"""Services with the provider of that name, with which a run continues from there."""
+
+
+def must_be_reachable(run: Run, services: Services, services_for: ServicesFor) -> None:
+    """Raise UsageError when only another computer reaches the run's machine."""
+    if run.computer == services.computer or services.provider.shared:
+        return
+    name = services.provider.name
+    if name == POOL:
+        holder = holder_of(run)
+        if holder is None:
+            return
+        name = services.ledger.get(holder).provider
+        if services_for(name, NOTHING).provider.shared:
+            return
+    raise UsageError(
+        f"{run.id} began on {spoken(run.computer)}: its machine, on {name}, is reached only from there",
+        hint=f"there: vastrun resume {run.id}",
+    )
+
+
+def bring_nodes(run: Run, services: Services) -> None:
+    """Have what its further nodes bring home come below the run's folder, too. Raises HeldError."""
+    ledger = services.ledger
+    for node in ledger.runs(leader=run.id):
+        if node.phase is not Phase.ENDED:
+            ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+            folder = f"{run.out_dir}/node-{node.node}"
+            ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
+
+
+def spoken(computer: str) -> str:
+    """Return the name that a user knows the computer by."""
+    return computer.partition("~")[0] or "another computer"
+
+
+def folder_here(run: Run, ledger: Ledger) -> str:
+    """Return where on this computer the outputs of a run that another one began come to: its batch's folder,
+    or `runs/RUN`.
+    """
+    if run.batch:
+        with suppress(UsageError):  # its user removed the batch
+            return str(Path(ledger.batches.get(run.batch).folder) / Path(run.out_dir).name)
+    return str((Path("runs") / run.id).resolve())

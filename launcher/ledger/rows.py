@@ -1,0 +1,63 @@
+"""Rows of the ledger: what a run becomes as a row, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from launcher.core import Cause, ExtraRates, Forecast, Meter, Offer, Phase, Proof, Rental, Run, UserRequest
+from launcher.ledger.database import Row
+from trainer.contract.records import whole_unicode
+
+COLUMNS = (*(field.name for field in fields(Run)), "held_usd", "wish")
+"""Of the table `runs`: a new field of Run is a column as soon as a migration has added it. `held_usd`: as
+`bills.held_usd` when it was written, for the sums of budgets. `wish` is of the first schema and always
+"none": what users ask for stands in the table `wishes`."""
+_MOST_CHARACTERS = 4000
+"""Of a detail or an event: words, some of them from a box."""
+
+
+def row_of(run: Run) -> dict[str, Any]:
+    """Return the run's columns, but for what it holds of budgets."""
+    row = {field.name: getattr(run, field.name) for field in fields(Run)} | {"wish": UserRequest.NONE}
+    row["detail"] = storable(run.detail)
+    row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
+    row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
+    row["meter"] = json.dumps(asdict(run.meter))
+    row["rentals"] = json.dumps([asdict(rental) for rental in run.rentals])
+    return row
+
+
+def storable(text: str) -> str:
+    """Make of any text one that can be written: why a run failed must be, whatever is in the reason."""
+    return whole_unicode(text[:_MOST_CHARACTERS])
+
+
+def run_of(row: Row) -> Run:
+    """Read a run from its row."""
+    values = {field.name: row[field.name] for field in fields(Run)}
+    values["phase"] = Phase(row["phase"])
+    values["cause"] = None if row["cause"] is None else Cause(row["cause"])
+    values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
+    values["offer"] = None if row["offer"] is None else _offer_of(json.loads(row["offer"]))
+    values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
+    values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
+    values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
+    return Run(**values)
+
+
+def _offer_of(values: dict[str, Any]) -> Offer:
+    """An offer of before has no forecast."""
+    forecast = values.get("forecast")
+    return Offer(**{**_with_extras(values), "forecast": forecast and Forecast(**forecast)})
+
+
+def _rental_of(values: dict[str, Any]) -> Rental:
+    return Rental(**{**values, "meter": Meter(**_with_extras(values["meter"]))})
+
+
+def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a noun that has extras; rows of before have none."""
+    return {**values, "extras": ExtraRates(**values.get("extras", {}))}

@@ -1,0 +1,275 @@
+"""The ledger in SQL: runs, events, drivers and what users ask for, in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from launcher.core import Cause, Driver, Event, Phase, Run, UserRequest
+from launcher.core.batch import Budget, BudgetUse
+from launcher.core.bills import cost_usd, held_usd
+from launcher.core.errors import HeldError, NoSuchRunError, StorageError
+from launcher.decisions.budgets import refusal
+from launcher.ledger.batches import SqlBatches, sum_of
+from launcher.ledger.database import Database, retried
+from launcher.ledger.migrations import MIGRATIONS, migrate
+from launcher.ledger.rows import COLUMNS, row_of, run_of, storable
+
+_INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
+_UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
+_EVENT = "run_id, at, phase, text, usd, told"
+_TELL = f"INSERT INTO events ({_EVENT}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
+_ASK = (
+    "INSERT INTO wishes (run_id, wish) VALUES (:run_id, :wish)"
+    " ON CONFLICT (run_id) DO UPDATE SET wish = :wish"
+)
+_IS_OPEN = f"run_id IN (SELECT id FROM runs WHERE phase <> '{Phase.ENDED}')"
+_HOLD = (
+    "INSERT INTO drivers (run_id, who, since, until) VALUES (:run_id, :who, :since, :until)"
+    " ON CONFLICT (run_id) DO UPDATE SET who = :who, since = :since, until = :until"
+)
+
+Alive = Callable[[str], bool]
+
+
+def _unseen(_: str) -> None:
+    """Launchers of one computer see each other's locks."""
+
+
+class SqlLedger:
+    """The Ledger port. Several processes and threads may use one database; each call is one transaction."""
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        where: str,
+        now: Callable[[], float],
+        alive: Alive,
+        arrive: Callable[[str], None] = _unseen,
+    ) -> None:
+        """`where`: names the database to the user. `now`: the launcher's clock, by which runs have times.
+        `alive(who)` is False only when that driver's process is known to be dead. `arrive(who)` is called
+        before `who` drives anything.
+        """
+        self._db, self._where, self._now, self._alive = db, where, now, alive
+        self._arrive = arrive
+        self._prepare()
+        self.id = self._identity()
+        self._batches = SqlBatches(db, is_driving=self._is_driving, held=_held, arrive=arrive, now=now)
+
+    @property
+    def database(self) -> Database:
+        """What it is kept in."""
+        return self._db
+
+    @property
+    def batches(self) -> SqlBatches:
+        return self._batches
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    @retried
+    def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
+        # The sums and the rows are one transaction: two launchers never reserve the same dollar.
+        rows = (run, *members)
+        with self._db.writing(None):
+            for budget in (*budgets, *self._batches.budgets(run.batch)):
+                if error := refusal(self.use_of(budget), sum(row.reserved_usd for row in rows)):
+                    raise error
+            self._db.many(_INSERT, [self._row_of(row) for row in rows])
+
+    @retried
+    def use_of(self, budget: Budget) -> BudgetUse:
+        # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
+        with self._db.reading():
+            open_runs = self.runs(open_only=True, batch=budget.batch or None, members=True)
+            ended_usd = sum_of(self._db, budget, ended_only=True)
+        now = self._now()
+        spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
+        held = sum((held_usd(run, now) for run in open_runs), 0.0)
+        return BudgetUse(budget=budget, spent_usd=ended_usd + spent_usd, reserved_usd=held - spent_usd)
+
+    @retried
+    def save(self, run: Run, *, who: str) -> None:
+        # The check and the write are one transaction: a launcher that was taken over cannot overwrite.
+        with self._db.writing(_of_run(run.id)):
+            self._must_drive(run.id, who)
+            self._db.execute(_UPDATE, self._row_of(run))
+
+    @retried
+    def get(self, run_id: str) -> Run:
+        with self._db.reading():
+            row = self._db.row("SELECT * FROM runs WHERE id = ?", (run_id,))
+        if row is None:
+            raise NoSuchRunError(f"no run is called '{run_id}'", hint="vastrun status")
+        return run_of(row)
+
+    @retried
+    def runs(
+        self,
+        *,
+        open_only: bool = False,
+        batch: str | None = None,
+        point: str | None = None,
+        parent: str | None = None,
+        causes: Collection[Cause] = (),
+        leader: str | None = None,
+        members: bool = False,
+        newest: int | None = None,
+    ) -> Sequence[Run]:
+        conditions = {
+            "leader = ''": None if members or leader is not None else (),
+            "leader = ?": None if leader is None else (leader,),
+            f"phase <> '{Phase.ENDED}'": () if open_only else None,
+            "batch = ?": None if batch is None else (batch,),
+            "point = ?": None if point is None else (point,),
+            "parent = ?": None if parent is None else (parent,),
+            f"cause IN ({', '.join('?' * len(causes))})": tuple(causes) or None,
+        }
+        asked = {text: values for text, values in conditions.items() if values is not None}
+        where = f"WHERE {' AND '.join(asked)}" if asked else ""
+        most = "" if newest is None else f"LIMIT {newest:d}"
+        order = "created_at DESC, rowid DESC" if leader is None else "node"
+        query = f"SELECT * FROM runs {where} ORDER BY {order} {most}"
+        with self._db.reading():
+            rows = self._db.rows(query, [one for values in asked.values() for one in values])
+        return [run_of(row) for row in rows]
+
+    @retried
+    def count(self) -> int:
+        with self._db.reading():
+            row = self._db.row("SELECT COUNT(*) AS runs FROM runs WHERE leader = ''")
+        return 0 if row is None else int(row["runs"])
+
+    @retried
+    def tell(self, event: Event) -> None:
+        with self._db.writing(_of_run(event.run_id)):
+            self._db.execute(_TELL, {**asdict(event), "text": storable(event.text)})
+
+    @retried
+    def events(self, run_id: str) -> Sequence[Event]:
+        query = f"SELECT {_EVENT} FROM events WHERE run_id = ? ORDER BY number"
+        with self._db.reading():
+            rows = self._db.rows(query, (run_id,))
+        return [Event(**{**row, "phase": Phase(row["phase"])}) for row in map(dict, rows)]
+
+    @retried
+    def ask(self, run_id: str, request: UserRequest) -> None:
+        with self._db.writing(_of_run(run_id)):
+            if request.strength > self._request(run_id).strength:
+                self._db.execute(_ASK, {"run_id": run_id, "wish": request})
+
+    @retried
+    def user_request(self, run_id: str) -> UserRequest:
+        with self._db.reading():
+            return self._request(run_id)
+
+    @retried
+    def hold(self, run_id: str, driver: Driver, *, renews: bool = False) -> None:
+        self._arrive(driver.who)
+        with self._db.writing(_of_run(run_id)):
+            if renews:
+                self._must_drive(run_id, driver.who)
+            holder, now = self._holder(run_id), self._db.now()
+            mine = holder is not None and holder["who"] == driver.who
+            if holder is not None and not mine and self._is_driving(holder):
+                raise _held(run_id, holder, f"vastrun logs -f {run_id}")
+            # For so long, by the clock of all launchers: this one's own may be wrong.
+            until = now + (driver.until - self._now())
+            since = holder["since"] if holder is not None and mine else now
+            values = {"run_id": run_id, "who": driver.who, "since": since, "until": until}
+            self._db.execute(_HOLD, values)
+
+    @retried
+    def release(self, run_id: str, who: str) -> None:
+        with self._db.writing(_of_run(run_id)):
+            self._db.execute("DELETE FROM drivers WHERE run_id = ? AND who = ?", (run_id, who))
+
+    @retried
+    def driver(self, run_id: str) -> Driver | None:
+        with self._db.reading():
+            holder = self._holder(run_id)
+            if holder is None or not self._is_driving(holder):
+                return None
+        return Driver(who=holder["who"], until=holder["until"])
+
+    @retried
+    def drivers(self) -> Mapping[str, Driver]:
+        with self._db.reading():
+            rows = self._db.rows(f"SELECT run_id, who, since, until FROM drivers WHERE {_IS_OPEN}")
+            now = self._db.now()
+            held = [row for row in rows if row["until"] >= now]
+            alive = {who: self._alive(who) for who in {row["who"] for row in held}}
+        return {
+            row["run_id"]: Driver(who=row["who"], until=row["until"]) for row in held if alive[row["who"]]
+        }
+
+    @retried
+    def user_requests(self) -> Mapping[str, UserRequest]:
+        with self._db.reading():
+            rows = self._db.rows(f"SELECT run_id, wish FROM wishes WHERE {_IS_OPEN}")
+        return {row["run_id"]: UserRequest(row["wish"]) for row in rows}
+
+    def _must_drive(self, run_id: str, who: str) -> None:
+        holder = self._holder(run_id)
+        if holder is None:
+            raise HeldError(f"{run_id}: another launcher drives the run now", hint=f"vastrun status {run_id}")
+        if holder["who"] != who:
+            raise _held(run_id, holder, f"vastrun logs -f {run_id}")
+
+    def _holder(self, run_id: str) -> Mapping[str, Any] | None:
+        return self._db.row("SELECT who, since, until FROM drivers WHERE run_id = ?", (run_id,))
+
+    def _is_driving(self, holder: Mapping[str, Any]) -> bool:
+        return bool(holder["until"] >= self._db.now()) and self._alive(holder["who"])
+
+    def _request(self, run_id: str) -> UserRequest:
+        row = self._db.row("SELECT wish FROM wishes WHERE run_id = ?", (run_id,))
+        return UserRequest.NONE if row is None else UserRequest(row["wish"])
+
+    @retried
+    def _prepare(self) -> None:
+        known = len(MIGRATIONS)
+        if self._schema() < known:
+            with self._db.writing("schema"):
+                migrate(self._db)
+        if (found := self._schema()) > known:
+            raise StorageError(
+                f"{self._where} was written by a newer vastrun (schema {found}; this one knows {known})",
+                hint="pip install --upgrade vastrun",
+            )
+
+    def _schema(self) -> int:
+        with self._db.reading():
+            return self._db.schema()
+
+    @retried
+    def _identity(self) -> str:
+        with self._db.reading():
+            row = self._db.row("SELECT ledger FROM identity")
+        if row is None:
+            raise StorageError(f"{self._where} has no id")
+        return str(row["ledger"])
+
+    def _row_of(self, run: Run) -> dict[str, Any]:
+        return row_of(run) | {"held_usd": held_usd(run, self._now())}
+
+
+def _of_run(run_id: str) -> str:
+    """Names the lock of what is written of one run."""
+    return f"run {run_id}"
+
+
+def _held(what: str, holder: Mapping[str, Any], hint: str) -> HeldError:
+    computer, _, rest = str(holder["who"]).partition(":")
+    host = computer.partition("~")[0]
+    since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
+    return HeldError(
+        f"{what} is driven by another launcher: process {rest.partition(':')[0]} on {host}, since {since}",
+        hint=hint,
+    )

@@ -1,0 +1,133 @@
+"""Jobs that a team keeps: another computer ships the code and the secrets that the first one had."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.bundle import Bundler
+from launcher.bundle.kept import KeptJobs
+from launcher.core import Bundle, Phase, Run
+from launcher.core.errors import UsageError
+from launcher.core.job import Code, JobSpec, Secret
+from launcher.ports.team import SecretStore
+from trainer.contract import layout
+
+LAPTOP, SERVER = "laptop~1", "server~2"
+RUN = Run(
+    id="calm-heron-3f1a",
+    job="j",
+    spec_json="{}",
+    provider="vast",
+    phase=Phase.PLAN,
+    out_dir="/o",
+    created_at=0.0,
+    phase_at=0.0,
+    home=LAPTOP,
+)
+
+
+class FakeStore:
+    """Secrets in memory."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[str, bytes] = {}
+        self.replaced = 0
+
+    def put(self, name: str, secret: bytes) -> bytes:
+        return self.secrets.setdefault(name, secret)
+
+    def replace(self, name: str, secret: bytes) -> None:
+        self.replaced += 1
+        self.secrets[name] = secret
+
+    def get(self, name: str) -> bytes | None:
+        return self.secrets.get(name)
+
+    def remove(self, name: str) -> None:
+        self.secrets.pop(name, None)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> JobSpec:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print(1)\n")
+    return JobSpec(
+        name="j",
+        command=("python", "train.py"),
+        code=Code(path=str(tmp_path / "code")),
+        secrets=(Secret(name="TOKEN"),),
+    )
+
+
+def bundler(store: SecretStore | None, here: str, environment: dict[str, str]) -> Bundler:
+    return Bundler(environment, kept=KeptJobs(store, here))
+
+
+def code_of(bundle: Bundle) -> str:
+    """What `train.py` is on the box."""
+    with tarfile.open(bundle.path) as outer:
+        inner = outer.extractfile(layout.CODE_ARCHIVE)
+        assert inner is not None
+        with tarfile.open(fileobj=inner) as code:
+            file = code.extractfile("train.py")
+            assert file is not None
+            return file.read().decode()
+
+
+def leave(spec: JobSpec) -> None:
+    """What the laptop had is not where this computer would look for it."""
+    assert spec.code is not None
+    (Path(spec.code.path) / "train.py").write_text("another program\n")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [RUN, replace(RUN, id="next", parent=RUN.id), replace(RUN, id="third", parent="next")],
+    ids=["the same run", "its retry", "the retry of that one"],
+)
+def test_another_computer_ships_what_the_first_one_had(spec: JobSpec, later: Run) -> None:
+    store = FakeStore()
+    bundler(store, LAPTOP, {"TOKEN": "hunter2"}).pack(RUN, spec)
+    leave(spec)
+    if later.parent == "next":
+        bundler(store, SERVER, {}).pack(replace(RUN, id="next", parent=RUN.id), spec)
+
+    elsewhere = bundler(store, SERVER, {"TOKEN": "of the server"})
+
+    assert code_of(elsewhere.pack(later, spec)) == "print(1)\n"
+    assert elsewhere.secrets(spec, later) == b"TOKEN='hunter2'\n"
+
+
+def test_the_points_of_a_batch_are_kept_once_and_as_they_were_last(spec: JobSpec) -> None:
+    store = FakeStore()
+    kept = KeptJobs(store, LAPTOP)
+    for number in range(3):
+        Bundler({"TOKEN": "a"}, kept=kept).pack(replace(RUN, id=f"r{number}", batch="widths"), spec)
+    assert store.replaced == 1
+    leave(spec)
+    Bundler({"TOKEN": "a"}, kept=kept).pack(replace(RUN, id="r4", batch="widths"), spec)
+    later = replace(RUN, id="r5", batch="widths")
+    assert code_of(bundler(store, SERVER, {}).pack(later, spec)) == "another program\n"
+
+
+def test_a_computer_ships_its_own_jobs_from_its_own_disk(spec: JobSpec) -> None:
+    store = FakeStore()
+    bundler(store, LAPTOP, {"TOKEN": "a"}).pack(RUN, spec)
+    leave(spec)
+    assert code_of(bundler(store, LAPTOP, {"TOKEN": "a"}).pack(RUN, spec)) == "another program\n"
+
+
+@pytest.mark.parametrize("store", [None, FakeStore()], ids=["no key", "nothing was kept"])
+def test_what_was_not_kept_is_on_its_own_computer(spec: JobSpec, store: SecretStore | None) -> None:
+    leave(spec)
+    with pytest.raises(UsageError, match="the code and the secrets of calm-heron-3f1a are on laptop alone"):
+        bundler(store, SERVER, {"TOKEN": "a"}).pack(RUN, spec)
+
+
+def test_a_job_without_code_and_secrets_goes_on_anywhere(spec: JobSpec) -> None:
+    bare = replace(spec, code=None, secrets=(), command=("true",))
+    assert bundler(None, SERVER, {}).pack(RUN, bare).size > 0

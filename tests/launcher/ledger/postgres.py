@@ -1,0 +1,144 @@
+"""A PostgreSQL server of a test's own: an ordinary user's, in a temporary folder, on a free loopback port."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+
+from tests.waiting import LONGEST_S, eventually
+
+_SETTINGS = ("listen_addresses=127.0.0.1", "fsync=off", "max_connections=200", "shared_buffers=16MB")
+_MAKE = ("-A", "trust", "-U", "team", "--no-sync", "-E", "UTF8", "--locale=C")
+
+
+@cache
+def programs() -> Path | None:
+    """The folder of `initdb` and `postgres`: Debian keeps them out of PATH."""
+    found = shutil.which("initdb")
+    folders = [Path(found).resolve().parent] if found else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in folders if (folder / "postgres").exists()), None)
+
+
+def is_here() -> bool:
+    """Whether there are a server and what speaks with it; root needs Debian's user `postgres` besides."""
+    return programs() is not None and find_spec("psycopg") is not None and _user() is not None
+
+
+def _user() -> str | None:
+    """Who runs the server: PostgreSQL refuses root."""
+    if os.geteuid():
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return next((user.pw_name for user in pwd.getpwall() if user.pw_name == "postgres"), None)
+
+
+class PostgresServer:
+    """One server. It can be killed and started again, as a computer can."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = count(1)
+        self.port = 0
+        self._run("initdb", "-D", str(folder / "data"), *_MAKE)
+        self.start()
+
+    def start(self) -> None:
+        """Return when it answers. It keeps its port, once it has one."""
+        while not self._starts():
+            self.port = 0  # somebody was faster there
+
+    def _starts(self) -> bool:
+        self.port = self.port or _free_port()
+        words = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-p", str(self.port)]
+        words += [word for setting in _SETTINGS for word in ("-c", setting)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._words("postgres"), *words], stdout=log, stderr=log, **self._as_user()
+            )
+        return eventually(self._answer, what="the start of PostgreSQL") == "ready"
+
+    def stop(self, *, hard: bool = False) -> None:
+        """Stop it: at once, connections and all. `hard`: as when its computer loses power."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT if hard else signal.SIGINT)
+            self._process.wait(LONGEST_S)
+            self._process = None
+
+    def database(self) -> str:
+        """The URL of a new database."""
+        name = f"ledger{next(self._databases)}"
+        self.ask(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def url(self, database: str, port: int | None = None) -> str:
+        """Where a database is; `port`: by way of another one."""
+        return f"postgresql://team@127.0.0.1:{port or self.port}/{database}"
+
+    def ask(self, statement: str, url: str = "") -> list[tuple[object, ...]]:
+        """What a statement answers."""
+        import psycopg
+
+        with psycopg.connect(url or self.url("postgres"), autocommit=True) as db:
+            cursor = db.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def _answer(self) -> str:
+        """Whether it is `ready` or has `ended`; empty: neither yet."""
+        import psycopg
+
+        assert self._process is not None
+        if self._process.poll() is not None:
+            log = (self._folder / "log").read_text()
+            assert "Address already in use" in log, log[-2000:]
+            return "ended"
+        try:
+            self.ask("SELECT 1")
+        except psycopg.OperationalError:
+            return ""
+        return "ready"
+
+    def _run(self, program: str, *words: str) -> None:
+        subprocess.run([*self._words(program), *words], check=True, capture_output=True, **self._as_user())
+
+    @staticmethod
+    def _words(program: str) -> list[str]:
+        folder = programs()
+        assert folder is not None
+        return [str(folder / program)]
+
+    @staticmethod
+    def _as_user() -> dict[str, object]:
+        user = str(_user())
+        whose = {} if os.geteuid() else {"user": user, "group": pwd.getpwnam(user).pw_gid}
+        return {"cwd": "/", **whose}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port: int = place.getsockname()[1]
+        return port
+
+
+@contextmanager
+def served() -> Iterator[PostgresServer]:
+    """A server, stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="pg-") as folder:
+        if not os.geteuid():
+            shutil.chown(folder, _user())
+        server = PostgresServer(Path(folder))
+        try:
+            yield server
+        finally:
+            server.stop(hard=True)

@@ -1,0 +1,151 @@
+"""A team's ledger: launchers of other computers, their clocks, restarts of the database, lost connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from launcher.core import Driver, Event, Phase
+from launcher.core.errors import HeldError, StorageError, UsageError
+from launcher.ledger.joining import TeamLedger
+from launcher.ledger.sql import SqlLedger
+from launcher.wiring import wire
+from tests import parts
+from tests.emulators.cable import Cable
+from tests.launcher.ledger.conftest import NOW
+from tests.launcher.ledger.postgres import PostgresServer, served
+from tests.launcher.ledger.test_ledgers import RUN
+
+DESK, LAPTOP = "desk~1:11:aa", "laptop~2:22:bb"
+
+
+@contextmanager
+def opened(
+    url: str,
+    *,
+    now: Callable[[], float] = lambda: NOW,
+    lease_s: float = 60.0,
+    retry_s: float = 60.0,
+    sleep: Callable[[float], None] = lambda _: None,
+) -> Iterator[SqlLedger]:
+    """The ledger, as another computer than any other launcher's has it."""
+    from launcher.ledger.postgres import PostgresDatabase
+    from launcher.ledger.team import PostgresLedger
+
+    db = PostgresDatabase(url, sleep=sleep, retry_s=retry_s)
+    with closing(PostgresLedger(db, now=now, alive_here=lambda _: None, lease_s=lease_s)) as ledger:
+        yield ledger
+
+
+def test_clocks_that_are_ten_minutes_apart_take_no_run_from_its_driver(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    with opened(url, now=lambda: NOW - 600) as slow, opened(url, now=lambda: NOW + 600) as fast:
+        slow.add(RUN)
+        slow.hold(RUN.id, Driver(who=DESK, until=NOW - 600 + 60))
+        with pytest.raises(HeldError, match="process 11 on desk, since"):
+            fast.hold(RUN.id, Driver(who=LAPTOP, until=NOW + 600 + 60))
+        slow.release(RUN.id, DESK)
+        fast.hold(RUN.id, Driver(who=LAPTOP, until=NOW + 600 + 60))
+        with pytest.raises(HeldError, match="laptop"):
+            slow.hold(RUN.id, Driver(who=DESK, until=NOW - 600 + 60))
+
+
+def test_a_launcher_tells_the_time_by_the_database_whatever_its_own_clock_says(
+    postgres: PostgresServer,
+) -> None:
+    wiring = wire({"VASTRUN_LEDGER": postgres.database()})
+    ((now,),) = postgres.ask("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8")
+    assert isinstance(now, float)
+    assert 0 <= wiring.now() - now < 60
+
+
+def test_a_computer_that_is_not_heard_of_any_more_is_dead(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    with opened(url, lease_s=-1.0) as shut, opened(url) as other:
+        shut.add(RUN)
+        shut.hold(RUN.id, Driver(who=DESK, until=NOW + 600))
+        assert other.driver(RUN.id) is None
+        other.hold(RUN.id, Driver(who=LAPTOP, until=NOW + 600))
+        with pytest.raises(HeldError):
+            shut.save(replace(RUN, phase=Phase.RENT), who=DESK)
+        assert other.driver(RUN.id) is not None
+
+
+def test_a_launcher_that_ended_well_is_no_longer_waited_for(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    with opened(url) as other:
+        with opened(url) as ended:
+            ended.add(RUN)
+            ended.hold(RUN.id, Driver(who=DESK, until=NOW + 600))
+            assert other.driver(RUN.id) is not None
+        assert other.driver(RUN.id) is None
+
+
+def test_a_database_that_is_restarted_is_waited_for_and_loses_nothing() -> None:
+    parts.require("postgresql")
+    with served() as server, opened(server.database(), sleep=lambda _: server.start()) as ledger:
+        ledger.add(RUN)
+        ledger.hold(RUN.id, Driver(who=DESK, until=NOW + 600))
+        for hard in (False, True):
+            server.stop(hard=hard)
+            ledger.save(replace(RUN, step=7 + hard), who=DESK)
+            assert ledger.get(RUN.id).step == 7 + hard
+
+
+def test_a_database_that_stays_away_is_a_disk_that_takes_no_writes() -> None:
+    parts.require("postgresql")
+    with served() as server, opened(server.database(), retry_s=0.0) as ledger:
+        ledger.add(RUN)
+        server.stop()
+        with pytest.raises(StorageError, match="cannot be reached") as caught:
+            ledger.tell(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text="x"))
+        assert "VASTRUN_LEDGER" in caught.value.hint
+        assert "\n" not in str(caught.value)
+        server.start()
+        assert ledger.get(RUN.id) == RUN
+
+
+def test_a_connection_that_breaks_at_any_byte_of_a_write_leaves_it_done_once(
+    postgres: PostgresServer,
+) -> None:
+    database = postgres.database().rpartition("/")[2]
+    with (
+        Cable(("127.0.0.1", postgres.port)) as cable,
+        opened(postgres.url(database, cable.address[1])) as ledger,
+    ):
+        ledger.add(RUN)
+        before = cable.carried
+        ledger.tell(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text="whole"))
+        size = cable.carried - before
+        told = ["whole"]
+        for number in range(0, size + 10, 11):
+            told.append(str(number))
+            cable.cut_after(number)
+            ledger.tell(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text=told[-1]))
+        cable.mend()
+        assert [event.text for event in ledger.events(RUN.id)] == told
+    assert size > 300
+
+
+def test_a_ledger_of_a_newer_program_is_left_alone(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    with opened(url):
+        postgres.ask("UPDATE schema_version SET version = 99", url)
+    with pytest.raises(StorageError, match="newer vastrun"), opened(url):
+        pass
+
+
+@pytest.mark.parametrize("url", ["mysql://db/x", "ledger.db", "postgresql://db/x?no=1"])
+def test_what_names_no_database_is_refused(url: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(UsageError, match="VASTRUN_LEDGER: expected postgresql://"):
+        TeamLedger(url).time()
+
+
+def test_a_database_that_nobody_serves_is_said_at_once() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(StorageError, match=r"the database ledger on 127\.0\.0\.1 cannot be reached: "):
+        TeamLedger("postgresql://team:s3cret@127.0.0.1:1/ledger").time()
