@@ -166,7 +166,12 @@ class SlurmCommands:
         """Remove the box."""
         self._last_look = None
         root = shlex.quote(f"{self._node.folder}/{instance_id}")
-        self._node.asked(f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}", timeout_s=_REMOVE_S)
+        run, dot, rest = instance_id.partition(".")
+        # With node 0 goes what was noted of the others: their job is over.
+        noted = f"{shlex.quote(self._node.folder)}/{_OVER}/{run}-n*{dot}{rest}"
+        self._node.asked(
+            f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}; rm -f {noted}", timeout_s=_REMOVE_S
+        )
 
     def _two(self, question: str, about_the_disk: str) -> tuple[str, str]:
         """What Slurm answers and what the disk does, by one command."""
