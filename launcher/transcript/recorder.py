@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from launcher.core.errors import NoRoomError
 from launcher.gate.manifest import OWNER
 from launcher.outputs.folder import TRANSCRIPT
+from launcher.outputs.store import PAGE_FAULTS
 from launcher.outputs.storing import need_space, write
 from launcher.transcript.plain import Mask, cut, plain
 
@@ -29,6 +30,8 @@ _LOG_BURST, _LOG_PER_S = 512 << 10, 50.0
 _FLUSH_S = 2.0
 _ALIKE_S = 60.0
 """A call that goes as it went before is written so often; those in between are counted."""
+_KEPT_CALLS = 1000
+"""So many different ones are known from before."""
 
 _T = TypeVar("_T")
 
@@ -70,9 +73,9 @@ class Recorder:
 
     def note(self, kind: str, *, is_chatter: bool = False, **values: Any) -> None:
         """Write one line, of this moment."""
-        self._put(
-            kind, self.now(), {key: plain(value, self.mask) for key, value in values.items()}, is_chatter
-        )
+        with suppress(*PAGE_FAULTS):
+            told = {key: plain(value, self.mask) for key, value in values.items()}
+            self._put(kind, self.now(), told, is_chatter)
 
     def log(self, text: str) -> None:
         """Write what is new of the training's log, as it is shown."""
@@ -93,7 +96,9 @@ class Recorder:
             raised = {"type": type(error).__name__, "text": str(error)}
             self._called(verb, said.about, began, {"error": raised})
             raise
-        self._called(verb, said.about, began, {"answer": said.answer(answer)}, is_routine=said.is_routine)
+        with suppress(*PAGE_FAULTS):  # how it is told is no reason to fail
+            told = {"answer": said.answer(answer)}
+            self._called(verb, said.about, began, told, is_routine=said.is_routine)
         return answer
 
     def close(self) -> None:
@@ -117,6 +122,8 @@ class Recorder:
         if former is not None and former[0] == same and began - former[1] < _ALIKE_S:
             self._counted[key] += 1
             return
+        if len(self._alike) >= _KEPT_CALLS:
+            self._alike.clear()
         self._alike[key] = (same, began)
         alike = self._counted.pop(key, 0)
         values = {"verb": verb, "about": asked, "took_s": round(self.now() - began, 4), **ended}

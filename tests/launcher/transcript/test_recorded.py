@@ -181,6 +181,14 @@ def test_a_file_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> N
     assert (tmp_path / "elsewhere").read_text() == ""
 
 
+def test_a_call_that_cannot_be_told_is_made_all_the_same(tmp_path: Path) -> None:
+    from launcher.transcript.recorder import Said
+
+    recorder = recorder_in(tmp_path)
+    said = Said(about={}, answer=lambda answer: answer.nothing_of_that_name)
+    assert recorder.call("provider.search", said, lambda: "an answer") == "an answer"
+
+
 def test_a_launcher_that_does_nothing_writes_nothing(terminal: Terminal) -> None:
     """Another one that drives the run is not disturbed."""
     terminal.launch("--detach")
