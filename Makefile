@@ -1,4 +1,4 @@
-# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, schemas, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, schemas, docs, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -15,7 +15,7 @@ PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist 
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test slow lint check pythons wheel image messages schemas format bench proof chaos fuzz clean
+.PHONY: help quickstart test slow lint check pythons wheel image messages schemas docs format bench proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,8 +53,12 @@ image: $(STAMPS)/dev ## Build the image for CPUs, push, lock and verify it; firs
 messages: ## Print every string that a user may see, to be read
 	@$(PYTHON) tests/messages.py
 
-schemas: $(STAMPS)/dev ## Write the schemas of job and batch files and of what --json prints
+schemas: $(STAMPS)/dev ## Write the schemas of files and of --json, and the parts of pages that come from the code
 	$(BIN)/python -m tests.schemas
+
+docs: $(STAMPS)/docs ## Build the documentation in build/site, to be opened without a network; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo 'documentation: build/site/index.html'
 
 format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .
@@ -75,7 +79,7 @@ fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market,
 		tests/e2e/test_vast_market.py tests/trainer/engine/test_random_options.py
 
 clean: ## Remove what set-up made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build/site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
@@ -91,3 +95,9 @@ $(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt | $(BIN
 	@$(PIP) --require-hashes --requirement requirements/providers.txt
 	@$(PIP) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
+
+$(STAMPS)/docs: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python
+	@echo 'setting up $(VENV): the launcher, and what builds its documentation (once)'
+	@$(PIP) --require-hashes --requirement requirements/launcher.txt
+	@$(PIP) --constraint constraints.txt --editable '.[docs]'
+	@mkdir -p $(STAMPS) && touch $@

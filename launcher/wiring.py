@@ -395,6 +395,7 @@ def _packer(environ: Mapping[str, str], ledger: Callable[[], Ledger], origin: Or
 
 
 def _output_store(ledger: Callable[[], Ledger]) -> OutputStore:
+    from launcher.outputs.index import Contents
     from launcher.outputs.store import FolderStore
     from launcher.ui.render.index import index_of
 
@@ -403,7 +404,10 @@ def _output_store(ledger: Callable[[], Ledger]) -> OutputStore:
 
         return page_of(ledger(), run, now)
 
-    return FolderStore(index=index_of, report=report)
+    def index(run: Run, contents: Contents, now: float) -> Mapping[str, str]:
+        return index_of(run, contents, now, ledger().runs(leader=run.id))
+
+    return FolderStore(index=index, report=report)
 
 
 def _notifier(environ: Mapping[str, str], say: Callable[[str], None]) -> UrlNotifier:

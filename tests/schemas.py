@@ -1,4 +1,4 @@
-"""Write the schemas that are published: `make schemas`. A test holds them to the types and the pages."""
+"""Write the schemas that are published, and the parts of pages that come from the code: `make schemas`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from launcher.config.json_schema import batch_schema, job_schema
 from launcher.ui.schemas.document_schema import document_schema
 from launcher.ui.schemas.documents import DOCUMENTS, WITHOUT_VERSION, title
+from tests.docs import written
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "configs" / "schemas"
@@ -45,6 +46,7 @@ def _plain(meaning: str) -> str:
 
 
 if __name__ == "__main__":
+    written.write()
     (FOLDER / "output").mkdir(exist_ok=True)
     for schema in NAMES:
         (FOLDER / f"{schema}.json").write_text(made(schema), encoding="utf-8")

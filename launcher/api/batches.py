@@ -21,6 +21,7 @@ from launcher.decisions.schedule import (
     progress_of_batch,
     states_of,
 )
+from launcher.outputs.storing import leave_out, storing
 from launcher.ports import Ledger
 
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
@@ -215,7 +216,10 @@ def _row(result: PointResult) -> PointRow:
 
 
 def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[Batch, int]:
-    """Write the batch into the ledger; return it, and how many of its points are new. Raises UsageError."""
+    """Write the batch into the ledger; return it, and how many of its points are new.
+
+    Raises UsageError, and StorageError for a folder that cannot be made.
+    """
     batch = Batch(
         name=plan.spec.name,
         spec=plan.spec,
@@ -226,7 +230,11 @@ def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float) -> tuple[B
         search=plan.search,
     )
     new = ledger.batches.submit(batch, plan.points)
-    return ledger.batches.get(batch.name), new
+    batch = ledger.batches.get(batch.name)
+    # Before the first of its runs is packed: their outputs may come to lie in the folder of the code.
+    with storing(Path(batch.folder)):
+        leave_out(Path(batch.folder))
+    return batch, new
 
 
 def must_fit(ledger: Ledger, plan: BatchPlan, folder: Path) -> None:
@@ -276,12 +284,12 @@ def run_again(ledger: Ledger, name: str, cause: str | None) -> int:
 
 def states_in(ledger: Ledger, name: str) -> list[PointState]:
     """Return the points of a batch with their runs, by number."""
-    return states_of(ledger.batches.points(name), ledger.runs(batch=name))
+    return states_of(ledger.batches.points(name), ledger.runs(batch=name, members=True))
 
 
 def progress_in(ledger: Ledger, name: str, now: float) -> BatchProgress:
     """Return how a batch stands."""
-    runs = ledger.runs(batch=name)
+    runs = ledger.runs(batch=name, members=True)
     states = states_of(ledger.batches.points(name), runs)
     return progress_of_batch(states, ledger.batches.held_usd(name), now, machines_of(runs))
 

@@ -29,7 +29,7 @@ from launcher.batch.searching import first_points
 from launcher.commands.queries import LaunchPlan, all_rows, plan_of
 from launcher.config import load_batch, load_sweep, read_job
 from launcher.core import NOTHING, Run, UserRequest
-from launcher.core.batch import MOST_POINTS, BatchSpec
+from launcher.core.batch import MOST_POINTS, BatchSpec, sweep_name
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
 from launcher.ledger.run_ids import find_run
@@ -156,10 +156,9 @@ class Client:
         on one machine, or share its GPUs. Raises as `launch`.
         """
         source = source_of(job)
-        stem = source.file.stem if source.file else load(source, now=self._now).name
         spec = _checked(
             {
-                "name": name or f"{stem}-sweep",
+                "name": name or sweep_name(load(source, now=self._now).name),
                 "job": source.name,
                 "objective": {"metric": metric, "goal": goal},
                 "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from launcher.core import Phase, Run
 from launcher.core.batch import Batch, BatchPoint
@@ -39,7 +38,7 @@ class PointTable:
         if batch.revision == self._revision:
             return False
         self._revision = batch.revision
-        runs = self._ledger.runs(batch=self._name)
+        runs = self._ledger.runs(batch=self._name, members=True)
         found = states_of(self._ledger.batches.points(self._name), runs)
         self._states = {state.point.id: state for state in found}
         self._machines = {run.id: run for run in machines_of(runs)}
@@ -47,7 +46,7 @@ class PointTable:
 
     def refresh_open(self) -> None:
         """Read the runs that are open now again: what they cost, and on what."""
-        open_runs = self._ledger.runs(open_only=True, batch=self._name)
+        open_runs = self._ledger.runs(open_only=True, batch=self._name, members=True)
         for machine in [run for run in self._machines.values() if run.phase is not Phase.ENDED]:
             if all(run.id != machine.id for run in open_runs):
                 self._machines[machine.id] = self._ledger.get(machine.id)
@@ -55,12 +54,12 @@ class PointTable:
         for run in open_runs:
             state = self._states.get(run.point)
             if state is not None:
-                runs = {**{known.id: known for known in state.runs}, run.id: run}
-                self._states[run.point] = replace(state, runs=tuple(runs.values()))
+                rows = {**{known.id: known for known in state.rows}, run.id: run}
+                (self._states[run.point],) = states_of([state.point], rows.values())
 
     def refresh(self, point: BatchPoint) -> PointState:
         """Read the runs of one point again."""
-        runs = self._ledger.runs(batch=self._name, point=point.id)
+        runs = self._ledger.runs(batch=self._name, point=point.id, members=True)
         (state,) = states_of([point], runs)
         self._states[point.id] = state
         return state

@@ -38,7 +38,7 @@ class BatchReport:
 def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
     """Return what is known of the batch. Raises UsageError when there is none of that name."""
     batch = ledger.batches.get(name)
-    states = states_of(ledger.batches.points(name), ledger.runs(batch=name))
+    states = states_of(ledger.batches.points(name), ledger.runs(batch=name, members=True))
     results = results_of(states, batch.spec.objective, now)
     finished = finished_in(results)
     curve_name = _curve_name(batch)

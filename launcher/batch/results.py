@@ -46,8 +46,8 @@ def _result(state: PointState, objective: BatchObjective, now: float) -> PointRe
         verdict=state.verdict,
         metric=None if state.last is None else metric_of(state.last, objective.metric),
         step=0 if state.last is None else state.last.step,
-        hours=sum(rented_seconds(run, now) for run in state.runs) / 3600,
-        usd=sum(cost_usd(run, now) for run in state.runs),
+        hours=sum(rented_seconds(run, now) for run in state.rows) / 3600,
+        usd=sum(cost_usd(run, now) for run in state.rows),
         attempts=len(state.runs),
     )
 

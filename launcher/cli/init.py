@@ -45,5 +45,6 @@ def _told(started: Started) -> str:
     return (
         f"wrote {job}: {what}\n"
         f"read it, then try it on this computer: vastrun rehearse {job}\n"
+        f"the same where there is no GPU:        vastrun rehearse {job} --set resources.gpus=0\n"
         f"offers and what it may cost:           vastrun plan {job} --provider vast"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option
-from launcher.cli.output import show
+from launcher.cli.output import say, show
 from launcher.commands.rehearsing import CONFIG, REPORT, TRAIN, Rehearsal, chosen
 from launcher.config import dump_job
 from launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
@@ -17,6 +17,9 @@ from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from launcher.ui.render.rehearsal import rehearsal_document, rehearsal_text
 from launcher.wiring import Wiring
+
+_CHECK_GPU = "check-gpu"
+_ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 
 
 @click.command("rehearse")
@@ -71,6 +74,8 @@ def command(
         performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
     told = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder))
     show(rehearsal_document(*told), rehearsal_text(*told), as_json=as_json)
+    if performed[-1].step == _CHECK_GPU and performed[-1].exit_code and spec.resources.gpus:
+        say(f"try:   vastrun rehearse {job_file} {_ON_THE_CPU}", err=True)
     ctx.exit(_exit_code(performed[-1]))
 
 

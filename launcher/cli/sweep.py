@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +13,7 @@ from launcher.cli.batching import Submission, reads_text, submit
 from launcher.cli.failures import reads
 from launcher.cli.options import example_or, json_option, plain_option, provider_option, yes_option
 from launcher.cli.output import say
-from launcher.config import load_sweep
+from launcher.config import load_sweep, read_job
 from launcher.core.batch import (
     MOST_PARALLEL,
     MOST_POINTS,
@@ -19,9 +21,14 @@ from launcher.core.batch import (
     BatchObjective,
     BatchSpec,
     Sharing,
+    sweep_name,
 )
 from launcher.core.early_stop import EarlyStop
 
+if TYPE_CHECKING:
+    from launcher.config.batch_file import LoadedBatch
+
+_UNNAMED = "sweep"
 _SHARING = click.Choice(("auto", "never"))
 reuse_option = click.option(
     "--reuse", type=_SHARING, default="never", show_default=True, help="Machines take points in turn."
@@ -49,7 +56,7 @@ pack_option = click.option(
 )
 @reuse_option
 @pack_option
-@click.option("--name", help="The batch's name [that of the job file, with -sweep].")
+@click.option("--name", help="The batch's name [that of the job, with -sweep].")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
 @dry_run_option
 @yes_option
@@ -84,7 +91,7 @@ def command(
     job_file = example_or(job_file)
     reads(job_file)
     spec = BatchSpec(
-        name=name or f"{job_file.stem}-sweep",
+        name=name or _UNNAMED,
         job=str(job_file),
         objective=BatchObjective(metric=metric, goal="max" if goal == "max" else "min"),
         limits=BatchLimits(usd=usd, parallel=parallel),
@@ -94,5 +101,13 @@ def command(
     )
     text = reads_text(job_file, "JOB.yaml")
     loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now())
+    if name is None:
+        loaded = _named_after_its_job(loaded)
     submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
     ctx.exit(submit(ctx.obj, loaded, job_file, submission))
+
+
+def _named_after_its_job(loaded: LoadedBatch) -> LoadedBatch:
+    """Not after its file: that of most programs is job.yaml, and their points would come into one batch."""
+    name = sweep_name(read_job(loaded.points[0].spec_json).name)
+    return replace(loaded, spec=replace(loaded.spec, name=name))

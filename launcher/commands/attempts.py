@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,8 @@ class Attempts:
         run = ledger.get(run.id)
         if run.phase is not Phase.ENDED:
             return self.pursue(run if out_dir is None else self._move(run, out_dir))
+        if _has_open_nodes(ledger, run):
+            return self.pursue(run)
         owed = self._try_again(run, out_dir)
         if owed is None:
             raise _nothing_to_resume(run)
@@ -142,7 +144,7 @@ class Attempts:
         """
         services = self.services_for(run.provider, NOTHING)
         run = services.ledger.get(run.id)
-        if run.phase is Phase.ENDED:
+        if run.phase is Phase.ENDED and not _has_open_nodes(services.ledger, run):
             return run
         while True:
             run = self._drive(run)
@@ -211,17 +213,29 @@ class Attempts:
         ledger = self.services_for(run.provider, NOTHING).ledger
         services = self.services_for(run.provider, origin_of(ledger, run))
 
-        def services_of(node: int) -> Services:
-            # What it continues from goes to node 0 alone. Each packs for itself: the bundles are different.
-            return self.services_for(run.provider, NOTHING) if node else recorded
+        nodes = {one.node: one for one in ledger.runs(leader=run.id)}
+        with ExitStack() as transcripts:
+            recorded = transcripts.enter_context(self.recorded(run, services))
 
-        with self.recorded(run, services) as recorded:
-            run = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
+            def services_of(node: int) -> Services:
+                if not node:
+                    return recorded
+                # What it continues from goes to node 0 alone. Each packs for itself: bundles are different.
+                # All that is shown is in the transcript of node 0, what each asks and decides in its own.
+                own = replace(self.services_for(run.provider, NOTHING), screen=recorded.screen)
+                return transcripts.enter_context(self.recorded(nodes[node], own))
+
+            ended = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
         try:
-            services.output_store.describe(run, services.clock.now())
+            services.output_store.describe(ended, services.clock.now())
         except StorageError as error:  # no reason to lose sight of how the run stands
-            _tell(services, run, f"the pages in its outputs are not up to date: {error}")
-        return run
+            _tell(services, ended, f"the pages in its outputs are not up to date: {error}")
+        return ended
+
+
+def _has_open_nodes(ledger: Ledger, run: Run) -> bool:
+    """Whether its launcher did not live to close the rows of its further nodes."""
+    return any(node.phase is not Phase.ENDED for node in ledger.runs(leader=run.id))
 
 
 def _nothing_to_resume(run: Run) -> UsageError:

@@ -41,6 +41,7 @@ _CONTENTS: Mapping[str, str] = {
     "versions.json": "versions of vastrun, Python and this system",
 }
 """What may be in a report, by name."""
+_OF_A_NODE = "the calls and decisions of a further node"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,10 @@ def write_report(
     """Write the archive, and return what is in it. Raises StorageError."""
     texts = {**_texts(run, ledger, now, private, versions), "doctor.txt": _doctor(findings)}
     hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
-    parts = [Part(name=name, what=_CONTENTS[name], bytes=len(content)) for name, content in hidden.items()]
+    parts = [
+        Part(name=name, what=_CONTENTS.get(name, _OF_A_NODE), bytes=len(content))
+        for name, content in hidden.items()
+    ]
     content = _archive(f"bugreport-{run.id}", hidden, now)
     with storing(file.parent):
         need_space(file.parent, len(content))
@@ -118,10 +122,15 @@ def _texts(
     run: Run, ledger: Ledger, now: float, private: Private, versions: Mapping[str, str]
 ) -> Mapping[str, str]:
     outputs, explained = Outputs(run), explain(ledger, run, now)
+    nodes = {
+        f"node-{one.node}.{TRANSCRIPT_NAME}": _transcript(Outputs(one), one.id)
+        for one in ledger.runs(leader=run.id)
+    }
     cost = {"verdict": run.verdict, "usd": explained.row.usd}
     outcome = explained.outcome
     return {
         TRANSCRIPT_NAME: _transcript(outputs, run.id),
+        **nodes,
         "run.json": _json(private, {**row_of(run), **cost}),
         "events.jsonl": "".join(
             json.dumps(plain(event, private.mask)) + "\n" for event in ledger.events(run.id)

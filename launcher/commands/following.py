@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.core import Phase, Progress, Run, UserRequest
-from launcher.core.bills import cost_usd
+from launcher.decisions.gang import total_usd
 from launcher.flow.context import Services
 from launcher.outputs.folder import GrowingFile, Outputs
 
@@ -25,7 +25,7 @@ def follow(run: Run, services: Services) -> Run:
             services.screen.event(event)
         services.screen.log(log.more())
         run = services.ledger.get(run.id)
-        services.screen.progress(run, _progress(run), usd=cost_usd(run, services.clock.now()))
+        services.screen.progress(run, _progress(run), usd=_spent_usd(run, services))
         request = services.user_requests.current()
         if request in (UserRequest.STOP, UserRequest.DESTROY):
             services.ledger.ask(run.id, request)
@@ -36,6 +36,11 @@ def follow(run: Run, services: Services) -> Run:
         ):
             return run
         services.clock.sleep(_LOOK_S)
+
+
+def _spent_usd(run: Run, services: Services) -> float:
+    """With what its further nodes cost."""
+    return total_usd((run, *services.ledger.runs(leader=run.id)), services.clock.now())
 
 
 def _progress(run: Run) -> Progress:

@@ -179,16 +179,21 @@ def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
 
 
 def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
+    row = counted(run, nodes, now)
+    if run.phase is Phase.ENDED:
+        return row
+    return replace(row, driver=ledger.driver(run.id), request=ledger.user_request(run.id))
+
+
+def counted(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
+    """Return the run with what it and its further nodes cost."""
     costs = [cost_of(one, now) for one in (run, *nodes)]
     cost = Cost(
         gpu_usd=sum(cost.gpu_usd for cost in costs),
         storage_usd=sum(cost.storage_usd for cost in costs),
         traffic_usd=sum(cost.traffic_usd for cost in costs),
     )
-    row = RunRow(run=run, cost=cost, nodes=nodes)
-    if run.phase is Phase.ENDED:
-        return row
-    return replace(row, driver=ledger.driver(run.id), request=ledger.user_request(run.id))
+    return RunRow(run=run, cost=cost, nodes=nodes)
 
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:

@@ -18,6 +18,10 @@ MOST_POINTS = 10_000
 """More are refused: at one rented machine every 4.5 s, even these would need half a day of rents."""
 
 
+_LONGEST_JOB_NAME = 57
+"""In the name of a sweep, which may have 63 letters."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchObjective:
     """What the runs are compared by."""
@@ -88,6 +92,11 @@ class BatchSpec:
         if rule is not None and rule.goal is not None:
             return rule.goal
         return self.objective.goal if rule and rule.metric == self.objective.metric else "min"
+
+
+def sweep_name(job: str) -> str:
+    """Return the name of a sweep that was given none: each job has a batch of its own."""
+    return f"{job[:_LONGEST_JOB_NAME]}-sweep"
 
 
 @dataclass(frozen=True, kw_only=True)

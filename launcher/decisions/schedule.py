@@ -22,6 +22,13 @@ class PointState:
 
     point: BatchPoint
     runs: tuple[Run, ...] = ()
+    nodes: tuple[Run, ...] = ()
+    """The rows of further nodes of these runs."""
+
+    @property
+    def rows(self) -> tuple[Run, ...]:
+        """All that had a machine: what they cost together is what the point cost."""
+        return (*self.runs, *self.nodes)
 
     @property
     def last(self) -> Run | None:
@@ -98,11 +105,22 @@ class BatchProgress:
 
 
 def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointState]:
-    """Return each point with its runs, in the order of the points. `runs` are the batch's, in any order."""
+    """Return each point with its runs, in the order of the points.
+
+    `runs` are the batch's, in any order, with the rows of further nodes.
+    """
     by_point: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.created_at):
         by_point.setdefault(run.point, []).append(run)
-    return [PointState(point=point, runs=tuple(by_point.get(point.id, ()))) for point in points]
+    return [_state_of(point, by_point.get(point.id, ())) for point in points]
+
+
+def _state_of(point: BatchPoint, rows: Sequence[Run]) -> PointState:
+    return PointState(
+        point=point,
+        runs=tuple(run for run in rows if not run.leader),
+        nodes=tuple(run for run in rows if run.leader),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +165,10 @@ def progress_of_batch(
     its share of that. What is nobody's share is idle, and to come once more for no point.
     """
     ended = [state for state in states if state.runs and not state.is_open and not state.is_waiting]
-    runs = [run for state in states for run in state.runs]
+    runs = [run for state in states for run in state.rows]
     counted = counted_in_total([*runs, *machines])
     paid = [run for run in (*runs, *machines) if run.id in counted]
-    ended_usd = sum(cost_usd(run, now) for state in ended for run in state.runs)
+    ended_usd = sum(cost_usd(run, now) for state in ended for run in state.rows)
     spent = sum(cost_usd(run, now) for run in paid)
     idle = max(0.0, spent - sum(cost_usd(run, now) for run in runs)) if machines else 0.0
     waiting = sum(state.is_waiting for state in states)

@@ -120,8 +120,9 @@ def _take(context: RunContext) -> PhaseEnd | None:
     except (HeldError, OutOfReachError):
         raise
     except StorageError as error:
-        # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on.
-        if phase is Phase.PLAN:
+        # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on; and so do
+        # those of several nodes, which all have to be closed.
+        if phase is Phase.PLAN and context.gang.is_alone:
             _give_up(context, error)
         raise
     except GoneError as error:

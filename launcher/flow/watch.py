@@ -55,6 +55,8 @@ class WatchState:
     """When the lease ends the box, as the box itself says, on our clock: it may shorten its time."""
     stop_asked_at: float | None = None
     stop_cause: Cause = Cause.STOPPED
+    awaits_others: bool = False
+    """Nothing was started yet: another node is not ready."""
     is_ending: bool = False
     """It was asked to stop because another node has failed."""
     others_failed_at: float | None = None
@@ -101,7 +103,7 @@ def _may_leave(context: RunContext, state: WatchState) -> bool:
     leaves = request is UserRequest.DETACH or (
         request is UserRequest.DETACH_ONCE_TRAINING and state.beginning.has_begun
     )
-    return leaves and state.silent_since is None and state.starts <= 1
+    return leaves and state.silent_since is None and state.starts <= 1 and not state.awaits_others
 
 
 def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
@@ -113,8 +115,9 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     state.silent_since = state.nonsense_since = None
     _note(context, state, box_status)
     _keep_armed(context, state, box_status, remote)
+    state.awaits_others = box_status.box == "idle" and is_awaited(context)
     if box_status.box == "idle":
-        return context.gang.end() or (None if is_awaited(context) else _start(context, state, remote))
+        return context.gang.end() or (None if state.awaits_others else _start(context, state, remote))
     context.show_log()
     if box_status.box == "ended":
         return _ended(context, state, remote, box_status)

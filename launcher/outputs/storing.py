@@ -53,7 +53,11 @@ def must_be_free(out: Path, run_id: str) -> None:
 def claim(out: Path, run_id: str) -> None:
     """Make the folder the run's own: its files are written and removed there from now on."""
     stored(out / OWNER, f"{run_id}\n".encode())
-    # Kept out of the user's commits, and of what the next run ships.
+    leave_out(out)
+
+
+def leave_out(out: Path) -> None:
+    """Keep all that lies in the folder out of the user's commits, and of what the next run ships."""
     stored(out / IGNORE, b"*\n")
 
 

@@ -16,6 +16,7 @@ from launcher.core.job import JobSpec
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Remote
+from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import FakeBox
 from tests.fakes import FakeProvider, FakeRemote, FakeScreen, FakeUserRequests, train_job
@@ -200,7 +201,10 @@ class GangWorld:
             )
 
         return Attempts(
-            services_for=services_for, new_id=lambda: f"run-{next(self._ids)}", workers=self._workers
+            services_for=services_for,
+            new_id=lambda: f"run-{next(self._ids)}",
+            workers=self._workers,
+            recorded=recorded,
         )
 
     def rows(self, run_id: str = RUN_ID) -> list[Run]:

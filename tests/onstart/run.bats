@@ -122,6 +122,13 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   [[ $(<stop) == stopped && $(<run/steps.jsonl) == *'"exit_code":143'* ]]
 }
 
+@test "the steps see which node this is and where the nodes meet, whatever the job says" {
+  printf "VASTRUN_NODE=1\nVASTRUN_RENDEZVOUS='[fd00::1]:29400'\n" >node.env
+  stub_step 10-one 'echo "$VASTRUN_NODE $VASTRUN_RENDEZVOUS" >seen'
+  run_to_end
+  [[ $(<seen) == "1 [fd00::1]:29400" ]]
+}
+
 @test "the secrets reach the steps and their file is gone" {
   cat >inbox/secrets.env <<'ENV'
 KEY='it'\''s a $ecret'

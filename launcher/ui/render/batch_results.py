@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher.batch.results import PointResult, finished_in
+from launcher.config import read_job
+from launcher.core import Verdict
 from launcher.core.batch import Batch, BatchSpec
 from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.ui.render.amounts import duration, usd, usd_sum
@@ -39,7 +41,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
     text = table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=(1, 7), width=width)
     best = rows[0].run
     if best is None or rows[0].metric is None:
-        return text
+        return f"{text}\n\n{_nothing_measured(spec)}" if any(map(_has_succeeded, rows)) else text
     told = facts(
         [
             *_said(rows, spec),
@@ -47,10 +49,25 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
-            ("continue", f"vastrun launch JOB.yaml --from {best.id}" if best.step else ""),
+            ("continue", f"vastrun launch JOB.yaml --from {best.id}" if _has_checkpoints(rows[0]) else ""),
         ]
     )
     return f"{text}\n\n{told}"
+
+
+def _nothing_measured(spec: BatchSpec) -> str:
+    name = spec.objective.metric
+    told = f"no run reported {name}: beat(step, {name}=...) in the program does, or compare by another"
+    return facts([("metric", told if name.isidentifier() else f"no run reported {name}")])
+
+
+def _has_succeeded(row: PointResult) -> bool:
+    return row.verdict is Verdict.SUCCEEDED
+
+
+def _has_checkpoints(row: PointResult) -> bool:
+    """Tell whether another run can continue it: a program of the user's own has its own way."""
+    return bool(row.step) and read_job(row.point.spec_json).train is not None
 
 
 def _said(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from launcher.commands.queries import RunRow
+from launcher.commands.queries import RunRow, counted
 from launcher.core import Phase, Run
-from launcher.core.bills import cost_of
 from launcher.gate.text import one_line
 from launcher.outputs.folder import TRANSCRIPT
 from launcher.outputs.index import Contents
@@ -38,9 +37,9 @@ WORDS: Mapping[str, str] = {
 """What each place holds, by its path on the box, in the order of the page."""
 
 
-def index_of(run: Run, contents: Contents, now: float) -> dict[str, str]:
-    """Write the index: the text of each of its files, by name."""
-    row = RunRow(run=run, cost=cost_of(run, now))
+def index_of(run: Run, contents: Contents, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
+    """Write the index: the text of each of its files, by name. `nodes`: the run's further ones."""
+    row = counted(run, nodes, now)
     picture = loss_picture(f"{run.job}: loss", f"run {run.id}: {state_of(row)}", contents.curves)
     result = result_document(row, contents.scores, newest=contents.newest, best=contents.best)
     texts = {README: "\n".join(_page(row, contents, bool(picture), now)), RESULT: to_text(result)}

@@ -24,7 +24,7 @@ def leave_report(ledger: Ledger, name: str, now: float) -> str:
 def write_batch_report(ledger: Ledger, name: str, now: float) -> Path | None:
     """Write the page as the batch stands; None where nothing came home. Raises StorageError."""
     folder = Path(ledger.batches.get(name).folder)
-    if not folder.is_dir():
+    if not folder.is_dir() or all(entry.name == IGNORE for entry in folder.iterdir()):
         return None
     try:
         content = batch_page_file(batch_report_of(ledger, name, now), folder.resolve()).encode(
@@ -34,7 +34,5 @@ def write_batch_report(ledger: Ledger, name: str, now: float) -> Path | None:
         raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
     with storing(folder):
         need_space(folder, len(content))
-        if not (folder / IGNORE).exists():  # as each run's folder: no commit and no next run takes it along
-            stored(folder / IGNORE, b"*\n")
         stored(folder / REPORT, content)
     return folder / REPORT

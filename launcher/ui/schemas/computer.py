@@ -9,6 +9,7 @@ from launcher.image.lock import LockedImage
 from launcher.image.verifying import ImageCheck
 from launcher.providers.vast.conformance.assumption import State, When
 from launcher.providers.vast.conformance.record import Counted
+from launcher.providers.vast.conformance.tape import Value
 from launcher.ui.schemas.shape import Shape
 
 
@@ -34,7 +35,8 @@ class AssumptionRow(Shape):
     state: State
     text: str
     assumed: str
-    seen: str | int | float | bool | None
+    seen: Value | None
+    """Null: nothing was seen."""
     seen_text: str
     how: str
     rests: str

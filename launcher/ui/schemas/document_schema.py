@@ -44,6 +44,7 @@ def _versioned(schema: Schema) -> Schema:
 def _shape(shape: type[Shape]) -> Schema:
     properties = {name.rstrip("_"): _key(name, hint, owner) for name, hint, owner in shape.printed()}
     schema = _closed(shape, properties)
+    schema["required"] = [name for name in properties if name not in shape.optional]
     return _with_former_keys(schema) if shape.has_former_keys else schema
 
 

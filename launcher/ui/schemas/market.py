@@ -59,6 +59,14 @@ class ExplainedMarket(Shape, of=MarketReport, without=["constraints", "quotes"])
     left: int
 
 
+class NodeCost(Shape):
+    """What one machine of a run cost."""
+
+    node: int
+    id: str
+    usd: float
+
+
 class RunCost(Shape, of=Cost):
     """What one run cost."""
 
@@ -69,6 +77,8 @@ class RunCost(Shape, of=Cost):
     gpu_hours: float
     """Of these, those for which its GPUs are billed."""
     usd_per_hour: float
+    nodes: list[NodeCost]
+    """Of a run that has several machines: all of them."""
     usd: float
     billed_usd: float | None
     """What its provider charged; null: it was not asked, or does not say."""

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from launcher.commands.bugreports import Part
 from launcher.commands.exporting import ExportedCheckpoint
-from launcher.core import BoxStatus, Event, Judgement, Run, StepEnd, UserRequest
+from launcher.core import BoxStatus, Cause, Event, Judgement, Phase, Run, StepEnd, UserRequest
 from launcher.core import Verdict as RunVerdict
 from launcher.decisions.comparing import Difference
 from launcher.ui.render.loglines import LogLine
 from launcher.ui.schemas.shape import Shape
 from trainer.contract.outcome import Outcome
+
+
+class ShownNode(Shape):
+    """One machine of a run that has several."""
+
+    node: int
+    id: str
+    phase: Phase
+    instance_id: str | None
+    host: str
+    usd_per_hour: float
+    cause: Cause | None
+    detail: str
+    out_dir: str
 
 
 class ShownRun(Shape, of=Run, without=["spec_json"]):
@@ -23,6 +37,8 @@ class ShownRun(Shape, of=Run, without=["spec_json"]):
     """What it cost so far, or in all."""
     driver: str | None
     """Who drives it now."""
+    nodes: list[ShownNode]
+    """Of a run that has several machines: all of them."""
 
 
 class Runs(Shape):
@@ -44,6 +60,8 @@ class RunNear(Shape):
     box: ShownBox | None
     """Null when its box was not seen; `note` says why."""
     note: str
+    boxes: list[ShownBox | None]
+    """Of a run that has several machines: what was seen of each, by its node."""
 
 
 class Attempt(Shape):
@@ -101,8 +119,8 @@ class Explained(Shape):
     """What to try next."""
 
 
-class ShownLine(Shape, of=LogLine):
-    """One line of a log: each is a document of its own."""
+class ShownLine(Shape, of=LogLine, optional=["node"]):
+    """One line of a log: each is a document of its own. `node`: of a run that has several machines."""
 
 
 class Rehearsed(Shape):

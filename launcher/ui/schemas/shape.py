@@ -16,13 +16,23 @@ class Shape:
 
     noun: ClassVar[Any] = None
     without: ClassVar[frozenset[str]] = frozenset()
+    optional: ClassVar[frozenset[str]] = frozenset()
+    """Keys that are there at times only."""
     has_former_keys: ClassVar[bool] = False
     """A key that has a new name stands under its former one, too, at any depth."""
 
-    def __init_subclass__(cls, *, of: Any = None, without: Sequence[str] = (), former: bool = False) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        of: Any = None,
+        without: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        former: bool = False,
+    ) -> None:
         """Note what it shows."""
         if of is not None:
             cls.noun, cls.without = of, frozenset(without)
+        cls.optional = frozenset(optional)
         cls.has_former_keys = former
 
     @classmethod

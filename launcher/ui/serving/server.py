@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from launcher.core.errors import UsageError, VastrunError
 from launcher.gate.text import one_line
+from launcher.outputs.store import PAGE_FAULTS
 
 LOOPBACK = "127.0.0.1"
 _ANSWER_S = 10.0
@@ -103,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.NOT_FOUND, "nothing is here\n"
         try:
             text = self.server.page(parts)
-        except VastrunError as error:
+        except (VastrunError, OSError, *PAGE_FAULTS) as error:
             return HTTPStatus.INTERNAL_SERVER_ERROR, f"<pre>{_escaped(str(error))}</pre>\n"
         return (HTTPStatus.NOT_FOUND, "nothing is here\n") if text is None else (HTTPStatus.OK, text)
 

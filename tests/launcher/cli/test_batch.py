@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launcher.bundle.checkout import worktree
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.terminal import CRASH, JOB, Terminal
+from trainer.contract.outcome import Check
 
 FILE = """\
 name: widths
@@ -20,6 +23,15 @@ job: job.yaml
 grid: {train.seed: [1, 2, 3], train.batch: [8, 16]}
 limits: {usd: 20, parallel: 3}
 """
+
+OWN = """\
+name: own
+resources: {gpus: 2}
+limits: {hours: 1, usd: 3}
+command: python -c 'print({lr})'
+success: {steps: 10}
+"""
+DONE = Check(name="steps", holds=True, text="every rank reached step 10 of 10")
 
 
 class Desk(Terminal):
@@ -57,6 +69,17 @@ def test_a_batch_runs_every_point_and_ends_with_its_table(desk: Desk) -> None:
     assert lines[0].split() == ["#", "VALUES", "VERDICT", "LOSS", "STEPS", "TIME", "COST", "RUN"]
     assert len([line for line in lines if "SUCCEEDED" in line]) == 6
     assert desk.machines() == 0
+
+
+def test_outputs_of_a_batch_in_the_folder_of_the_code_are_never_shipped_with_it(desk: Desk) -> None:
+    (desk.folder / "train.py").touch()
+    code, _, err = desk.submit()
+    assert code == 0, err
+    # Also not those that come to lie there while another point is packed.
+    (desk.folder / "out" / "0007-new").mkdir()
+    (desk.folder / "out" / "0007-new" / "part").touch()
+    assert "train.py" in worktree(str(desk.folder)).paths
+    assert [path for path in worktree(str(desk.folder)).paths if path.startswith("out/")] == []
 
 
 def test_what_a_batch_cost_is_added_up_under_its_name(desk: Desk) -> None:
@@ -230,8 +253,28 @@ def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
     result = desk.type(*words, "--out", str(desk.folder / "out"))
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("SUCCEEDED") == 4
+    # Not after the file: that of most programs is job.yaml.
+    assert "batch demo-sweep: 4 of 4 points are new" in result.stderr
     wrong = desk.type("sweep", str(desk.job), "train.sed=1,2", "--usd", "9", "-y")
     assert wrong.exit_code == 2 and "--set train.sed: unknown key; did you mean seed?" in wrong.stderr
+
+
+def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "trainer")
+    words = ("--usd", "9", "-y", "--out")
+    trained = desk.type("sweep", str(desk.job), "train.seed=1,2", *words, str(desk.folder / "out"))
+    assert "continue  vastrun launch JOB.yaml --from" in trained.stdout
+    own = Desk(tmp_path / "own", Training(outcome=lambda told: replace(told, checks=(DONE,))))
+    own.job.write_text(OWN)
+    swept = own.type("sweep", str(own.job), "lr=1,2", *words, str(own.folder / "out"))
+    assert "best " in swept.stdout, swept.stdout + swept.stderr
+    assert "continue" not in swept.stdout
+
+
+def test_a_sweep_whose_metric_no_run_reports_says_so(desk: Desk) -> None:
+    words = ("--metric", "accuracy", "--usd", "9", "-y", "--out", str(desk.folder / "out"))
+    swept = desk.type("sweep", str(desk.job), "train.seed=1,2", *words)
+    assert "metric  no run reported accuracy: beat(step, accuracy=...) in the program does" in swept.stdout
 
 
 def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:

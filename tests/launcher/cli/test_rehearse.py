@@ -81,6 +81,13 @@ def test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none(desk: Desk
     assert "ranks" in end.stderr
 
 
+def test_a_job_for_more_gpus_than_are_here_is_answered_with_how_to_try_it_without(desk: Desk) -> None:
+    desk.writes("command: 'true'", "success: {exit_code: 0}")
+    end = desk.types("check-gpu", "--set", "resources.gpus=64")
+    assert end.exit_code == 5
+    assert f"try:   vastrun rehearse {desk.job} --set 'resources={{gpus: 0}}' --set ranks=1" in end.stderr
+
+
 def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: Desk) -> None:
     program = ["python", "-c", "import os; print('all is well', os.environ['MOOD'])"]
     desk.writes(

@@ -197,6 +197,33 @@ def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(tmp_path: P
     check_nothing_leaked(world)
 
 
+def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_started(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.market.loading = {"host-2": Loading(seconds=60.0)}
+    world.user_requests.at = {world.time.now() + 10.0: UserRequest.DETACH}
+    world.launch()
+    assert all(world.market.box_of(node).started_at is not None for node in (0, 1)), world.told
+    world.user_requests.at = {}
+
+    run = world.resume()
+
+    assert run.cause is None, world.told
+    check_nothing_leaked(world)
+
+
+def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.expect(Fault(verb="provider.search", nth=1, moment="before", trouble="error"))
+    world.expect(*world.plan.faults, Fault(verb="ledger.save", nth=1, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    assert [row.phase for row in world.rows()] == [Phase.ENDED, Phase.PLAN], world.told
+
+    world.resume()
+
+    check_nothing_leaked(world)
+
+
 KILL_IN: dict[Phase, tuple[str, Moment]] = {
     Phase.PLAN: ("output_store.check", "after"),
     Phase.RENT: ("provider.rent", "after"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from launcher.commands.attempts import Attempts
 from launcher.core import Phase, RentalOrder, Run
 from launcher.core.errors import NoOfferError
 from launcher.gate.manifest import OWNER
@@ -22,6 +23,7 @@ from launcher.transcript.recorded import RecordedProvider, RecordedRemote, recor
 from launcher.transcript.recorder import MOST_BYTES, Recorder
 from launcher.wiring import Wiring
 from tests.fakebox import Training
+from tests.launcher.gang_world import GangWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
 
 RUN = "calm-heron-0001"
@@ -213,6 +215,32 @@ def test_a_run_that_brought_nothing_home_leaves_its_folder_to_the_next(tmp_path:
     shown: Callable[[Run], str] = lambda run: terminal.type("replay", run.id).stdout  # noqa: E731
     assert "failed:" in shown(first) and "the lease is armed" not in shown(first)
     assert "the lease is armed" in shown(second) and "failed:" not in shown(second)
+
+
+class Kept(GangWorld):
+    """A run of several nodes, each with a folder of its own."""
+
+    def begun(self, attempts: Attempts) -> Run:
+        run = super().begun(attempts)
+        for row in self.rows():
+            claim(Path(row.out_dir), row.id)
+        return run
+
+
+def test_each_node_has_its_own_calls_and_the_first_one_has_all_that_is_shown(tmp_path: Path) -> None:
+    world = Kept(tmp_path)
+    run = world.launch()
+    assert run.verdict == "SUCCEEDED", world.told
+    shown: list[str] = []
+    for row in world.rows():
+        lines = transcript_in(Path(row.out_dir))
+        assert lines[0]["run"]["id"] == row.id
+        rented = [line["about"]["label"] for line in lines if line.get("verb") == "provider.rent"]
+        assert rented == [row.label]
+        phases = [line["changes"]["phase"] for line in lines if "phase" in line.get("changes", {})]
+        assert phases[-1] == "ended"
+        shown = shown or [line["text"] for line in lines if line["kind"] == "event"]
+    assert sorted(shown) == sorted(event.text for event in world.screen.events)
 
 
 @pytest.fixture

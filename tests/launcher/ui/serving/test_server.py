@@ -193,9 +193,10 @@ def test_every_start_has_a_token_of_its_own_and_listens_on_loopback_only() -> No
             Server(lambda _: None, one.port)
 
 
-def test_a_ledger_that_cannot_be_read_is_said_in_a_line() -> None:
+@pytest.mark.parametrize("kind", [StorageError, ValueError, OSError])
+def test_a_ledger_that_cannot_be_read_is_said_in_a_line(kind: type[Exception]) -> None:
     def broken(_: Sequence[str]) -> str:
-        raise StorageError("cannot read <b>the ledger</b>")
+        raise kind("cannot read <b>the ledger</b>")
 
     with served(broken) as server:
         status, _, text = ask(server)

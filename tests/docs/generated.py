@@ -1,0 +1,42 @@
+"""Pages of the site that are made when it is built: commands, names of the Python API, decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from launcher.cli.tables import EXIT_CODES
+from tests.docs.commands import every, root
+from tests.docs.markdown import DOCS
+from tests.docs.python_reference import python_reference
+
+
+def commands() -> str:
+    """Return the page of all commands: what `--help` says of each."""
+    parts = [
+        "# Commands",
+        "What `vastrun COMMAND --help` says of each. [Exit codes](#exit-codes) are at the end.",
+    ]
+    for context in (root(), *every()):
+        parts += [f"## {context.command_path}", f"```text\n{context.get_help().strip()}\n```"]
+    rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
+    parts += ["## Exit codes", f"| exit code | meaning |\n|---|---|\n{rows}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def decisions() -> str:
+    """Return the page that lists the records of decisions."""
+    records = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    lines = [f"- [{_title(record.read_text(encoding='utf-8'))}]({record.name})" for record in records]
+    return "# Decisions\n\nChoices that are not obvious, with their reasons.\n\n" + "\n".join(lines) + "\n"
+
+
+def _title(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("# ")
+
+
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands,
+    "python-reference.md": python_reference,
+    "decisions/index.md": decisions,
+}
+"""By the path below `docs/`, where none of them lies."""

@@ -1,0 +1,38 @@
+"""Jobs and programs that a page shows whole can be read."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from launcher.config import load_job
+from tests.docs.markdown import DOCS, PAGES, blocks
+
+_FRAMEWORKS = ("own-script.md", "lightning.md", "accelerate.md", "hugging-face.md")
+
+
+def jobs(text: str) -> list[str]:
+    """Return the job files of a page: blocks of YAML with a name and something to run."""
+    yaml = [code for language, code in blocks(text) if language == "yaml"]
+    return [
+        code
+        for code in yaml
+        if re.search("^name:", code, re.M) and re.search("^(train|command):", code, re.M)
+    ]
+
+
+def test_every_job_of_a_page_is_sound() -> None:
+    for page in PAGES:
+        for job in jobs(page.read_text(encoding="utf-8")):
+            load_job(job, page.name)
+
+
+def test_each_page_on_a_program_of_your_own_shows_a_whole_job() -> None:
+    assert [name for name in _FRAMEWORKS if not jobs((DOCS / name).read_text(encoding="utf-8"))] == []
+
+
+def test_every_program_of_a_page_is_python() -> None:
+    for page in PAGES:
+        for language, code in blocks(page.read_text(encoding="utf-8")):
+            if language == "python" and page.name != "README.md":
+                ast.parse(code, page.name)
