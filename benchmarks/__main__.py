@@ -84,6 +84,10 @@ def main() -> None:
 
 
 def _chaos(options: argparse.Namespace) -> bool:
+    if options.slurm:
+        from benchmarks.chaos import slurm
+
+        return slurm.run(runs=options.runs, seed=options.seed, parallel=options.parallel)
     if options.batches:
         return batches.run(batches=options.batches, seed=options.seed, parallel=min(3, options.parallel))
     return chaos.run(
@@ -109,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")
     parser.add_argument("--docker", metavar="IMAGE", help="chaos: the boxes are containers of that image")
     parser.add_argument("--minutes", type=float, default=0.0, help="chaos: how long each program works")
+    parser.add_argument("--slurm", action="store_true", help="chaos: on a real Slurm of this computer")
     parser.add_argument("--hostile", action="store_true", help="chaos: every box lies")
     return parser
 

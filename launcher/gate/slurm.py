@@ -12,7 +12,7 @@ from launcher.gate.text import one_line
 
 PARTITION_FIELDS = "%P|%a|%l|%D|%c|%m|%T|%G"
 """For `sinfo --noheader --exact`: the text that has no fixed form comes last."""
-JOB_FIELDS = "%i|%T|%M|%V|%b|%N|%r|%j|%k"
+JOB_FIELDS = "%i|%T|%M|%V|%b|%D|%N|%r|%j|%k"
 """For `squeue --noheader`, with SLURM_TIME_FORMAT=%s."""
 END = "@"
 """A line of its own behind each answer: what was cut short has none."""
@@ -47,6 +47,7 @@ _UNUSABLE = (
 _MOST_ROWS = 20_000
 _MOST_CHARACTERS = 300
 _MOST = 10**9
+_MOST_NODES = 64
 _DURATION = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2})")
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.+-]{0,99}))?:(\d{1,4})(?![\w:])")
 _NAME = re.compile(r"[\w.+-]{1,100}", re.ASCII)
@@ -99,6 +100,8 @@ class Job:
     """Epoch seconds by the cluster's clock; 0: it does not say."""
     gpus: int
     """On each node."""
+    size: int
+    """How many nodes it has, or waits for."""
     nodes: str
     """Empty: it has none yet."""
 
@@ -119,6 +122,8 @@ class Box:
 
     name: str
     changed_at: float
+    rendezvous: str = ""
+    """What it says of where the other nodes reach it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,19 +147,21 @@ def jobs_of(printed: str, prefix: str) -> list[Job]:
     """
     found = []
     for row in _rows(printed, "squeue"):
-        fields = row.split("|", 8)
-        if len(fields) == 9 and fields[7].startswith(prefix):
+        fields = row.split("|", 9)
+        if len(fields) == 10 and fields[8].startswith(prefix):
             found.append(_job(fields, row))
     return found
 
 
 def boxes_of(printed: str) -> list[Box]:
-    """Read lines of `SECONDS NAME`; a folder whose name cannot be ours is left out."""
+    """Read lines of `SECONDS NAME RENDEZVOUS`; a folder whose name cannot be ours is left out."""
     found = []
     for row in _rows(printed, "the shared disk"):
-        moment, _, name = row.partition(" ")
+        moment, _, rest = row.partition(" ")
+        name, _, rendezvous = rest.partition(" ")
         if _NAME.fullmatch(name):
-            found.append(Box(name=name, changed_at=_whole(moment.partition(".")[0], row, 10**11)))
+            changed_at = _whole(moment.partition(".")[0], row, 10**11)
+            found.append(Box(name=name, changed_at=changed_at, rendezvous=rendezvous[:_MOST_CHARACTERS]))
     return found
 
 
@@ -223,7 +230,7 @@ def _partition(row: str) -> Partition:
 
 
 def _job(fields: Sequence[str], row: str) -> Job:
-    number, state, ran, submitted, gres, nodes, reason, name, label = fields
+    number, state, ran, submitted, gres, size, nodes, reason, name, label = fields
     job_id = re.fullmatch(r"\d{1,10}", number, re.ASCII)
     known = _STATE.fullmatch(state) and _NAME.fullmatch(name) and _NODES.fullmatch(nodes)
     if not job_id or not known or len(label) > _MOST_CHARACTERS:
@@ -237,6 +244,7 @@ def _job(fields: Sequence[str], row: str) -> Job:
         ran_s=0.0 if ran in ("", "INVALID", "N/A") else _seconds(ran, row),
         submitted_at=_whole(submitted, row, 10**11) if submitted.isdecimal() else 0.0,
         gpus=sum(one.count for one in _gpus(gres)),
+        size=max(1, min(_whole(size, row), _MOST_NODES)),
         nodes=nodes,
     )
 

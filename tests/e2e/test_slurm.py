@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -62,6 +63,27 @@ def test_a_training_succeeds_as_on_this_computer(user: Terminal, cluster: Slurm)
     assert "verdict   SUCCEEDED" in done.out
     assert re.search(r"checkpoint step-\d+ downloaded", done.err)
     assert is_clean(user, cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_two_nodes_of_one_job_train_as_one_node_does_and_all_are_given_back(
+    user: Terminal, cluster: Slurm
+) -> None:
+    losses = []
+    for nodes, ranks in ((1, 4), (2, 2)):
+        split = ("--set", f"nodes={nodes}", "--set", f"ranks={ranks}")
+        launch = user.start("launch", str(JOBS / "learn.yaml"), "--provider", "slurm", *split)
+        launch.shows("step 5/30")
+        assert [cluster.size_of("vastrun-"), len(boxes(user))] == [nodes, nodes]
+        done = launch.end()
+        assert done.exit_code == 0, done.err
+        assert is_clean(user, cluster)
+        lines = (user.outputs() / "metrics.jsonl").read_text().splitlines()
+        losses.append([record["loss"] for record in map(json.loads, lines) if "loss" in record])
+
+    assert len(losses[0]) == len(losses[1]) > 1
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_a_program_succeeds_and_neither_job_nor_folder_is_left(user: Terminal, cluster: Slurm) -> None:

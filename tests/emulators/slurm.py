@@ -171,6 +171,10 @@ class Slurm:
         rows = [row.split("|") for row in self.run("squeue", "-h", "-o", "%i|%k").splitlines()]
         return next((int(number) for number, comment in rows if comment.startswith(label)), None)
 
+    def size_of(self, label: str) -> int:
+        """How many nodes the job has whose comment begins so."""
+        return int(self.run("squeue", "-h", "-j", str(self.job_of(label)), "-o", "%D"))
+
     def _start(self, name: str, *words: str) -> None:
         command, *options = words or (name,)
         path = program(command)

@@ -15,6 +15,7 @@ _JOB = (
     "0:05",
     "1795523601",
     "N/A",
+    "1",
     "n1",
     "None",
     "vastrun-calm-heron-3f1a.0a0b0c0d",
@@ -24,7 +25,7 @@ _NODES = ("debug*", "up", "1-00:00:00", "2", "8", "4000", "idle", "(null)")
 
 
 def _job(**changes: str) -> str:
-    names = ("id", "state", "ran", "submitted", "gres", "nodes", "reason", "name", "label")
+    names = ("id", "state", "ran", "submitted", "gres", "size", "nodes", "reason", "name", "label")
     return _row(dict(zip(names, _JOB, strict=True)) | changes)
 
 
@@ -59,6 +60,7 @@ REFUSED: Mapping[str, tuple[Reader, str]] = {
     "a run time beyond all time": (jobs_of, _job(ran="9" * 40 + ":00")),
     "a moment beyond all time": (jobs_of, _job(submitted="9" * 12)),
     "nodes that are a command": (jobs_of, _job(nodes="n1;reboot")),
+    "as many nodes as there are none": (jobs_of, _job(size="-2")),
     "a name that leaves its folder": (jobs_of, _job(name="vastrun-../../etc")),
     "a comment without an end": (jobs_of, _job(label="x" * 1000)),
     "more lines than jobs can be": (jobs_of, "\n" * 30_000 + slurm.END),

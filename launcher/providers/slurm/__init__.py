@@ -27,7 +27,7 @@ from launcher.providers import ProviderContext
 from launcher.providers.local import inherited
 from launcher.providers.slurm.batch import Batch
 from launcher.providers.slurm.box import Place, SlurmRemote
-from launcher.providers.slurm.commands import Seen, SlurmCommands
+from launcher.providers.slurm.commands import Seen, SlurmCommands, first_of
 from launcher.providers.slurm.ends import end_of, why_it_waits
 from launcher.providers.slurm.login_node import LoginNode
 from launcher.providers.slurm.offers import Share, offers_for, price
@@ -42,7 +42,7 @@ class SlurmProvider:
     """Jobs of one user on one cluster. `Provider` says what each verb promises."""
 
     name = "slurm"
-    most_nodes = 1
+    most_nodes = 64
     shared = True
     list_lag_s = 10.0
     """`sbatch` may be answered after the line to the login node broke."""
@@ -96,10 +96,13 @@ class SlurmProvider:
         share = Share.of(order.offer.id)
         if share is None:
             raise NoOfferError(f"{order.offer.id} is no offer of Slurm's")
-        instance_id = f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(4)}"
+        token = secrets.token_hex(4)
+        ids = [f"{label.removeprefix(LABEL_PREFIX)}.{token}" for label in order.nodes or (order.label,)]
+        if order.nodes and order.nodes[0] != order.label:
+            raise NoOfferError("the job of node 0 has this node no more")
         partitions, _ = self._slurm.market()
         batch = Batch(
-            instance_id=instance_id,
+            ids=tuple(ids),
             order=order,
             share=share,
             most_s=next((one.most_s for one in partitions if one.name == share.partition), None),
@@ -108,14 +111,12 @@ class SlurmProvider:
             settings=self._settings,
         )
         self._slurm.submit(batch)
-        return self._looked_at(instance_id)
+        return self._looked_at(ids[0])
 
     def instances(self) -> Sequence[Instance]:
         """List every job of ours that has or awaits a node, and every box that one left on the disk."""
         seen = self._slurm.look()
-        alive = [job.name.removeprefix(LABEL_PREFIX) for job in seen.jobs if not job.is_over]
-        ids = dict.fromkeys([*alive, *(box.name for box in seen.boxes)])
-        return [self._instance(instance_id, seen) for instance_id in ids if _ID.fullmatch(instance_id)]
+        return [self._instance(one, seen) for one in seen.ids() if _ID.fullmatch(one)]
 
     def machine(self, instance_id: str) -> Instance | None:
         """Return that job, or what it left; None where there is neither."""
@@ -139,6 +140,15 @@ class SlurmProvider:
         """Cancel the job, wait until it has its node no more, and remove its box."""
         if not _ID.fullmatch(instance_id):
             return
+        seen = self._slurm.look()
+        job = seen.job(instance_id)
+        if job is not None and not job.is_over and instance_id != first_of(instance_id):
+            self._slurm.give_back(instance_id)  # node 0's end is that of the job
+        else:
+            self._end_job(instance_id)
+        self._slurm.remove(instance_id)
+
+    def _end_job(self, instance_id: str) -> None:
         until, cancelled = self._uptime() + _END_S, False
         while (job := self._slurm.look().job(instance_id)) is not None and not job.is_over:
             if not cancelled:
@@ -147,7 +157,6 @@ class SlurmProvider:
             if self._uptime() > until:
                 raise ProviderError(f"job {job.id} was cancelled, and is {job.state} {_END_S:.0f} s later")
             self._clock.sleep(_LOOK_AGAIN_S)
-        self._slurm.remove(instance_id)
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
         """Return why the job ended, for as long as Slurm remembers; None: it has not, or nobody says."""
@@ -188,7 +197,7 @@ class SlurmProvider:
         rented_at = (job.submitted_at if job else 0.0) or (box.changed_at if box else 0.0)
         return Instance(
             id=instance_id,
-            label=(job.label if job else "") or LABEL_PREFIX + instance_id.rpartition(".")[0],
+            label=LABEL_PREFIX + instance_id.rpartition(".")[0],
             state="loading" if queued else "running" if runs else ENDED,
             note=why_it_waits(job) if job and queued else "",
             usd_per_hour=price(self._settings, job.gpus) if job else 0.0,
@@ -197,6 +206,7 @@ class SlurmProvider:
             queued=queued,
             up_s=job.ran_s if job and runs else None,
             host=job.nodes if job and runs else "",
+            rendezvous=box.rendezvous if box and runs else "",
         )
 
     def _shell(self, instance: Instance, job_id: int | None) -> SlurmRemote:

@@ -12,6 +12,8 @@ from launcher.core import LABEL_PREFIX, RentalOrder
 from launcher.core.settings import SlurmSettings
 from launcher.providers.slurm.offers import Share
 
+RENDEZVOUS = ".rendezvous"
+"""A file in the box of node 0."""
 SIGNAL_S = 90
 """So long before its end a job has SIGTERM."""
 _SLACK_S = 120.0
@@ -23,7 +25,8 @@ _SCRIPTS = Path(__file__).parent / "scripts"
 class Batch:
     """A job to be made."""
 
-    instance_id: str
+    ids: tuple[str, ...]
+    """Of its instances, by node."""
     order: RentalOrder
     share: Share
     most_s: float | None
@@ -32,6 +35,11 @@ class Batch:
     """The boxes', absolute, on the shared disk."""
     python: str
     settings: SlurmSettings
+
+    @property
+    def instance_id(self) -> str:
+        """Of node 0, whose name the job has."""
+        return self.ids[0]
 
     @property
     def minutes(self) -> int:
@@ -53,8 +61,8 @@ def options_of(batch: Batch) -> Sequence[str]:
         f"--signal=B:TERM@{SIGNAL_S}",
         # A job that Slurm began anew would meet the box of its former self.
         "--no-requeue",
-        "--nodes=1",
-        "--ntasks=1",
+        f"--nodes={len(batch.ids)}",
+        "--ntasks-per-node=1",
         f"--cpus-per-task={share.cores}",
         *([f"--mem={share.memory_mb}M"] if share.memory_mb else []),
         *([f"--gres={share.gres}"] if share.gpus else []),
@@ -66,7 +74,6 @@ def options_of(batch: Batch) -> Sequence[str]:
 def script_of(batch: Batch) -> str:
     """Return the batch script. Holds no secret."""
     ours = {
-        "VASTRUN_INSTANCE": batch.instance_id,
         "VASTRUN_PYTHON": batch.python,
         "VASTRUN_TERM": "preempted",
     }
@@ -74,7 +81,9 @@ def script_of(batch: Batch) -> str:
     lines = (
         "#!/bin/bash",
         f"folder={shlex.quote(batch.folder)}",
-        f"instance={shlex.quote(batch.instance_id)}",
+        f"instances=({shlex.join(batch.ids)})",
+        f"labels=({shlex.join(batch.order.nodes or (batch.order.label,))})",
+        f"cores={batch.share.cores}",
         f"seconds={batch.minutes * 60}",
         f"environment=({shlex.join(environment)})",
         f"around=({shlex.join(_around(batch))})",
@@ -101,7 +110,14 @@ def _around(batch: Batch) -> Sequence[str]:
         return ()
     if batch.settings.container == "pyxis":
         mounts = f"--container-mounts={folder}:{folder}"
-        return ("srun", "--ntasks=1", f"--container-image={image}", mounts, "--no-container-mount-home")
+        return (
+            "srun",
+            "--overlap",
+            "--ntasks=1",
+            f"--container-image={image}",
+            mounts,
+            "--no-container-mount-home",
+        )
     gpus = ("--nv",) if batch.share.gpus else ()
     where = image if image.startswith("/") or "://" in image else f"docker://{image}"
     return ("apptainer", "exec", *gpus, "--bind", f"{folder}:{folder}", where)

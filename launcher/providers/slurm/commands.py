@@ -6,16 +6,19 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.core import LABEL_PREFIX
+from launcher.core import LABEL_PREFIX, label_of, ledger_in, run_id_in
 from launcher.core.errors import ProviderError, UncertainError, UnreachableError
+from launcher.core.labels import leader_id, member_id
 from launcher.gate import slurm as gate
 from launcher.gate.slurm import Box, Cluster, Job, Partition
-from launcher.providers.slurm.batch import Batch, options_of, script_of
+from launcher.providers.slurm.batch import RENDEZVOUS, Batch, options_of, script_of
 from launcher.providers.slurm.ends import order_error, question_error
 from launcher.providers.slurm.login_node import LoginNode
 
 _ORDERS = ".orders"
 """The batch scripts that are being handed in."""
+_OVER = ".over"
+"""A file for each node that was given back while its job goes on for the others."""
 _REMOVE_S = 600.0
 _SAME_LOOK_S = 1.0
 _SIGNAL_S = 10.0
@@ -32,13 +35,42 @@ class Seen:
     boxes: Sequence[Box]
 
     def job(self, instance_id: str) -> Job | None:
-        """Return the job of that instance: of two, the one that lives."""
-        ours = [job for job in self.jobs if job.name == LABEL_PREFIX + instance_id]
+        """Return the job of that instance, which is a node of it: of two, the one that lives."""
+        ours = [job for job in self.jobs if job.name == LABEL_PREFIX + first_of(instance_id)]
         return next((job for job in ours if not job.is_over), ours[-1] if ours else None)
+
+    def was_given_back(self, instance_id: str) -> bool:
+        """Return whether that node's part in its job is over."""
+        return any(box.name == f".{instance_id}" for box in self.boxes)
+
+    def ids(self) -> Sequence[str]:
+        """List all instances: nodes of jobs that have or await them, and what others left on the disk."""
+        of_jobs = [
+            f"{label.removeprefix(LABEL_PREFIX)}.{job.name.rpartition('.')[2]}"
+            for job in self.jobs
+            if not job.is_over
+            for label in labels_of(job)
+        ]
+        alive = [one for one in of_jobs if not self.was_given_back(one)]
+        return list(dict.fromkeys([*alive, *(box.name for box in self.boxes)]))
 
     def box(self, instance_id: str) -> Box | None:
         """Return the folder of that instance."""
         return next((box for box in self.boxes if box.name == instance_id), None)
+
+
+def first_of(instance_id: str) -> str:
+    """Return the instance that is node 0 of the same job."""
+    run, dot, rest = instance_id.partition(".")
+    return leader_id(run) + dot + rest
+
+
+def labels_of(job: Job) -> Sequence[str]:
+    """Return the label of each node of the job."""
+    if job.size == 1:
+        return (job.label,)
+    run, ledger = run_id_in(job.label), ledger_in(job.label) or ""
+    return tuple(label_of(member_id(run, node), ledger) for node in range(job.size))
 
 
 class SlurmCommands:
@@ -60,7 +92,10 @@ class SlurmCommands:
         squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
         folder = shlex.quote(self._node.folder)
         boxes = f"find {folder} -mindepth 1 -maxdepth 1 -type d ! -name '.*' -printf '%T@ %f\\n'"
-        jobs, left = self._two(squeue, f"if [ -e {folder} ]; then {boxes}; fi && echo @")
+        where = f'$(head -c 300 {folder}/"$name"/{RENDEZVOUS} 2>&-)'
+        meet = f'while read -r at name; do echo "$at $name {where}"; done'
+        over = f"if [ -e {folder}/{_OVER} ]; then find {folder}/{_OVER} -type f -printf '%T@ .%f\\n'; fi"
+        jobs, left = self._two(squeue, f"if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi && echo @")
         seen = Seen(jobs=gate.jobs_of(jobs, LABEL_PREFIX), boxes=gate.boxes_of(left))
         self._last_look = (self._uptime(), seen)
         return seen
@@ -114,18 +149,29 @@ class SlurmCommands:
         if gate.job_id_of(done.stdout) is None:
             raise UncertainError(f"sbatch answers what it should not: {gate.words_of(done.stdout)[:60]!r}")
 
+    def give_back(self, instance_id: str) -> None:
+        """End that node's part in its job, which goes on for the others: its box is removed."""
+        folder = shlex.quote(self._node.folder)
+        self._node.asked(f"mkdir -p {folder}/{_OVER} && : >{folder}/{_OVER}/{shlex.quote(instance_id)}")
+
     def cancel(self, job: Job) -> None:
         """Have the job end at once: the first signal says that nobody waits for what it might still save."""
         self._last_look = None
         # It is tried again and again where nobody can take it: while a job waits, or its node is silent.
         at_once = f"timeout {_SIGNAL_S:.0f} scancel --batch --signal=USR1 {job.id} 2>/dev/null; "
-        self._node.ran(f"{'' if job.is_pending else at_once}scancel {job.id}")
+        # With several nodes it goes the other way: what another one still saves is waited for.
+        self._node.ran(f"{'' if job.is_pending or job.size > 1 else at_once}scancel {job.id}")
 
     def remove(self, instance_id: str) -> None:
         """Remove the box."""
         self._last_look = None
         root = shlex.quote(f"{self._node.folder}/{instance_id}")
-        self._node.asked(f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}", timeout_s=_REMOVE_S)
+        run, dot, rest = instance_id.partition(".")
+        # With node 0 goes what was noted of the others: their job is over.
+        noted = f"{shlex.quote(self._node.folder)}/{_OVER}/{run}-n*{dot}{rest}"
+        self._node.asked(
+            f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}; rm -f {noted}", timeout_s=_REMOVE_S
+        )
 
     def _two(self, question: str, about_the_disk: str) -> tuple[str, str]:
         """What Slurm answers and what the disk does, by one command."""

@@ -50,7 +50,8 @@ _NOT_OFFERED = (
 )
 _NOT_ALLOWED = ("ccount", "QOS", "qos", "ssociation", "Access", "not permitted", "ermission", "policy")
 _SILENT = ("Unable to contact", "timed out", "Connection refused", "communication", "try again", "Zero Bytes")
-_NOT_THERE = ("command not found", "No such file", "not found")
+_NOT_THERE = ("command not found", "not found", "configuration source")
+"""No commands, or commands that know no cluster."""
 
 
 def why_it_waits(job: Job) -> str:

@@ -63,6 +63,10 @@ def offers_for(
     Raises NoOfferError, which says what each of them lacks.
     """
     wanted = spec.resources
+    if spec.nodes > 1 and settings.container == "pyxis":
+        raise NoOfferError(
+            "pyxis runs a job's image on one node", hint="vastrun config set slurm.container apptainer"
+        )
     found: dict[str, Offer] = {}
     lacking = []
     has_room = free_gb is None or free_gb >= wanted.disk_gb

@@ -88,6 +88,8 @@ def test_a_sound_computer_without_an_account_is_fit_for_local(
         assert findings[name]["health"] == "ok", findings[name]
     assert findings["vast key"]["health"] == "warn"
     assert "VAST_API_KEY" in findings["vast key"]["fix"]
+    assert findings["slurm"]["health"] == "warn"
+    assert "vastrun config set slurm.login" in findings["slurm"]["fix"]
     assert findings["high ports"]["health"] == "skip"
 
 

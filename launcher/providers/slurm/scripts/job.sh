@@ -1,11 +1,13 @@
-# The batch script of a job: makes the box on the shared disk, serves it, and hands Slurm's signals on to the training.
-# In: folder, instance, lease, server, seconds, environment, around: set by the lines before these; SLURM_*. Out: the box;
-#     0 once the lease has ended it. USR1 ends it at once; TERM, which Slurm sends before it takes the node back, has the
-#     training save, and leaves the box to be collected.
+# The batch script of a job: makes a box for each of its nodes on the shared disk, serves them, and hands Slurm's signals on
+# to the training.
+# In: folder, instances, labels, lease, server, seconds, cores, environment, around: set by the lines before these; SLURM_*.
+# Out: the boxes; in that of node 0, with several, .rendezvous: HOST:PORT; 0 once their leases have ended them. USR1 ends
+#     them at once; TERM, which Slurm sends before it takes the nodes back, has the training save, and leaves the boxes to
+#     be collected.
 # shellcheck shell=bash disable=SC2154
 set -m # what is started here heeds Ctrl-C
 umask 077
-box=$folder/$instance
+nodes=${#instances[@]}
 
 # A training takes Slurm's variables for orders: some frameworks start their ranks by them.
 forget_slurm() {
@@ -15,37 +17,75 @@ forget_slurm() {
   done
 }
 
+make_boxes() {
+  local instance
+  for instance in "${instances[@]}"; do
+    mkdir "$folder/$instance" || return
+    printf '%s' "$server" >"$folder/$instance/.server.sh"
+    printf '%s' "$lease" >"$folder/$instance/lease.sh"
+  done
+}
+
+is_free() { ! { : <"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null; }
+
+# Where the other nodes reach this one: a port that is free, as is the one after it.
+choose_rendezvous() {
+  local port
+  until port=$((20000 + RANDOM % 20000)) && is_free $port && is_free $((port + 1)); do :; done
+  echo "$(hostname):$port" >"$folder/${instances[0]}/.rendezvous"
+}
+
+# serve NODE: the box of that node, for as long as it exists. Runs on it.
 serve() {
-  printf '%s' "$lease" >lease.sh
-  printf '%s' "$server" >.server.sh
-  (
-    prepare
-    forget_slurm
-    exec env "${environment[@]}" VASTRUN_BOX="$box" "${around[@]}" bash .server.sh
-  ) </dev/null >>.server.log 2>&1 &
-  server_pid=$!
+  cd "$folder/${instances[$1]}" || exit
+  prepare
+  forget_slurm
+  exec env "${environment[@]}" VASTRUN_LABEL="${labels[$1]}" VASTRUN_INSTANCE="${instances[$1]}" VASTRUN_BOX="$PWD" \
+    "${around[@]}" bash .server.sh </dev/null >>.server.log 2>&1
 }
 
 # Everything that the box started, wherever it hid; the folder stays.
-kill_box() { bash lease.sh end "$instance" "$box/.none" 2>/dev/null; }
+kill_box() { cd "$folder/${instances[$1]}" && bash lease.sh end "${instances[$1]}" "$PWD/.none"; } 2>/dev/null
+
+# on_all FUNCTION: does that with the number of each node, on it.
+on_all() {
+  local script=$folder/${instances[0]}/.job
+  if ((nodes == 1)); then
+    "$1" 0
+    return
+  fi
+  { declare -p folder instances labels environment around && declare -f forget_slurm prepare serve kill_box; } >"$script.$1"
+  # shellcheck disable=SC2016 # the node's own shell expands them
+  srun --overlap --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="$cores" --cpu-bind=none \
+    --kill-on-bad-exit=0 --wait=0 bash -c '. "$1" && "$2" "$SLURM_NODEID"' job "$script.$1" "$1"
+}
 
 end_now() {
-  kill_box
+  on_all kill_box
   exit 0
 }
 
+# is_over INSTANCE: nothing trains there any more.
+is_over() { [[ ! -e $folder/$1/run.lock || -e $folder/$1/run/exit ]]; }
+
 # Slurm says neither why nor for how long it lets us live; near the job's own end it is its time.
 save_and_end() {
-  local cause=preempted
+  local instance cause=preempted
   ((SECONDS < seconds - 150)) || cause=time_limit
-  echo "$cause" >.stop.job && ln .stop.job stop
-  until [[ ! -e run.lock || -e run/exit || ! -d $box ]]; do sleep 0.2; done
-  kill_box
+  for instance in "${instances[@]}"; do
+    is_over "$instance" || (cd "$folder/$instance" && echo "$cause" >.stop.job && ln .stop.job stop)
+  done
+  for instance in "${instances[@]}"; do
+    until is_over "$instance"; do sleep 0.2; done
+  done
+  on_all kill_box
   exit 0
 } 2>/dev/null
 
-mkdir "$box" && cd "$box" || exit 1
+make_boxes || exit 1
+((nodes == 1)) || choose_rendezvous
 trap end_now USR1
 trap save_and_end TERM
-serve
+(on_all serve) &
+server_pid=$!
 while kill -0 "$server_pid" 2>/dev/null; do wait "$server_pid"; done

@@ -30,7 +30,7 @@ def batch(*, most_s: float | None = None, image: str | None = None, gpus: int = 
         at_most_usd=0.0,
     )
     return Batch(
-        instance_id=ID,
+        ids=(ID,),
         order=order,
         share=share,
         most_s=most_s,
@@ -56,7 +56,7 @@ def test_the_user_s_own_options_come_last_and_their_lines_first() -> None:
     own = batch(sbatch=("--account=lab", "--qos=low"), setup=("module load cuda",))
     assert options_of(own)[-2:] == ("--account=lab", "--qos=low")
     script = script_of(own)
-    assert script.index("module load cuda") < script.index("serve\nwhile")
+    assert script.index("module load cuda") < script.index("server_pid=$!")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_user_s_own_options_come_last_and_their_lines_first() -> None:
             "/images/torch.sif",
             "apptainer exec --nv --bind '/home/al ice/boxes:/home/al ice/boxes' /images/torch.sif",
         ),
-        ("pyxis", "pytorch/pytorch:2", "srun --ntasks=1 --container-image=pytorch/pytorch:2"),
+        ("pyxis", "pytorch/pytorch:2", "srun --overlap --ntasks=1 --container-image=pytorch/pytorch:2"),
         (None, "pytorch/pytorch:2", ")"),
         ("apptainer", None, ")"),
     ],
