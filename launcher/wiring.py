@@ -346,7 +346,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         secrets=lambda: secrets_among(environ),
         private_words=lambda: private_words(state),
         replay_screen=lambda began, now: replay_screen_on(environ, began=began, now=now),
-        config_file=_folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml",
+        config_file=_config_file(environ),
     )
 
 
@@ -388,6 +388,7 @@ def _provider(
         provider=provider,
         book=None if team is None else team.book,
         secrets=None if team is None else team.secrets(ledger().id),
+        settings=lambda: read_settings(_config_file(environ)),
         crowd=crowd,
     )
     return provider_class(name).of(context)
@@ -418,6 +419,10 @@ def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
     # A relative path is to be ignored, says the XDG specification.
     root = Path(base) if base.startswith("/") else Path.home() / usual
     return root / "vastrun"
+
+
+def _config_file(environ: Mapping[str, str]) -> Path:
+    return _folder(environ, "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
 def _image_lock(environ: Mapping[str, str]) -> Path:

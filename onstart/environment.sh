@@ -49,7 +49,7 @@ load_folders() {
 load_python() {
   export PYTHONPATH=$VASTRUN_BOX/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
-  if [[ ! ${VASTRUN_PROVIDER-} =~ ^(local|pool)$ || $VASTRUN_SETUP == 0 ]]; then return 0; fi
+  if [[ ! ${VASTRUN_PROVIDER-} =~ ^(local|pool|slurm)$ || $VASTRUN_SETUP == 0 ]]; then return 0; fi
   if ! bash onstart/trainer.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then
     log run.sh "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
     return 1

@@ -21,7 +21,7 @@ main() {
   local file early_from code=0
   claim
   trap finish EXIT
-  trap 'write_stop stopped' TERM
+  trap 'write_stop "${VASTRUN_TERM:-stopped}"' TERM
   load_environment || exit 1
   early_from=$(first_after_installing)
   for file in "$onstart"/steps.d/[0-9][0-9]-*.sh; do
@@ -36,7 +36,7 @@ main() {
 
 # From which step on the trainer may be loaded: what it imports is installed then, and the user's code is there.
 first_after_installing() {
-  if [[ ${VASTRUN_PROVIDER-} =~ ^(local|pool)$ && $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 20; else echo 31; fi
+  if [[ ${VASTRUN_PROVIDER-} =~ ^(local|pool|slurm)$ && $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 20; else echo 31; fi
 }
 
 # The lock has its name only once it is held, and is held for as long as this process lives.

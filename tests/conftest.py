@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import parts
+from tests.emulators import slurm
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 12 << 30
@@ -54,6 +55,10 @@ def pytest_configure() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     if "CI" not in os.environ and _has_room(_MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def pytest_unconfigure() -> None:
+    slurm.end_shared()
 
 
 def _has_room(folder: Path) -> bool:

@@ -55,6 +55,8 @@ class Loading:
 
     seconds: float = 0.0
     layer_s: float = math.inf
+    queued: bool = False
+    """It waits for its turn so long; then it runs."""
 
 
 class FakeBox:
@@ -103,8 +105,13 @@ class FakeBox:
 
     def listed(self) -> Instance:
         """The machine as its provider lists it."""
+        if self.is_up and self.loading.queued:
+            return replace(self.instance, queued=False, up_s=self._clock.now() - self.up_at)
         if self.is_up:
             return self.instance
+        if self.loading.queued:
+            note = "Priority: other jobs come first"
+            return replace(self.instance, state="loading", idle=True, queued=True, note=note)
         layer = int((self._clock.now() - self.instance.rented_at) / self.loading.layer_s)
         return replace(self.instance, state="loading", note=f"layer {layer}: Pulling fs layer")
 

@@ -158,7 +158,7 @@ class FakeProvider:
         self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock, loading=loading)
         self.rentals += 1
         self.most_at_once = max(self.most_at_once, len(self._boxes))
-        return instance
+        return self._boxes[instance.id].listed() if loading.queued else instance
 
     def instances(self) -> Sequence[Instance]:
         self._settle()

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests import disks
-from tests.emulators import ssh_servers
+from tests.emulators import slurm, ssh_servers
 from tests.launcher.ledger import postgres
 from tests.launcher.ui.report import chromium
 from tests.trainer.distributed import networks
@@ -107,6 +107,11 @@ PARTS: Mapping[str, Part] = {
         is_here=lambda: chromium.program() is not None,
         debian="sudo apt-get install chromium",
         macos="brew install --cask chromium",
+    ),
+    "slurm": Part(
+        what="Slurm's daemons and commands",
+        is_here=slurm.is_here,
+        debian="sudo apt-get install slurm-wlm",
     ),
     "networks": Part(
         what="network namespaces, which are root's",

@@ -99,7 +99,7 @@ def _provider(given: str | None, settings: Settings) -> str:
 
 
 _PROVIDER_HELP = """Where to rent: local is this computer, docker a container on it, vast is Vast.ai,
-pool a machine that is held [`vastrun config`, else local]."""
+slurm a job of a cluster, pool a machine that is held [`vastrun config`, else local]."""
 provider_option = click.option(
     "--provider", envvar="VASTRUN_PROVIDER", callback=_chosen_provider, help=_PROVIDER_HELP
 )

@@ -18,6 +18,7 @@ from launcher.core.market import (
     Identity,
     Instance,
     Lease,
+    MachineEnd,
     Offer,
     RentalOrder,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "Judgement",
     "Lease",
     "LocalProgram",
+    "MachineEnd",
     "Meter",
     "Offer",
     "Origin",

@@ -91,12 +91,26 @@ def metered(run: Run, machine: Instance, now: float) -> Meter:
 
 def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
     """Return the run after this look at its machine, which tells of a moment between the two."""
+    if machine.queued is not None and run.meter.began_at is None:
+        run = _from_its_turn(run, machine, asked_at)
     first = run.meter.began_at is None and run.meter.idle_at is None
     # Nobody knows when a price changed: a higher one counts from the last look at the machine, or from the
     # rent where there was none; a lower one from when it was heard.
     higher_since = 0.0 if first else asked_at - WATCHED_S
     # Whether its GPUs ran comes first: until now they did at the former price.
     return repriced(replace(run, meter=metered(run, machine, asked_at)), machine, higher_since, heard_at)
+
+
+def _from_its_turn(run: Run, machine: Instance, asked_at: float) -> Run:
+    """The run as if its machine had been asked for when its turn came: that it waited costs nothing.
+
+    While it waits, that is now. Of one that runs its provider says since when, and where.
+    """
+    waited_until = asked_at if machine.queued else asked_at - (machine.up_s or 0.0) - _WHOLE_S
+    rented_at = max(run.rented_at or 0.0, waited_until)
+    return replace(
+        run, rented_at=rented_at, meter=Meter(extras=run.meter.extras), host=machine.host or run.host
+    )
 
 
 def repriced(run: Run, machine: Instance, higher_since: float, lower_since: float) -> Run:

@@ -77,6 +77,10 @@ class Offer:
     """None: its provider expects nothing."""
 
 
+ENDED = "ended"
+"""The state of a machine that is over, while what it left can be collected: nothing is started there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Instance:
     """A machine we pay for, from rent to confirmed absence."""
@@ -85,12 +89,14 @@ class Instance:
     label: str
     """As `label_of`: how a launcher that was killed finds its machine again."""
     state: str
-    """`running`, `loading`, or the provider's own word for anything else."""
+    """`running`, `loading`, ENDED, or the provider's own word for anything else."""
     usd_per_hour: float
     """GPUs and storage."""
     rented_at: float
     """Epoch seconds."""
     extras: ExtraRates = ExtraRates()
+    queued: bool | None = None
+    """It waits for its turn: nothing of it counts yet. None: with its provider no machine waits."""
     idle: bool = False
     """Its GPUs are not charged: it loads, was stopped, or its host is away."""
     up_s: float | None = None
@@ -173,6 +179,14 @@ class Identity:
     account: str
     clock_ahead_s: float | None
     """This computer's clock against the provider's; None: it does not say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineEnd:
+    """Why a provider ended a machine, as it says."""
+
+    cause: Cause
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)

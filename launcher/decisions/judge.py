@@ -16,6 +16,7 @@ STOP_CAUSES: Mapping[str, Cause] = {
     "time_limit": Cause.TIME_LIMIT,
     "money_limit": Cause.MONEY_LIMIT,
     "slow": Cause.SLOW,
+    "preempted": Cause.PREEMPTED,
 }
 
 CAUSE_OF_STEP: Mapping[str, Cause] = {
@@ -32,7 +33,7 @@ _SIGNALS = {128 + number: number.name for number in signal.Signals}
 """What a shell makes of the end of a program that was killed."""
 _UNFIT_IMAGE = 78
 """No other machine would do better with it."""
-_DIED = 137
+DIED = 137
 """What the lease leaves of a run whose `run.sh` was killed."""
 
 
@@ -78,7 +79,7 @@ def _without_outcome(evidence: Evidence) -> Judgement:
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
     if failed is not None:
         return replace(_of_step(failed), proofs=missing)
-    if evidence.exit_code == _DIED:
+    if evidence.exit_code == DIED:
         return Judgement(
             cause=Cause.HOST, detail="the run on the machine was killed by something else", proofs=missing
         )

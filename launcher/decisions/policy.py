@@ -14,6 +14,8 @@ SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""
 BOOT_S = 2400.0
 """Longest wait for a box to answer with its lease armed: a large image takes this long on a slow host."""
+QUEUE_S = 86400.0
+"""Longest wait for the turn of a machine that its provider lets wait."""
 STILL_S = 900.0
 """Longest wait for a box whose start shows no progress: one layer of an image may take 10 minutes."""
 ANSWER_S = 300.0
@@ -84,6 +86,11 @@ _SECOND_H = 1 / 3600
 def look_s(runs: int) -> float:
     """Return the seconds between two looks at a box, where one launcher drives so many runs."""
     return max(LOOK_S, runs / _LOOKS_PER_S)
+
+
+def queue_look_s(waited_s: float) -> float:
+    """Return the seconds until the next look at a machine that has waited so long for its turn."""
+    return min(15.0, max(0.5, waited_s / 20))
 
 
 def down_gb(image_gb: float | None) -> float:

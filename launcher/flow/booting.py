@@ -10,7 +10,8 @@ from launcher.core.errors import GoneError, HostKeyError, NoBoxError, Unreachabl
 from launcher.core.phases import Result
 from launcher.decisions import download_check, offer_check, policy
 from launcher.flow.context import RunContext
-from launcher.flow.phase_end import PhaseEnd, lost
+from launcher.flow.lease_end import lost_end
+from launcher.flow.phase_end import PhaseEnd
 from launcher.gate.box_status import lease_of
 from launcher.gate.reading import small_file
 from launcher.ports import ChecksIdentity
@@ -20,6 +21,9 @@ _PAUSE_S = 0.5
 _TELL_S = 30.0
 """Progress within one state is told this often at most."""
 _TELL_UNSEEN_S = 15.0
+_TELL_QUEUED_S = 15.0
+_TELL_QUEUED_FROM_S = 3.0
+"""A turn that comes at once is not worth a word."""
 _OFFER_CHECK_S = 150.0
 
 
@@ -39,6 +43,11 @@ class BootTimeouts:
     mistrusted_since: float | None = None
     mistrust: str = ""
     """Why who answers is not believed to be the machine."""
+    queued_since: float | None = None
+    """It waits for its turn."""
+    queued_for: str = ""
+    """What it waits for, as its provider says."""
+    told_queued_for: str = ""
     blind: bool = False
     """The provider cannot be asked: that is no fault of the host."""
     watched: bool = False
@@ -46,11 +55,28 @@ class BootTimeouts:
     told: str = ""
     told_at: float = -math.inf
 
+    def waits(self, machine: Instance, now: float) -> str:
+        """Note that the machine waits for its turn: its own limits begin when that comes.
+
+        Returns what to say of it; empty when too soon after.
+        """
+        self.queued_since = self.queued_since or now
+        self.began = self.moved_at = now
+        self.running_since = self.answers_since = self.boxless_since = self.mistrusted_since = None
+        self.queued_for, self.blind = machine.note, False
+        waited_s = now - self.queued_since
+        if waited_s < _TELL_QUEUED_FROM_S or now - self.told_at < _TELL_QUEUED_S:
+            return ""
+        self.told_at = now
+        left_min = (policy.QUEUE_S - waited_s) / 60
+        return f"waits for its turn: {machine.note}; {left_min:.0f} min more at most"
+
     def silent(self, machine: Instance, now: float) -> str:
         """Note that the machine does not answer.
 
         Returns what is new of it to tell; empty when too soon after.
         """
+        self.queued_since = None
         began_this = machine.state != self.state
         progress = machine.state
         if machine.note and machine.state != "running":
@@ -70,7 +96,7 @@ class BootTimeouts:
 
     def answers(self, lease: str, now: float) -> None:
         """Note that the box answered, with its lease in that state."""
-        self.lease, self.running_since, self.blind = lease, None, False
+        self.lease, self.running_since, self.queued_since, self.blind = lease, None, None, False
         self.mistrusted_since = self.boxless_since = None
         self.answers_since = self.answers_since or now
 
@@ -100,6 +126,7 @@ class BootTimeouts:
         """Name the limit that was passed; empty while the machine may still come up."""
         # The most telling first: the longer limits are often over as well, and say less.
         limits = (
+            (self.queued_since, policy.QUEUE_S, f"its turn did not come ({self.queued_for})"),
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
             (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
             (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
@@ -130,7 +157,7 @@ def boot(context: RunContext) -> PhaseEnd:
         except (UnreachableError, GoneError) as error:
             context.hang_up()
             if isinstance(error, GoneError) and context.is_gone():
-                return lost("while it booted")
+                return lost_end(context, "while it booted")
             # Why it does not answer decides how long that may go on: see `late`.
             if isinstance(error, HostKeyError):
                 timeouts.mistrusts(error, context.now())
@@ -142,10 +169,22 @@ def boot(context: RunContext) -> PhaseEnd:
             else:
                 _tell_progress(context, timeouts)
         timeouts.watched = True
-        context.wait(_PAUSE_S)
-    # A host is not blamed for a provider that could not be asked about it.
-    cause = Cause.PROVIDER if timeouts.blind else Cause.HOST
-    return PhaseEnd(result=Result.FAILED, cause=cause, detail=late)
+        context.wait(_pause_s(timeouts, context.now()))
+    return PhaseEnd(result=Result.FAILED, cause=_cause_of(timeouts), detail=late)
+
+
+def _pause_s(timeouts: BootTimeouts, now: float) -> float:
+    """Who waits long in a queue is asked for more and more rarely."""
+    if timeouts.queued_since is None:
+        return _PAUSE_S
+    return policy.queue_look_s(now - timeouts.queued_since)
+
+
+def _cause_of(timeouts: BootTimeouts) -> Cause:
+    """A host is not blamed for a provider that could not be asked about it, or that has given none."""
+    if timeouts.blind:
+        return Cause.PROVIDER
+    return Cause.HOST if timeouts.queued_since is None else Cause.NO_OFFER
 
 
 def _given_up(context: RunContext) -> PhaseEnd | None:
@@ -210,8 +249,15 @@ def _refused(difference: str) -> PhaseEnd | None:
 
 
 def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
-    news = timeouts.silent(context.machine, context.now()) if context.machine else ""
-    if news:
+    machine, now = context.machine, context.now()
+    if machine is None:
+        return
+    if machine.queued:
+        if news := timeouts.waits(machine, now):
+            # A diary of a day's queue would hold nothing else: what is said again is only shown.
+            (context.mention if timeouts.told_queued_for == machine.note else context.tell)(news)
+            timeouts.told_queued_for = machine.note
+    elif news := timeouts.silent(machine, now):
         context.tell(news)
 
 

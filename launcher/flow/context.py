@@ -108,12 +108,16 @@ class RunContext:
 
     def tell(self, text: str) -> None:
         """Write a line to the diary and to the screen."""
+        self.services.ledger.tell(self.mention(text))
+
+    def mention(self, text: str) -> Event:
+        """Write a line to the screen alone."""
         now = self.services.clock.now()
         usd = bills.cost_usd(self.run, now)
         event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
         # The user sees what the run costs; the diary is of this node alone.
         self.services.screen.event(replace(event, usd=self.spent_usd(now)))
-        self.services.ledger.tell(event)
+        return event
 
     def show_log(self) -> None:
         """Bring what is new of the log, and show it. Without room for it here, it stays on the box."""
@@ -267,10 +271,10 @@ class RunContext:
             return
         asked_at = machine.asked_at or asked_at
         run = bills.seen(self.run, machine, asked_at, self.now())
-        if run.meter == self.run.meter:
+        if run == self.run:
             return
         former = self.run.usd_per_hour
-        self.save(meter=run.meter, usd_per_hour=run.usd_per_hour)
+        self.save(meter=run.meter, usd_per_hour=run.usd_per_hour, rented_at=run.rented_at, host=run.host)
         if run.usd_per_hour != former:
             self.tell(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
 

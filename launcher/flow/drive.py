@@ -23,7 +23,8 @@ from launcher.decisions import policy
 from launcher.decisions.early_stop import reason_in
 from launcher.decisions.gang import named
 from launcher.flow.context import RunContext, Services
-from launcher.flow.phase_end import OverError, PhaseEnd, lost
+from launcher.flow.lease_end import lost_end
+from launcher.flow.phase_end import OverError, PhaseEnd
 from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
 from launcher.ports import Provider
@@ -131,7 +132,7 @@ def _take(context: RunContext) -> PhaseEnd | None:
         raise
     except GoneError as error:
         if phase is not Phase.DESTROY and context.is_gone():
-            return lost(f"in phase {phase.value}")
+            return lost_end(context, f"in phase {phase.value}")
         return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
     except VastrunError as error:
         return PhaseEnd(result=Result.FAILED, cause=error.cause, detail=str(error))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 
+from launcher.core import MachineEnd
+from launcher.core.errors import ProviderError
+from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.flow.context import RunContext
+from launcher.flow.phase_end import PhaseEnd, lost
 from launcher.ports import Remote
 from trainer.contract import layout
 
 _TIMEOUT_S = 60.0
+_LOOK_AGAIN_S = 1.0
 
 
 def is_due(context: RunContext) -> bool:
@@ -44,6 +50,27 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
     done = remote.run(command, timeout_s=_TIMEOUT_S)
     if done.exit_code != 0:
         context.tell(f"the machine does not know the deadline: {done.stderr.strip()[-200:]}")
+
+
+def how_ended(context: RunContext, patience_s: float = 0.0) -> MachineEnd | None:
+    """Return why the provider ended the machine; None: it did not, or does not say so in that time."""
+    ends, machine_id = context.services.provider.abilities.ends, context.run.instance_id
+    if ends is None or machine_id is None:
+        return None
+    until = context.now() + patience_s
+    while True:
+        with suppress(ProviderError):
+            if (end := ends.end_of(machine_id)) is not None:
+                return end
+        if context.now() >= until:
+            return None
+        context.wait(_LOOK_AGAIN_S)
+
+
+def lost_end(context: RunContext, when: str) -> PhaseEnd:
+    """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
+    end = how_ended(context)
+    return lost(when) if end is None else PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text)
 
 
 def how_lost(context: RunContext) -> str:

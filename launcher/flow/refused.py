@@ -22,7 +22,7 @@ def identify(context: RunContext) -> None:
     machine that this key does not reach. A provider that does not answer keeps nobody from driving.
     """
     provider, run = context.services.provider, context.run
-    account = provider.abilities.account
+    account = provider.abilities.account or provider.abilities.identity
     if context.is_identified or account is None:
         return
     try:

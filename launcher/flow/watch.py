@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from launcher.core import BoxStatus, Cause, UserRequest, bills
+from launcher.core import BoxStatus, Cause, MachineEnd, UserRequest, bills
 from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
+from launcher.core.market import ENDED
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.gang import STOP_S
-from launcher.decisions.judge import judge
+from launcher.decisions.judge import DIED, judge
 from launcher.decisions.pooling import TAKES_SLOTS
 from launcher.flow.beginning import Beginning
 from launcher.flow.context import RunContext
-from launcher.flow.lease_end import how_lost, is_due, set_deadline
+from launcher.flow.lease_end import how_ended, how_lost, is_due, set_deadline
 from launcher.flow.pace import Pace
 from launcher.flow.phase_end import PhaseEnd
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
@@ -35,6 +36,8 @@ _SLICE_PAUSE_S = 0.2
 _LIST_S = 15.0
 _SAVE_S = 5.0
 _STARTS = 3
+_SAYS_WHY_S = 60.0
+"""A provider that takes a machine back says why, soon after the machine's last word."""
 _START_TIMEOUT_S = 60.0
 
 
@@ -203,6 +206,8 @@ def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, r
     due = context.now() - state.rearmed_at >= policy.REARM_S
     if context.machine is None or not is_disarmed(box_status) or not due:
         return
+    if context.machine.state == ENDED:
+        return
     first = state.rearmed_at == -math.inf
     state.rearmed_at = context.now()
     how_it_went = rearm(context.run, context.spec, context.machine, remote, context.services)
@@ -285,9 +290,16 @@ def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: B
     detail = judgement.detail
     if judgement.cause is Cause.SLOW and state.slowness.last is not None:
         detail = f"{state.slowness.last}; {detail}"
-    return explained(
-        context, PhaseEnd(result=result, cause=judgement.cause, detail=detail, node=judgement.node)
-    )
+    end = PhaseEnd(result=result, cause=judgement.cause, detail=detail, node=judgement.node)
+    return explained(context, _taken_back(context, end, box_status))
+
+
+def _taken_back(context: RunContext, end: PhaseEnd, box_status: BoxStatus) -> PhaseEnd:
+    """The end of a run whose machine its provider took back, in its words: the box cannot know why."""
+    if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == DIED):
+        return end
+    said = how_ended(context, patience_s=_SAYS_WHY_S)
+    return end if said is None else replace(end, cause=said.cause, detail=said.text)
 
 
 def _dead(context: RunContext, state: WatchState) -> PhaseEnd | None:
@@ -322,7 +334,8 @@ def _silent(context: RunContext, state: WatchState, error: ProviderError) -> Pha
     if isinstance(error, GoneError) or now - state.listed_at >= _LIST_S:
         state.listed_at = now
         if context.is_gone():
-            return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=how_lost(context))
+            end = how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context))
+            return PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text)
     return None
 
 

@@ -18,6 +18,7 @@ from launcher.core import (
     Identity,
     Instance,
     LocalProgram,
+    MachineEnd,
     Offer,
     Progress,
     RentalOrder,
@@ -132,15 +133,27 @@ class DescribesItself(Protocol):
         ...
 
 
-class HasAccount(Protocol):
+class TellsIdentity(Protocol):
+    """A provider to which this computer may be somebody else tomorrow: then it lists other machines."""
+
+    def identity(self) -> Identity:
+        """Return who we are to it, by one question. Raises AuthError, ProviderError."""
+        ...
+
+
+class HasAccount(TellsIdentity, Protocol):
     """A provider whose machines are paid for by an account."""
 
     def account_status(self) -> AccountStatus:
         """Return how the account stands. Changes nothing. Raises AuthError, ProviderError."""
         ...
 
-    def identity(self) -> Identity:
-        """Return whose key this is, by one question. Raises AuthError, ProviderError."""
+
+class TellsEnds(Protocol):
+    """A provider that takes machines back by itself, and says why."""
+
+    def end_of(self, instance_id: str) -> MachineEnd | None:
+        """Return why that machine ended; None: it has not, or it does not say. Raises ProviderError."""
         ...
 
 
@@ -196,6 +209,9 @@ class Abilities:
     rents_every_s: float = 0.0
     """It rents no more than one machine in so long."""
     by_run: ListsByRun | None = None
+    identity: TellsIdentity | None = None
+    """Of one that has no account."""
+    ends: TellsEnds | None = None
     why_one_node: str = ""
     """Why a run can have no more than one machine there, where that is so."""
 

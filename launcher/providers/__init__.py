@@ -11,6 +11,7 @@ from typing import Protocol
 from launcher.core import Run
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
+from launcher.core.settings import LoadedSettings
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.ports import Clock, Provider
@@ -20,6 +21,7 @@ PROVIDERS: Mapping[str, str] = {
     "local": "launcher.providers.local:LocalProvider",
     "docker": "launcher.providers.docker:DockerProvider",
     "vast": "launcher.providers.vast:VastProvider",
+    "slurm": "launcher.providers.slurm:SlurmProvider",
     "pool": "launcher.providers.pool:PoolProvider",
 }
 """By name, where its class is. To add a provider: a folder here, a line in this table, and one in
@@ -51,6 +53,8 @@ class ProviderContext:
     """Who calls when, of a team, by the key that they call with; None: this computer has its own."""
     secrets: SecretStore | None = None
     """Where the team's computers find the SSH keys of each other's runs; None: each has its own."""
+    settings: Callable[[], LoadedSettings] = LoadedSettings
+    """The user's."""
     crowd: bool = False
     """Many runs of this process use it at once: what was asked lately may answer all of them."""
 

@@ -22,6 +22,7 @@ from tests.contract.held import LEASE, hold, small_job
 from tests.contract.over_ssh import OverSsh
 from tests.contract.ready import Ready
 from tests.emulators.machines import Machine
+from tests.emulators.slurm import shared
 from tests.emulators.sshd import Sshd
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeProvider
@@ -150,6 +151,17 @@ def real_docker(folder: Path) -> Market:
     return Market(provider=make(), again=make)
 
 
+def slurm(folder: Path) -> Market:
+    """Jobs of a real cluster on this computer."""
+    parts.require("slurm")
+    environ = {**os.environ, **shared().variables}
+
+    def make() -> Provider:
+        return Ready(provider_class("slurm").of(context(folder, **environ)))
+
+    return Market(provider=make(), again=make)
+
+
 def toy(folder: Path) -> Market:
     """The provider of tests/contract/toy, added by a line of the registry as any other is."""
     registry = {**PROVIDERS, "toy": "tests.contract.toy:ToyProvider"}
@@ -176,6 +188,7 @@ MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "ssh": ssh,
     "docker": docker,
     "vast": vast,
+    "slurm": slurm,
     "toy": toy,
     "pool": pool,
 }

@@ -26,7 +26,7 @@ def main() -> int:
     if os.environ["VASTRUN_KIND"] == "command":
         print("the job's command provides its own packages")
         return 0
-    if os.environ.get("VASTRUN_PROVIDER") in ("local", "pool"):
+    if os.environ.get("VASTRUN_PROVIDER") in ("local", "pool", "slurm"):
         # Nothing is installed into the Python of the user's own computer. A machine with slots has what it
         # needs since it is held, and other slots use it.
         print("using this computer's Python as it is")

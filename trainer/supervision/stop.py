@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -15,7 +16,14 @@ STOPPED_BY: Mapping[str, str] = {
     "time_limit": "stopped at the time limit",
     "money_limit": "stopped at the money limit",
     "slow": "stopped to continue on a faster machine",
+    "preempted": "stopped because the machine is taken back",
 }
+
+
+def _by_signal() -> str:
+    """What SIGTERM means where this box is: with some providers, that they take the machine back."""
+    meant = os.environ.get("VASTRUN_TERM", "")
+    return meant if meant in STOPPED_BY else _AT_REQUEST
 
 
 def stopped_by(cause: str | None) -> str:
@@ -46,7 +54,7 @@ class StopRequest:
         try:
             said = self.path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            return self.heard if self._signalled_at is None else _AT_REQUEST
+            return self.heard if self._signalled_at is None else _by_signal()
         return said if said in STOPPED_BY else _AT_REQUEST
 
     @property

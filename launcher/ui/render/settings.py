@@ -74,6 +74,8 @@ def settings_document(view: SettingsView) -> Document:
 def _value(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "-"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

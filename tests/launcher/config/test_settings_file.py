@@ -64,7 +64,7 @@ def test_each_fault_says_where_it_is_and_what_was_expected(text: str, fault: str
 
 
 def test_the_keys_are_those_of_the_types_and_a_near_one_is_suggested() -> None:
-    assert KEYS == ("provider", "budget.month_usd", "budget.usd")
+    assert KEYS[:4] == ("provider", "budget.month_usd", "budget.usd", "slurm.login")
     assert value_of(Settings(provider="vast"), "provider") == "vast"
     with pytest.raises(UsageError, match=r"usd: unknown key; did you mean budget\.usd\?"):
         value_of(Settings(), "usd")
@@ -72,8 +72,12 @@ def test_the_keys_are_those_of_the_types_and_a_near_one_is_suggested() -> None:
 
 def test_the_page_on_settings_says_what_the_types_say() -> None:
     page = (Path(__file__).parents[3] / "docs" / "config.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| none \|", page, re.MULTILINE)
-    expected = {option.key: option.expected for option in options(Settings)}
-    assert rows == [(key, expected[key]) for key in KEYS]
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|", page, re.MULTILINE)
+    known = {option.key: (option.expected, _shown(option.default)) for option in options(Settings)}
+    assert rows == [(key, *known[key]) for key in KEYS]
     (example,) = re.findall(r"```yaml\n(.+?)```", page, re.DOTALL)
     assert not load(example).faults
+
+
+def _shown(default: object) -> str:
+    return {None: "none", (): "`[]`", 0.0: "0"}.get(default, f"`{default}`")  # type: ignore[call-overload]

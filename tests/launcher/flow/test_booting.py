@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Instance, Phase
+from launcher.core import Cause, Instance, Phase, bills
 from launcher.core.errors import HostKeyError, UnreachableError
 from launcher.decisions import policy
+from launcher.flow.booting import BootTimeouts
 from launcher.ports import Remote
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, FakeProvider
@@ -135,6 +137,31 @@ def test_a_machine_that_does_not_move_on_is_given_up_and_its_progress_told(tmp_p
     told = [event.text for event in world.screen.events if event.phase is Phase.BOOT]
     assert told[0] == "loading: layer 0: Pulling fs layer"
     assert len(told) == 2, "what does not change is told once"
+
+
+def test_a_machine_that_waits_for_its_turn_says_for_what_and_costs_nothing_meanwhile(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.loading["host-1"] = Loading(seconds=1.2 * policy.BOOT_S, queued=True)
+    run = world.launch()
+    assert run.cause is None, run.detail
+    shown = [event for event in world.screen.events if event.text.startswith("waits for its turn")]
+    assert "Priority: other jobs come first" in shown[0].text
+    assert all(15 <= late.at - early.at <= 31 for early, late in pairwise(shown))
+    assert shown[-1].usd == 0
+    assert bills.cost_usd(run, run.ended_at or 0.0) < 3 * run.usd_per_hour / 60
+    told = [event for event in world.ledger.events(run.id) if event.text.startswith("waits for its turn")]
+    assert len(told) == 1, "what does not change is in the diary once"
+
+
+def test_a_turn_that_never_comes_is_given_up_in_the_end() -> None:
+    machine = Instance(
+        id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, queued=True, note="Priority"
+    )
+    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
+    for seconds in range(1, 86400, 600):
+        timeouts.waits(machine, float(seconds))
+    assert timeouts.late(policy.QUEUE_S) == ""
+    assert timeouts.late(policy.QUEUE_S + 2.0) == "its turn did not come (Priority) after 86400 s"
 
 
 def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(tmp_path: Path) -> None:

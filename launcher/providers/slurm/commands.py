@@ -1,0 +1,136 @@
+"""Slurm's own commands, run on the login node: what is asked and ordered of a cluster, in our nouns."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.core import LABEL_PREFIX
+from launcher.core.errors import ProviderError, UncertainError, UnreachableError
+from launcher.gate import slurm as gate
+from launcher.gate.slurm import Box, Cluster, Job, Partition
+from launcher.providers.slurm.batch import Batch, options_of, script_of
+from launcher.providers.slurm.ends import order_error, question_error
+from launcher.providers.slurm.login_node import LoginNode
+
+_ORDERS = ".orders"
+"""The batch scripts that are being handed in."""
+_REMOVE_S = 600.0
+_SAME_LOOK_S = 1.0
+_SIGNAL_S = 10.0
+_TOOLS = "sbatch squeue scancel srun flock timeout"
+_KEPT = 'HOME="$HOME" USER="$USER" PATH="$PATH" LANG="${LANG-}" ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"}'
+"""Of the environment that a user has on a login node which is another computer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one look saw: our jobs, those included that ended lately, and our folders."""
+
+    jobs: Sequence[Job]
+    boxes: Sequence[Box]
+
+    def job(self, instance_id: str) -> Job | None:
+        """Return the job of that instance: of two, the one that lives."""
+        ours = [job for job in self.jobs if job.name == LABEL_PREFIX + instance_id]
+        return next((job for job in ours if not job.is_over), ours[-1] if ours else None)
+
+    def box(self, instance_id: str) -> Box | None:
+        """Return the folder of that instance."""
+        return next((box for box in self.boxes if box.name == instance_id), None)
+
+
+class SlurmCommands:
+    """Questions raise UnreachableError while nobody answers; `submit` UncertainError when a job may exist."""
+
+    def __init__(
+        self, node: LoginNode, job_environment: Mapping[str, str], uptime: Callable[[], float]
+    ) -> None:
+        """`job_environment`: what a job inherits where the login node is this computer."""
+        self._node, self._uptime = node, uptime
+        # Not all of the user's environment, which may hold secrets: a job inherits that of `sbatch`.
+        ours = shlex.join(f"{name}={value}" for name, value in job_environment.items())
+        self._clean = f"env -i {ours if node.address is None else _KEPT}"
+        self._last_look: tuple[float, Seen] | None = None
+
+    def look(self) -> Seen:
+        """Look at all that is ours."""
+        user = '--user="$(id -un)"'
+        squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
+        folder = shlex.quote(self._node.folder)
+        boxes = f"find {folder} -mindepth 1 -maxdepth 1 -type d ! -name '.*' -printf '%T@ %f\\n'"
+        jobs, left = self._two(squeue, f"if [ -e {folder} ]; then {boxes}; fi && echo @")
+        seen = Seen(jobs=gate.jobs_of(jobs, LABEL_PREFIX), boxes=gate.boxes_of(left))
+        self._last_look = (self._uptime(), seen)
+        return seen
+
+    def look_lately(self) -> Seen:
+        """Return the last look, where it was a moment ago: whoever connects has just looked for a machine."""
+        if self._last_look is not None and 0 <= self._uptime() - self._last_look[0] < _SAME_LOOK_S:
+            return self._last_look[1]
+        return self.look()
+
+    def market(self) -> tuple[list[Partition], float | None]:
+        """List partitions, and the free space of the shared disk in GB; None: it cannot be told."""
+        # Of the nearest folder that is there: ours is made with the first job.
+        nearest = f'd={shlex.quote(self._node.folder)}; while [ ! -e "$d" ]; do d=$(dirname "$d"); done'
+        free = f"{nearest}; df -Pk \"$d\" | awk 'NR == 2 {{ print $4 }}'"
+        rows, left = self._two(f"sinfo --noheader --exact -o '{gate.PARTITION_FIELDS}'", free)
+        return gate.partitions_of(rows), gate.free_gb_of(left)
+
+    def cluster(self) -> Cluster:
+        """Say which cluster it is, and who we are to it."""
+        name = "scontrol show config | sed -n 's/^ClusterName *= *//p' | head -n 1"
+        done = self._node.ran(
+            f"set -o pipefail; {name} && scontrol --version | sed 's/.* //' && id -un && echo @"
+        )
+        if done.exit_code != 0:
+            raise question_error(done.stderr)
+        return gate.cluster_of(done.stdout)
+
+    def must_have(self, python: str) -> None:
+        """Look for what a job needs. Raises ProviderError, which names what is missing."""
+        tools = f"{_TOOLS} {shlex.quote(python)}"
+        script = f'for tool in {tools}; do command -v "$tool" >/dev/null || echo "$tool"; done'
+        lacking = gate.words_of(self._node.asked(script))
+        if lacking:
+            hint = "vastrun config set slurm.python /PATH/bin/python names a Python on the shared disk"
+            raise ProviderError(f"{self._node.name} has no {lacking}", hint=hint if python in lacking else "")
+
+    def submit(self, batch: Batch) -> None:
+        """Hand the job in. Raises NoOfferError, ProviderError; UncertainError when it may exist."""
+        file = f"{_ORDERS}/{batch.instance_id}.sh"
+        folder, path = shlex.quote(batch.folder), shlex.quote(f"{batch.folder}/{file}")
+        self._node.asked(f"umask 077 && mkdir -p {folder}/{_ORDERS}")
+        self._node.write(file, script_of(batch).encode())
+        sbatch = f"{self._clean} sbatch {shlex.join(options_of(batch))} {path}"
+        try:
+            done = self._node.ran(f"cd {folder} && {sbatch}; code=$?; rm -f {path}; exit $code")
+        except UnreachableError as error:
+            raise UncertainError(str(error)) from error
+        if done.exit_code != 0:
+            raise order_error(done.stderr)
+        if gate.job_id_of(done.stdout) is None:
+            raise UncertainError(f"sbatch answers what it should not: {gate.words_of(done.stdout)[:60]!r}")
+
+    def cancel(self, job: Job) -> None:
+        """Have the job end at once: the first signal says that nobody waits for what it might still save."""
+        self._last_look = None
+        # It is tried again and again where nobody can take it: while a job waits, or its node is silent.
+        at_once = f"timeout {_SIGNAL_S:.0f} scancel --batch --signal=USR1 {job.id} 2>/dev/null; "
+        self._node.ran(f"{'' if job.is_pending else at_once}scancel {job.id}")
+
+    def remove(self, instance_id: str) -> None:
+        """Remove the box."""
+        self._last_look = None
+        root = shlex.quote(f"{self._node.folder}/{instance_id}")
+        self._node.asked(f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}", timeout_s=_REMOVE_S)
+
+    def _two(self, question: str, about_the_disk: str) -> tuple[str, str]:
+        """What Slurm answers and what the disk does, by one command."""
+        done = self._node.ran(f"{question} && echo @ && echo @@ && {{ {about_the_disk}; }}")
+        if done.exit_code != 0:
+            raise question_error(done.stderr)
+        first, _, second = done.stdout.partition("@@\n")
+        return first, second

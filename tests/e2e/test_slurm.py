@@ -1,0 +1,174 @@
+"""Runs on a real Slurm of this computer, by the installed command: they train, wait for a node, and end."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import parts
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Launch, Terminal
+from tests.emulators.slurm import NODES, Slurm
+from tests.waiting import eventually
+
+SCRIPT = ("launch", str(JOBS / "script.yaml"), "--provider", "slurm", "--set", "ranks=1", *WITH_STUB_TORCH)
+WAITS = (*SCRIPT, "--set", "command=python script.py waits")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Slurm]:
+    parts.require("slurm")
+    with Slurm(slurmd_timeout_s=8) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def user(tmp_path: Path, cluster: Slurm) -> Iterator[Terminal]:
+    """A terminal on the cluster's login node."""
+    terminal = Terminal(tmp_path, **cluster.variables)
+    yield terminal
+    terminal.clean()
+    cluster.repair()
+
+
+def job_of(terminal: Terminal, cluster: Slurm) -> tuple[int, str]:
+    """The number of the job of the newest run, and its node."""
+    label = f"vastrun-{terminal.outputs().name}"
+    found = eventually(lambda: cluster.job_of(label), what="a job")
+    return found, cluster.run("squeue", "-h", "-j", str(found), "-o", "%N").strip()
+
+
+def boxes(terminal: Terminal) -> list[str]:
+    """Folders that are still on the shared disk."""
+    return [path.name for path in (terminal.state / "vastrun" / "slurm").glob("[!.]*")]
+
+
+def is_clean(terminal: Terminal, cluster: Slurm) -> bool:
+    """Whether nothing of the user's goes on, and nothing lies about."""
+    return not boxes(terminal) and not terminal.leftovers() and not cluster.run("squeue", "-h")
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_training_succeeds_as_on_this_computer(user: Terminal, cluster: Slurm) -> None:
+    done = user.type("launch", str(JOBS / "learn.yaml"), "--provider", "slurm")
+
+    assert done.exit_code == 0, done.err
+    assert "verdict   SUCCEEDED" in done.out
+    assert re.search(r"checkpoint step-\d+ downloaded", done.err)
+    assert is_clean(user, cluster)
+
+
+def test_a_program_succeeds_and_neither_job_nor_folder_is_left(user: Terminal, cluster: Slurm) -> None:
+    done = user.type(*SCRIPT)
+
+    assert done.exit_code == 0, done.err
+    assert (user.outputs() / "outputs" / "result.txt").read_text() == "42\n"
+    assert is_clean(user, cluster)
+
+
+def preempt(cluster: Slurm, _job: int, _node: str) -> None:
+    cluster.run("sbatch", "--partition=urgent", "--exclusive", "-N2", "-t1", "-o/dev/null", "--wrap=sleep 5")
+
+
+def cancel(cluster: Slurm, job: int, _node: str) -> None:
+    cluster.run("scancel", str(job))
+
+
+def set_down(cluster: Slurm, _job: int, node: str) -> None:
+    cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+
+def break_down(cluster: Slurm, _job: int, node: str) -> None:
+    """The node falls silent with all that ran there."""
+    cluster.kill_node(node)
+    ours = [process for process in psutil.process_iter() if is_on_a_node(process, cluster)]
+    # Slurm's own first: nobody tells the controller how the rest ended.
+    above = [parent for process in ours if (parent := process.parent()) and parent.name() == "slurmstepd"]
+    for process in (*above, *ours):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def is_on_a_node(process: psutil.Process, cluster: Slurm) -> bool:
+    """Whether a job of that cluster started it."""
+    with contextlib.suppress(psutil.Error):
+        environ = process.environ()
+        return "SLURM_JOB_ID" in environ and environ.get("SLURM_CONF") == cluster.variables["SLURM_CONF"]
+    return False
+
+
+@pytest.mark.parametrize(
+    ("strike", "verdict", "said"),
+    [
+        (cancel, "LOST", "was cancelled (scancel), and not by this launcher"),
+        (preempt, "PREEMPTED", "was preempted by another job"),
+        (set_down, "LOST", "ended with its node, which failed or was set down"),
+        pytest.param(break_down, "LOST", "ended with its node", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
+    strike: Callable[[Slurm, int, str], None], verdict: str, said: str, user: Terminal, cluster: Slurm
+) -> None:
+    launch = user.start(*WAITS)
+    launch.shows("step 3")
+    job, node = job_of(user, cluster)
+    strike(cluster, job, node)
+    done = launch.end()
+
+    assert done.exit_code == 7, done.err
+    assert f"verdict   {verdict}: " in done.out
+    assert said in user.type("why", "last").out
+    assert "step 3" in (user.outputs() / "log.txt").read_text()
+    assert boxes(user) == []
+
+
+def test_a_slurmd_that_is_killed_and_comes_back_ends_no_training(user: Terminal, cluster: Slurm) -> None:
+    launch = user.start(*WAITS)
+    launch.shows("step 3")
+    _, node = job_of(user, cluster)
+    cluster.kill_node(node)
+    time.sleep(2)
+    cluster.start_node(node)
+    eventually(lambda: "step 60" in (user.outputs() / "log.txt").read_text(), what="a training that goes on")
+
+    assert user.type("stop", "last").exit_code == 0
+    assert launch.end().exit_code == 3
+    eventually(lambda: is_clean(user, cluster), what="a clean cluster")
+
+
+def waiting(user: Terminal, cluster: Slurm) -> Launch:
+    """A launch for which no node is free."""
+    for node in NODES:
+        cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=maintenance")
+    return user.start(*SCRIPT)
+
+
+def test_a_drained_cluster_is_no_offer_and_says_so(user: Terminal, cluster: Slurm) -> None:
+    done = waiting(user, cluster).end()
+
+    assert done.exit_code == 8
+    assert "down or drained" in done.err
+
+
+def test_a_job_that_waits_says_for_what_and_is_cancelled_when_its_user_stops_it(
+    user: Terminal, cluster: Slurm
+) -> None:
+    cluster.run(
+        "sbatch", "--partition=urgent", "--exclusive", "-N2", "-t5", "-o/dev/null", "--wrap=sleep 200"
+    )
+    launch = user.start(*SCRIPT)
+    launch.shows("waits for its turn: ")
+    launch.shows("min more at most")
+
+    assert user.type("stop", "last").exit_code == 0
+    done = launch.end()
+
+    assert done.exit_code == 3, done.err
+    assert cluster.job_of("vastrun-") is None
+    assert boxes(user) == []

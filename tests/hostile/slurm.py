@@ -1,0 +1,89 @@
+"""Lies of a cluster: what no honest Slurm prints, by what reads it. A new field has its row here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from launcher.gate import slurm
+from tests.hostile.lies import STEERING
+
+Reader = Callable[[str], Any]
+_JOB = (
+    "7",
+    "RUNNING",
+    "0:05",
+    "1795523601",
+    "N/A",
+    "n1",
+    "None",
+    "vastrun-calm-heron-3f1a.0a0b0c0d",
+    "vastrun-calm-heron-3f1a",
+)
+_NODES = ("debug*", "up", "1-00:00:00", "2", "8", "4000", "idle", "(null)")
+
+
+def _job(**changes: str) -> str:
+    names = ("id", "state", "ran", "submitted", "gres", "nodes", "reason", "name", "label")
+    return _row(dict(zip(names, _JOB, strict=True)) | changes)
+
+
+def _partition(**changes: str) -> str:
+    names = ("name", "avail", "limit", "nodes", "cores", "memory", "state", "gres")
+    return _row(dict(zip(names, _NODES, strict=True)) | changes)
+
+
+def _row(fields: Mapping[str, str]) -> str:
+    return "|".join(fields.values()) + f"\n{slurm.END}\n"
+
+
+def jobs_of(printed: str) -> Sequence[slurm.Job]:
+    return slurm.jobs_of(printed, "vastrun-")
+
+
+HONEST: Mapping[str, tuple[Reader, str]] = {
+    "a job": (jobs_of, _job()),
+    "a partition": (slurm.partitions_of, _partition()),
+    "a box": (slurm.boxes_of, f"1795523601.5 calm-heron-3f1a.0a0b0c0d\n{slurm.END}\n"),
+    "a cluster": (slurm.cluster_of, f"lab\n22.05.8\nalice\n{slurm.END}\n"),
+}
+REFUSED: Mapping[str, tuple[Reader, str]] = {
+    "a list that is cut short": (jobs_of, _job().removesuffix(f"{slurm.END}\n")),
+    "no answer at all": (jobs_of, ""),
+    "a job without a number": (jobs_of, _job(id="7; scancel 8")),
+    "a number of a job that never ends": (jobs_of, _job(id="9" * 400)),
+    "a number in other digits": (jobs_of, _job(id="٧")),
+    "a state that steers": (jobs_of, _job(state=STEERING)),
+    "a state that is no word": (jobs_of, _job(state="RUNNING 0")),
+    "a run time that is none": (jobs_of, _job(ran="-1")),
+    "a run time beyond all time": (jobs_of, _job(ran="9" * 40 + ":00")),
+    "a moment beyond all time": (jobs_of, _job(submitted="9" * 12)),
+    "nodes that are a command": (jobs_of, _job(nodes="n1;reboot")),
+    "a name that leaves its folder": (jobs_of, _job(name="vastrun-../../etc")),
+    "a comment without an end": (jobs_of, _job(label="x" * 1000)),
+    "more lines than jobs can be": (jobs_of, "\n" * 30_000 + slurm.END),
+    "a partition that is a path": (slurm.partitions_of, _partition(name="../etc")),
+    "a partition that steers": (slurm.partitions_of, _partition(name=STEERING)),
+    "a limit that is none": (slurm.partitions_of, _partition(limit="soon")),
+    "nodes without a number": (slurm.partitions_of, _partition(nodes="many")),
+    "cores beyond all computers": (slurm.partitions_of, _partition(cores="9" * 12)),
+    "memory below nothing": (slurm.partitions_of, _partition(memory="-4000")),
+    "a state of nodes that is none": (slurm.partitions_of, _partition(state="idle; up")),
+    "fields that are missing": (slurm.partitions_of, f"debug|up\n{slurm.END}\n"),
+    "a box of no age": (slurm.boxes_of, f"soon calm-heron-3f1a.0a0b0c0d\n{slurm.END}\n"),
+    "a cluster with two names": (slurm.cluster_of, f"lab\nlab\n22.05.8\nalice\n{slurm.END}\n"),
+    "a user who steers": (slurm.cluster_of, f"lab\n22.05.8\n{STEERING}\n{slurm.END}\n"),
+}
+LEFT_OUT: Mapping[str, tuple[Reader, str]] = {
+    "another's job, whatever its name": (jobs_of, _job(name=STEERING)),
+    "another's job of another shape": (jobs_of, f"x|y\n{slurm.END}\n"),
+    "a folder that is not ours": (slurm.boxes_of, f"1795523601.5 ..%2f{STEERING[:8]}\n{slurm.END}\n"),
+}
+SHOWN: Mapping[str, tuple[Reader, str]] = {
+    "a reason that steers": (jobs_of, _job(reason=STEERING)),
+    "a reason without an end": (jobs_of, _job(reason="x" * 100_000)),
+    "GPUs beyond all computers": (slurm.partitions_of, _partition(gres="gpu:a100:" + "9" * 400)),
+    "GPUs of a kind that steers": (slurm.partitions_of, _partition(gres=f"gpu:{STEERING}:4")),
+    "GPUs without an end": (slurm.partitions_of, _partition(gres="gpu:a100:4," * 100_000)),
+}
+"""What is harmless once it is bounded."""

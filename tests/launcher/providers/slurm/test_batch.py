@@ -1,0 +1,84 @@
+"""What sbatch is given: limits, shares, the user's own options and lines, containers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.core import Offer, RentalOrder
+from launcher.core.settings import SlurmSettings
+from launcher.providers.slurm.batch import Batch, options_of, script_of
+from launcher.providers.slurm.offers import Share
+
+ID = "calm-heron-3f1a.1a2b3c4d.0a0b0c0d"
+
+
+def batch(*, most_s: float | None = None, image: str | None = None, gpus: int = 0, **settings: Any) -> Batch:
+    share = Share(partition="gpu", cores=8, memory_mb=64000, gpus=gpus, kind="a100")
+    offer = Offer(
+        id=str(share), host="partition gpu", gpu_name=None, gpus=gpus, gpu_memory_gb=0.0, disk_gb=100.0,
+        usd_per_hour=0.0, description="",
+    )  # fmt: skip
+    order = RentalOrder(
+        offer=offer,
+        label="vastrun-calm-heron-3f1a.1a2b3c4d",
+        image=image,
+        disk_gb=8.0,
+        onstart="echo 'the lease'",
+        env={"LEASE_LIFE_S": "3600"},
+        at_most_usd=0.0,
+    )
+    return Batch(
+        instance_id=ID,
+        order=order,
+        share=share,
+        most_s=most_s,
+        folder="/home/al ice/boxes",
+        python="/opt/python",
+        settings=SlurmSettings(**settings),
+    )
+
+
+@pytest.mark.parametrize(("most_s", "minutes"), [(None, 62), (3600.0, 60), (3660.0, 61), (86400.0, 62)])
+def test_the_time_limit_is_the_lease_s_and_the_partition_s(most_s: float | None, minutes: int) -> None:
+    assert f"--time={minutes}" in options_of(batch(most_s=most_s))
+
+
+def test_a_job_bears_its_label_is_warned_before_its_end_and_is_never_begun_anew() -> None:
+    options = options_of(batch(gpus=2))
+    assert "--comment=vastrun-calm-heron-3f1a.1a2b3c4d" in options
+    assert f"--job-name=vastrun-{ID}" in options
+    assert {"--signal=B:TERM@90", "--no-requeue", "--gres=gpu:a100:2", "--mem=64000M"} <= set(options)
+
+
+def test_the_user_s_own_options_come_last_and_their_lines_first() -> None:
+    own = batch(sbatch=("--account=lab", "--qos=low"), setup=("module load cuda",))
+    assert options_of(own)[-2:] == ("--account=lab", "--qos=low")
+    script = script_of(own)
+    assert script.index("module load cuda") < script.index("serve\nwhile")
+
+
+@pytest.mark.parametrize(
+    ("container", "image", "begins"),
+    [
+        (
+            "apptainer",
+            "pytorch/pytorch:2",
+            "apptainer exec --nv --bind '/home/al ice/boxes:/home/al ice/boxes' docker://pytorch/pytorch:2",
+        ),
+        (
+            "apptainer",
+            "/images/torch.sif",
+            "apptainer exec --nv --bind '/home/al ice/boxes:/home/al ice/boxes' /images/torch.sif",
+        ),
+        ("pyxis", "pytorch/pytorch:2", "srun --ntasks=1 --container-image=pytorch/pytorch:2"),
+        (None, "pytorch/pytorch:2", ")"),
+        ("apptainer", None, ")"),
+    ],
+)
+def test_a_job_s_image_is_run_by_what_the_site_has(
+    container: str | None, image: str | None, begins: str
+) -> None:
+    script = script_of(batch(container=container, image=image, gpus=1))
+    assert script.partition("\naround=(")[2].startswith(begins)
