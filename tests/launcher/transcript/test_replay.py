@@ -216,7 +216,7 @@ def test_a_log_is_left_out_where_the_secrets_of_the_job_are_not_known_any_more(t
     from tests.fake_outputs import FakePacker
 
     class Forgetful(FakePacker):
-        def secrets(self, spec: object) -> bytes:
+        def secrets(self, spec: object, run: object = None) -> bytes:
             raise UsageError("TOKEN is not set")
 
     terminal.launch()
