@@ -13,9 +13,9 @@ from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, rounds_of, tell
 from launcher.core import Offer, Phase, Run
+from launcher.environment import wire
 from launcher.ledger.rows import COLUMNS, row_of
 from launcher.ledger.sql import SqlLedger
-from launcher.wiring import wire
 from tests.launcher.ledger.postgres import served
 
 RUNS, OPEN, ROUNDS = 10_000, 20, 5

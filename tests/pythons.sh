@@ -5,7 +5,7 @@
 # The environments stay in .venv/pythons: the second time is quick.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_wiring.py)
+files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_environment.py)
 files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_drive.py)
 files+=(tests/launcher/outputs/test_{collecting,logcopy,places,storing}.py)
 # What a browser makes of a page does not hang on the Python that wrote it.

@@ -17,8 +17,9 @@ from launcher.core import UserRequest
 from launcher.core.batch import Batch
 from launcher.core.errors import VastrunError
 from launcher.decisions.schedule import BatchProgress, PointState
+from launcher.environment import wire
 from launcher.ui.interrupts import Interrupts
-from launcher.wiring import Wiring, wire
+from launcher.wiring import Wiring
 
 
 def main(arguments: Sequence[str]) -> int:

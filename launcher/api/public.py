@@ -11,8 +11,8 @@ from launcher.api.runs import RunHandle, RunResult, RunStatus
 from launcher.commands.queries import LaunchPlan
 from launcher.core import Cause, Phase, Verdict
 from launcher.core.job import JobSpec
+from launcher.environment import wire
 from launcher.ui.render.loglines import LogLine
-from launcher.wiring import wire
 
 __all__ = [
     "BatchHandle",

@@ -102,7 +102,7 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
     if debug:
         sys.excepthook = sys.__excepthook__
     if ctx.obj is None:
-        from launcher.wiring import wire
+        from launcher.environment import wire
 
         ctx.obj = wire(os.environ)
 

@@ -20,8 +20,9 @@ from launcher.core.errors import UsageError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.core.settings import LoadedSettings, Settings
 from launcher.core.verdict import EXIT_DECLINED
+from launcher.environment import wire
 from launcher.ledger.run_ids import LAST, find_run
-from launcher.wiring import DEFAULT_PROVIDER, Wiring, wire
+from launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from launcher.cli import cli
 from launcher.commands.rehearsing import chosen
 from launcher.core.errors import UsageError
-from launcher.wiring import wire
+from launcher.environment import wire
 from tests.documents import hold_to_schema
 from tests.e2e.terminal import STUB_TORCH
 

@@ -14,13 +14,13 @@ from launcher.cli import cli
 from launcher.commands.conformance import MOST_S, conformance_job, report_of
 from launcher.core.errors import JobFileError
 from launcher.decisions.policy import deadline_of, reservation_usd
+from launcher.environment import wire
 from launcher.providers.vast.conformance.assumption import When
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from launcher.providers.vast.conformance.record import Record, read_record
 from launcher.providers.vast.conformance.tape import Value
 from launcher.ui.render.conformance import conformance_document, conformance_text
 from launcher.ui.render.documents import to_text
-from launcher.wiring import wire
 from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal

@@ -15,10 +15,10 @@ import pytest
 from launcher.cli import cli
 from launcher.commands.doctor import permissions_json
 from launcher.core import Driver, Phase
+from launcher.environment import wire
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
 from launcher.providers.vast.api import VastAccount
-from launcher.wiring import wire
 from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock

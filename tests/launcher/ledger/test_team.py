@@ -10,9 +10,9 @@ import pytest
 
 from launcher.core import Driver, Event, Phase
 from launcher.core.errors import HeldError, StorageError, UsageError
+from launcher.environment import wire
 from launcher.ledger.joining import TeamLedger
 from launcher.ledger.sql import SqlLedger
-from launcher.wiring import wire
 from tests import parts
 from tests.emulators.cable import Cable
 from tests.launcher.ledger.conftest import NOW

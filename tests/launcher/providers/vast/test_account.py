@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from launcher.core.errors import AuthError, ProviderError, VastrunError
+from launcher.environment import wire
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import identity
 from launcher.providers.vast.api import VastAccount
-from launcher.wiring import wire
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import rent
 
@@ -55,7 +55,7 @@ def test_without_vast_s_own_package_the_error_says_what_to_install(environ: dict
     script = """
 import os, sys
 from launcher.core.errors import UsageError
-from launcher.wiring import wire
+from launcher.environment import wire
 
 sys.modules["vastai"] = sys.modules["requests"] = None
 try:

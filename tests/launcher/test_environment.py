@@ -11,7 +11,8 @@ import pytest
 
 from launcher.core import Driver, Phase, Run
 from launcher.core.errors import HeldError, StorageError, UsageError
-from launcher.wiring import Wiring, wire
+from launcher.environment import wire
+from launcher.wiring import Wiring
 from tests.waiting import LONGEST_S
 
 RUN = Run(
@@ -29,7 +30,7 @@ FAR = 1e12
 _DRIVER = """
 import os
 from launcher.core import Driver
-from launcher.wiring import wire
+from launcher.environment import wire
 
 wiring = wire(os.environ)
 wiring.ledger().hold("calm-heron-3f1a", Driver(who=wiring.who(), until=1e12))
@@ -41,7 +42,7 @@ _SPENDER = """
 import os, sys
 from launcher.core import Phase, Run
 from launcher.core.errors import BudgetError
-from launcher.wiring import wire
+from launcher.environment import wire
 
 name = sys.argv[1]
 wiring = wire(os.environ)
