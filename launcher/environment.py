@@ -49,46 +49,17 @@ if TYPE_CHECKING:
 
 def wire(environ: Mapping[str, str]) -> Wiring:
     """Choose the real adapters, as the environment asks for them."""
-    state = _folder(environ, "XDG_STATE_HOME", ".local/state")
-    team, now = _team(environ), _now()
-    presence = Presence(state / "launchers")
-    output = HeldStream(lambda: sys.stderr)
-    if team is not None:
-        # Computers whose clocks differ agree on when a run began, and on how long it may go on.
-        presence = Presence(state / "launchers", partial(name_of_computer, state))
-        now = late_clock(team.time)
-
-    @cache
-    def ledger() -> Ledger:
-        if team is not None:
-            return team.open(now=now, alive_here=presence.is_alive_here)
-        return SqliteLedger(state / "ledger.db", now=now, alive=presence.is_alive)
-
-    @cache
-    def kept() -> KeptJobs | None:
-        if team is None:
-            return None
-        from launcher.bundle.kept import KeptJobs
-
-        return KeptJobs(team.secrets(ledger().id), presence.computer)
-
-    @cache
-    def provider(name: str) -> Provider:
-        return _provider(environ, state, output, now, team, ledger, provider, name)
-
-    @cache
-    def crowd(name: str) -> Provider:
-        return _provider(environ, state, output, now, team, ledger, crowd, name, crowd=True)
-
+    shared = _Shared(environ)
+    output, now, presence = shared.output, shared.now, shared.presence
     return Wiring(
-        state=state,
+        state=shared.state,
         cache=_folder(environ, "XDG_CACHE_HOME", ".cache"),
         image_lock=_image_lock(environ),
         python=_python(environ),
-        ledger=ledger,
-        provider=provider,
-        packer=partial(_packer, environ, ledger, kept),
-        output_store=partial(_output_store, ledger),
+        ledger=shared.ledger,
+        provider=shared.provider,
+        packer=partial(_packer, environ, shared.ledger, shared.kept),
+        output_store=partial(_output_store, shared.ledger),
         screen=lambda began: screen_on(output, environ, began=began, now=now),
         list_screen=lambda began, listed: list_screen_on(output, environ, listed, began=began, now=now),
         plain_screen=lambda began: plain_screen_on(output, environ, began=began, now=now),
@@ -98,17 +69,73 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         new_id=lambda: new_id(random.SystemRandom()),
         who=lambda: presence.who,
         user=_user(environ),
-        place="the team's ledger" if team else "the ledger of this computer",
-        computer=lambda: presence.computer if team else "",
+        place="the team's ledger" if shared.team else "the ledger of this computer",
+        computer=lambda: presence.computer if shared.team else "",
         rehearsal=partial(_rehearsal, environ),
         exporter=partial(_exporter, environ),
         foreteller=partial(_foreteller, environ),
-        crowd=crowd,
+        crowd=shared.crowd,
         secrets=lambda: secrets_among(environ),
-        private_words=lambda: private_words(state),
+        private_words=lambda: private_words(shared.state),
         replay_screen=lambda began, now: replay_screen_on(environ, began=began, now=now),
         config_file=_config_file(environ),
     )
+
+
+class _Shared:
+    """What several adapters work with: one of each, made when it is first asked for."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ, self.team = environ, _team(environ)
+        self.state = _folder(environ, "XDG_STATE_HOME", ".local/state")
+        self.output = HeldStream(lambda: sys.stderr)
+        if self.team is None:
+            self.now, self.presence = _now(), Presence(self.state / "launchers")
+        else:
+            # Computers whose clocks differ agree on when a run began, and on how long it may go on.
+            self.now = late_clock(self.team.time)
+            self.presence = Presence(self.state / "launchers", partial(name_of_computer, self.state))
+        self.ledger = cache(self._ledger)
+        self.kept = cache(self._kept)
+        self.provider = cache(self._provider)
+        self.crowd = cache(partial(self._provider, crowd=True))
+
+    def _ledger(self) -> Ledger:
+        if self.team is not None:
+            return self.team.open(now=self.now, alive_here=self.presence.is_alive_here)
+        return SqliteLedger(self.state / "ledger.db", now=self.now, alive=self.presence.is_alive)
+
+    def _kept(self) -> KeptJobs | None:
+        if self.team is None:
+            return None
+        from launcher.bundle.kept import KeptJobs
+
+        return KeptJobs(self.team.secrets(self.ledger().id), self.presence.computer)
+
+    def _provider(self, name: str, *, crowd: bool = False) -> Provider:
+        """The provider of that name. Raises UsageError when there is none."""
+        from launcher.image.lock import read_lock
+        from launcher.providers import ProviderContext, provider_class
+
+        environ, team = self.environ, self.team
+        context = ProviderContext(
+            environ=environ,
+            state=self.state,
+            clock=interrupts_on(
+                self.output, environ, self.now, UserRequest.STOP, UserRequest.NONE, None, False
+            ),
+            uptime=elapsed,
+            python=_python(environ),
+            image_lock=lambda: read_lock(_image_lock(environ)),
+            speeds=partial(_speeds, environ, self.ledger),
+            runs=lambda: self.ledger().runs(open_only=True),
+            provider=self.crowd if crowd else self.provider,
+            settings=lambda: read_settings(_config_file(environ)),
+            book=None if team is None else team.book,
+            secrets=None if team is None else team.secrets(self.ledger().id),
+            crowd=crowd,
+        )
+        return provider_class(name).of(context)
 
 
 def _team(environ: Mapping[str, str]) -> TeamLedger | None:
@@ -119,40 +146,6 @@ def _team(environ: Mapping[str, str]) -> TeamLedger | None:
 
 def _user(environ: Mapping[str, str]) -> str:
     return environ.get("LOGNAME") or environ.get("USER") or ""
-
-
-def _provider(
-    environ: Mapping[str, str],
-    state: Path,
-    output: HeldStream,
-    now: Callable[[], float],
-    team: TeamLedger | None,
-    ledger: Callable[[], Ledger],
-    provider: Callable[[str], Provider],
-    name: str,
-    *,
-    crowd: bool = False,
-) -> Provider:
-    """The provider of that name. Raises UsageError when there is none."""
-    from launcher.image.lock import read_lock
-    from launcher.providers import ProviderContext, provider_class
-
-    context = ProviderContext(
-        environ=environ,
-        state=state,
-        clock=interrupts_on(output, environ, now, UserRequest.STOP, UserRequest.NONE, None, False),
-        uptime=elapsed,
-        python=_python(environ),
-        image_lock=lambda: read_lock(_image_lock(environ)),
-        speeds=partial(_speeds, environ, ledger),
-        runs=lambda: ledger().runs(open_only=True),
-        provider=provider,
-        settings=lambda: read_settings(_config_file(environ)),
-        book=None if team is None else team.book,
-        secrets=None if team is None else team.secrets(ledger().id),
-        crowd=crowd,
-    )
-    return provider_class(name).of(context)
 
 
 def _speeds(

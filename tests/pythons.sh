@@ -11,7 +11,7 @@ files+=(tests/launcher/outputs/test_{collecting,logcopy,places,storing}.py)
 # What a browser makes of a page does not hang on the Python that wrote it.
 files+=(--ignore tests/launcher/ui/report/test_in_chromium.py)
 files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
-tools=(docker hypothesis jsonschema psutil pyte pytest pytest-timeout)
+tools=(docker hypothesis jsonschema psutil "psycopg[binary]" pyte pytest pytest-timeout)
 
 # Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.
 interpreter() {

@@ -10,7 +10,8 @@ from pathlib import Path
 from launcher.api.drivers import Target
 from launcher.api.logs import growing, written
 from launcher.api.session import ApiSession
-from launcher.commands.attempts import Attempts, chain_of, is_owed
+from launcher.commands.attempts import Attempts
+from launcher.commands.chains import chain_of, is_owed
 from launcher.commands.logfeed import feed_of
 from launcher.commands.queries import ending_of, explain, row_of
 from launcher.core import Cause, Cost, Event, Phase, Proof, Run, UserRequest, Verdict

@@ -16,7 +16,8 @@ from launcher.batch.searching import asked
 from launcher.batch.services import BatchServices
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.batch.shortage import Shortage
-from launcher.commands.attempts import Attempts, Placed, is_owed
+from launcher.commands.attempts import Attempts, Placed
+from launcher.commands.chains import is_owed
 from launcher.commands.takeover import spoken
 from launcher.core import NOTHING, Driver, Phase, Run, UserRequest
 from launcher.core.batch import BatchPoint

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.batch.sharing import SharedRequests
-from launcher.commands.attempts import is_owed
+from launcher.commands.chains import is_owed
 from launcher.core import Phase, Run, UserRequest
 from launcher.core.batch import Batch
 from launcher.core.errors import AuthError, HeldError, StorageError, UsageError, VastrunError

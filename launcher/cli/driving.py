@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from launcher.cli.failures import concerns
 from launcher.cli.output import show
-from launcher.commands.attempts import Attempts, chain_of
+from launcher.commands.attempts import Attempts
+from launcher.commands.chains import chain_of
 from launcher.commands.queries import ending_of
 from launcher.core import Phase, Run, UserRequest
 from launcher.core.verdict import EXIT_TIMED_OUT

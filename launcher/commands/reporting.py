@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launcher.commands.attempts import chain_of
+from launcher.commands.chains import chain_of
 from launcher.commands.queries import Explanation, RunRow, explain, row_of
 from launcher.config import read_job
 from launcher.core import Event, Run

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.attempts import chain_of, next_attempt, origin_of, short_of_time
+from launcher.commands.attempts import origin_of
+from launcher.commands.chains import chain_of, next_attempt, short_of_time
 from launcher.config import dump_job
 from launcher.core import Cause, Origin, Phase, Run
 from launcher.core.bills import cost_usd

@@ -1,0 +1,110 @@
+"""Chains: a run and those that it tries again, and whether the job's `retry:` allows another attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.config import read_job
+from launcher.core import Cause, Phase, Run
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+from launcher.decisions.estimates import usd
+from launcher.decisions.gang import total_usd
+from launcher.decisions.policy import with_limit
+from launcher.ports import Ledger
+
+OTHER_MACHINES = 3
+"""How many more machines a launch takes when one after the other fails before the training began."""
+_LEAST_USD = 0.01
+
+
+def chain_of(ledger: Ledger, run: Run) -> list[Run]:
+    """List the run and those before it that it tries again, oldest first."""
+    chain, retry = [run], read_job(run.spec_json).retry
+    while chain[0].parent is not None:
+        former = ledger.get(chain[0].parent)
+        if not never_ready(former) and (former.cause is None or former.cause not in retry):
+            break
+        chain.insert(0, former)
+    return chain
+
+
+def spent_on(ledger: Ledger, run: Run, now: float) -> float:
+    """Return the dollars that a run cost so far, with all of its nodes."""
+    return total_usd((run, *ledger.runs(leader=run.id)), now)
+
+
+def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: float) -> JobSpec | None:
+    """Return the job of another attempt, with what is left of its money: the last one cost `spent_usd`.
+
+    None: it should not be tried again.
+    """
+    if not _is_due(spec, chain) or short_of_money(spec, chain, spent_usd) or short_of_time(spec, chain, now):
+        return None
+    return with_limit(spec, spent_usd)
+
+
+def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
+    """Return whether another attempt is due that the run's launcher did not live to begin."""
+    if run.phase is not Phase.ENDED or ledger.runs(parent=run.id):
+        return False
+    if ledger.user_request(run.id).cause is not None:
+        return False
+    chain, spent_usd = chain_of(ledger, run), spent_on(ledger, run, now)
+    return next_attempt(read_job(run.spec_json), chain, now, spent_usd) is not None
+
+
+def short_of_money(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str:
+    """Say why another attempt that is due cannot be paid for; empty when none is due, or it can."""
+    last = chain[-1]
+    if spec.limits.usd is None or not _is_due(spec, chain):
+        return ""
+    left_usd = max(0.0, spec.limits.usd - spent_usd)
+    least_usd = _LEAST_USD if last.offer is None else max(_LEAST_USD, policy.least_usd(last.offer))
+    least_usd *= spec.nodes
+    if left_usd >= least_usd:
+        return ""
+    machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
+    return (
+        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading {machines} and one minute of "
+        f"training cost {usd(least_usd)}"
+    )
+
+
+def short_of_time(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
+    """Say why another attempt that is due comes too late for the deadline.
+
+    Empty: none is due, or it does not.
+    """
+    deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.LEAST_S
+    if deadline is None or deadline - now >= least_s or not _is_due(spec, chain):
+        return ""
+    return (
+        f"no other attempt: {max(0.0, deadline - now):.0f} s are left until limits.deadline; a machine and "
+        f"one minute of training need {least_s:.0f} s"
+    )
+
+
+def _is_due(spec: JobSpec, chain: Sequence[Run]) -> bool:
+    """Whether the job wants another attempt, if there is money for it."""
+    last = chain[-1]
+    if last.phase is not Phase.ENDED or last.cause is None:
+        return False
+    return _failures_like(last, chain) <= _tries(spec, last)
+
+
+def never_ready(run: Run) -> bool:
+    """Tell whether the machine failed before the training began: another one costs little and may well do."""
+    return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
+
+
+def _failures_like(last: Run, chain: Sequence[Run]) -> int:
+    if never_ready(last):
+        return sum(never_ready(run) for run in chain)
+    return sum(run.cause is last.cause and not never_ready(run) for run in chain)
+
+
+def _tries(spec: JobSpec, last: Run) -> int:
+    if never_ready(last):
+        return OTHER_MACHINES
+    return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
