@@ -61,7 +61,7 @@ class ShownSetting(Shape):
     """A setting that holds now."""
 
     key: str
-    value: str | float | bool | None
+    value: str | float | bool | list[str] | None
     """Null: not set."""
     from_: str
     """`line 3` of the file, `VASTRUN_PROVIDER`, `default`."""
