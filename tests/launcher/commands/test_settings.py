@@ -137,7 +137,7 @@ def test_a_value_is_set_and_taken_out_again(tmp_path: Path) -> None:
         (
             "provider",
             "vst",
-            r"^provider: expected one of local, docker, vast, pool, got 'vst'; did you mean vast\?$",
+            r"^provider: expected one of local, docker, vast, slurm, pool, got 'vst'; did you mean vast\?$",
         ),
         ("provider", "[", r"not valid YAML"),
     ],
