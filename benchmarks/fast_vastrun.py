@@ -15,6 +15,7 @@ from functools import cache, partial
 from launcher.cli import cli
 from launcher.core import UserRequest
 from launcher.decisions.speed_history import speed_history_of
+from launcher.environment import wire
 from launcher.image.lock import read_lock
 from launcher.ledger.presence import Presence
 from launcher.ledger.sqlite import SqliteLedger
@@ -22,7 +23,7 @@ from launcher.ports import Provider
 from launcher.providers import ProviderContext
 from launcher.providers.vast import VastProvider
 from launcher.ui.interrupts import Interrupts
-from launcher.wiring import Wiring, wire
+from launcher.wiring import Wiring
 from tests.emulators.clock import Clock
 
 _VARIABLE = "FAST_CLOCK"

@@ -30,7 +30,8 @@ from launcher.core import Phase, Run, UserRequest
 from launcher.core.batch import Budget
 from launcher.core.bills import cost_usd
 from launcher.core.errors import BudgetError
-from launcher.wiring import Wiring, wire
+from launcher.environment import wire
+from launcher.wiring import Wiring
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
