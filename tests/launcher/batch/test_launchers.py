@@ -1,0 +1,130 @@
+"""Who drives a batch: one launcher at a time; what a stop, a detach and a kill leave to the next."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Phase, UserRequest
+from launcher.core.batch import StopRules
+from launcher.core.errors import HeldError
+from tests.fakebox import Training
+from tests.launcher.batch.virtual_time import Killed
+from tests.launcher.batch.world import NAME, BatchWorld
+from tests.launcher.terminal import CRASH
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BatchWorld:
+    return BatchWorld(tmp_path)
+
+
+def test_a_stop_ends_what_runs_and_starts_nothing_more(world: BatchWorld) -> None:
+    world.submit(8, usd=20.0, parallel=2)
+    world.at(10.0, lambda: world.ledger.batches.ask(NAME, UserRequest.STOP))
+    world.drive()
+    assert world.verdicts() == {"STOPPED": 2, "None": 6}
+    assert world.market.rented == 0
+    world.ledger.batches.reopen(NAME)
+    world.drive()
+    assert world.verdicts() == {"STOPPED": 2, "SUCCEEDED": 6}
+
+
+def test_a_stop_that_no_launcher_heard_ends_the_open_runs_and_starts_nothing(world: BatchWorld) -> None:
+    world.submit(4, usd=20.0, parallel=2)
+    world.time.kill_at = world.time.now() + 15.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    assert world.market.rented == 2
+    world.ledger.batches.ask(NAME, UserRequest.STOP)
+    world.drive()
+    assert world.verdicts() == {"STOPPED": 2, "None": 2}
+    assert (world.market.rented, world.market.rentals) == (0, 2)
+
+
+def test_a_batch_that_is_detached_goes_on_where_it_was(world: BatchWorld) -> None:
+    world.submit(3, usd=20.0, parallel=2)
+
+    def detach() -> None:
+        world.request = UserRequest.DETACH
+
+    world.at(8.0, detach)
+    world.drive()
+    assert [state.is_open for state in world.states()] == [True, True, False]
+    world.request = UserRequest.NONE
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 3} and world.market.rentals == 3
+
+
+def test_two_launchers_never_drive_one_batch(world: BatchWorld) -> None:
+    world.submit(3, usd=20.0)
+    refusals: list[str] = []
+
+    def second() -> None:
+        with pytest.raises(HeldError) as caught:
+            world.drive()
+        refusals.append(f"{caught.value} {caught.value.hint}")
+
+    world.at(5.0, second)
+    world.drive()
+    assert "batch widths is driven by another launcher: process 1 on desk" in refusals[0]
+    assert "vastrun batch watch widths" in refusals[0]
+
+
+def test_a_launcher_that_is_refused_takes_no_stop_back(world: BatchWorld) -> None:
+    world.submit(8, usd=20.0, parallel=2)
+    refusals: list[str] = []
+
+    def resume_beside() -> None:
+        try:
+            world.ledger.batches.reopen(NAME)
+        except HeldError as error:
+            refusals.append(str(error))
+
+    world.at(10.0, lambda: world.ledger.batches.ask(NAME, UserRequest.STOP))
+    world.at(10.1, resume_beside)
+    world.at(10.2, lambda: world.submit(9, usd=20.0, parallel=2) and None)
+    world.drive()
+    assert world.ledger.batches.get(NAME).request is UserRequest.STOP
+    assert len(refusals) == 1 and world.verdicts() == {"STOPPED": 2, "None": 7}
+
+
+def test_a_stop_of_a_batch_whose_launcher_was_killed_ends_its_machines_and_starts_nothing(
+    world: BatchWorld,
+) -> None:
+    world.submit(6, usd=20.0, parallel=2)
+    world.time.kill_at = world.time.now() + 8.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    world.ledger.batches.ask(NAME, UserRequest.STOP)
+    world.drive()
+    assert world.market.rented == 0 and world.market.rentals == 2
+    assert world.verdicts() == {"STOPPED": 2, "None": 4}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_launcher_that_is_killed_again_and_again_leaves_each_point_one_verdict(
+    world: BatchWorld, seed: int
+) -> None:
+    chance = random.Random(seed)
+    world.market.trainings = [CRASH if chance.random() < 0.2 else Training() for _ in range(60)]
+    world.submit(24, usd=20.0, parallel=6, stop=StopRules(same_cause=24))
+    for _ in range(6):
+        world.time.kill_at = world.time.now() + chance.uniform(1.0, 60.0)
+        try:
+            world.drive()
+        except Killed:
+            world.time.kill_at = float("inf")
+        else:
+            break
+    world.time.kill_at = float("inf")
+    states = world.drive()
+    assert all(state.verdict is not None for state in states)
+    assert all(run.phase is Phase.ENDED for state in states for run in state.runs)
+    assert max(world.market.labels.values()) == 1
+    assert world.market.rented == 0
+    assert world.market.most_at_once <= 6
