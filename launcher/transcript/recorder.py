@@ -93,8 +93,9 @@ class Recorder:
         try:
             answer = act()
         except BaseException as error:
-            raised = {"type": type(error).__name__, "text": str(error)}
-            self._called(verb, said.about, began, {"error": raised})
+            with suppress(*PAGE_FAULTS):  # as below: what the call raised is what goes on
+                raised = {"type": type(error).__name__, "text": str(error)}
+                self._called(verb, said.about, began, {"error": raised})
             raise
         with suppress(*PAGE_FAULTS):  # how it is told is no reason to fail
             told = {"answer": said.answer(answer)}

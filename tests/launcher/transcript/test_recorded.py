@@ -20,7 +20,7 @@ from launcher.outputs.storing import claim
 from launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
 from launcher.transcript.plain import Mask, cut, secrets_in
 from launcher.transcript.recorded import RecordedProvider, RecordedRemote, recorded_remote
-from launcher.transcript.recorder import MOST_BYTES, Recorder
+from launcher.transcript.recorder import MOST_BYTES, Recorder, Said
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.gang_world import GangWorld
@@ -184,11 +184,26 @@ def test_a_file_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> N
 
 
 def test_a_call_that_cannot_be_told_is_made_all_the_same(tmp_path: Path) -> None:
-    from launcher.transcript.recorder import Said
-
     recorder = recorder_in(tmp_path)
     said = Said(about={}, answer=lambda answer: answer.nothing_of_that_name)
     assert recorder.call("provider.search", said, lambda: "an answer") == "an answer"
+
+
+class UntellableError(NoOfferError):
+    """One whose words cannot be had."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_error_that_cannot_be_told_is_raised_all_the_same(tmp_path: Path) -> None:
+    recorder = recorder_in(tmp_path)
+
+    def fail() -> None:
+        raise UntellableError("")
+
+    with pytest.raises(UntellableError):
+        recorder.call("provider.rent", Said(about={}), fail)
 
 
 def test_a_launcher_that_does_nothing_writes_nothing(terminal: Terminal) -> None:
