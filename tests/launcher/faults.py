@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from launcher.core import Cause, Instance
+from launcher.core import Cause, Instance, Phase
 from launcher.core.errors import (
     AuthError,
     BusyError,
@@ -21,6 +21,18 @@ from launcher.ports import Abilities
 from tests.fakes import FakeProvider
 
 Moment = Literal["before", "after"]
+
+
+KILL_IN: dict[Phase, tuple[str, Moment]] = {
+    Phase.PLAN: ("output_store.check", "after"),
+    Phase.RENT: ("provider.rent", "after"),
+    Phase.BOOT: ("remote.read", "before"),
+    Phase.SHIP: ("remote.put", "after"),
+    Phase.TRAIN: ("output_store.pump", "after"),
+    Phase.COLLECT: ("output_store.collect", "before"),
+    Phase.DESTROY: ("provider.destroy", "before"),
+}
+"""In each phase, a call at which a launcher is killed, and whether it has had its effect by then."""
 
 
 class Killed(BaseException):

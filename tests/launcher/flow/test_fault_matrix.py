@@ -14,7 +14,7 @@ import pytest
 from launcher.core import Cause, Phase, Run, bills
 from launcher.core.errors import HeldError, StorageError
 from launcher.decisions import policy
-from tests.launcher.faults import Fault, Killed, Moment
+from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
 from tests.launcher.slow_world import long_job, slow_world
 from tests.launcher.world import World
 from trainer.contract import layout
@@ -237,17 +237,6 @@ def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, tmp_path: Path
 
     assert run.cause is None, run.detail
     check_nothing_leaked_and_nothing_lied(world, run)
-
-
-KILL_IN: dict[Phase, tuple[str, Moment]] = {
-    Phase.PLAN: ("output_store.check", "after"),
-    Phase.RENT: ("provider.rent", "after"),
-    Phase.BOOT: ("remote.read", "before"),
-    Phase.SHIP: ("remote.put", "after"),
-    Phase.TRAIN: ("output_store.pump", "after"),
-    Phase.COLLECT: ("output_store.collect", "before"),
-    Phase.DESTROY: ("provider.destroy", "before"),
-}
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])

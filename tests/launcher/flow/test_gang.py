@@ -11,7 +11,7 @@ from launcher.core.batch import Budget
 from launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError, UsageError
 from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
-from tests.launcher.faults import Fault, Killed, Moment
+from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
 from tests.launcher.gang_world import RUN_ID, GangWorld
 from trainer.contract import layout
 
@@ -222,17 +222,6 @@ def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(t
     world.resume()
 
     check_nothing_leaked(world)
-
-
-KILL_IN: dict[Phase, tuple[str, Moment]] = {
-    Phase.PLAN: ("output_store.check", "after"),
-    Phase.RENT: ("provider.rent", "after"),
-    Phase.BOOT: ("remote.read", "before"),
-    Phase.SHIP: ("remote.put", "after"),
-    Phase.TRAIN: ("output_store.pump", "after"),
-    Phase.COLLECT: ("output_store.collect", "before"),
-    Phase.DESTROY: ("provider.destroy", "before"),
-}
 
 
 @pytest.mark.parametrize("nth", [1, 2])
