@@ -84,10 +84,9 @@ def _ledger(patient: Patient) -> tuple[Ledger | None, Finding]:
         runs = ledger.runs()
     except VastrunError as error:
         return None, _failure("ledger", error)
+    counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     open_runs = len(ledger.runs(open_only=True))
-    return ledger, Finding(
-        name="ledger", health=Health.OK, text=f"{ledger.id}: {len(runs)} runs, {open_runs} open"
-    )
+    return ledger, Finding(name="ledger", health=Health.OK, text=f"{ledger.id}: {counted}, {open_runs} open")
 
 
 def _disk(state: Path) -> Finding:
