@@ -43,7 +43,7 @@ class Beginning:
         if any(rank.activity not in PREPARING for rank in box_status.ranks):
             return True
         silent = all(rank.activity == "" for rank in box_status.ranks)
-        if awaits_beats(spec) or not silent or len(box_status.ranks) < spec.world_size:
+        if awaits_beats(spec) or not silent or len(box_status.ranks) < spec.ranks_per_node:
             return False
         self._started_at = now if self._started_at is None else self._started_at
         return now - self._started_at >= SETTLED_S

@@ -57,7 +57,7 @@ def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
         return box_status.onstart_step
     if spec.hold is not None:
         return "held"
-    if len(box_status.ranks) < spec.world_size:
+    if len(box_status.ranks) < spec.ranks_per_node:
         return "importing torch, starting the ranks"
     activities = {rank.activity for rank in box_status.ranks}
     if activities == {""} and not awaits_beats(spec):

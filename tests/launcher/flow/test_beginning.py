@@ -11,6 +11,8 @@ from launcher.flow.progress import activity_of
 from tests.fakes import command_job, train_job
 
 TRAINER, SILENT = train_job(), command_job()
+TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)
+"""On two machines: each shows its own ranks only."""
 BEATING = command_job(success=Success(steps=100))
 
 
@@ -37,6 +39,7 @@ def box_status(*activities: str, step: int = 0, onstart_step: str = "50-train") 
         ([box_status("", "")] * 7, SILENT, True),
         ([box_status("")] * 7, SILENT, False),
         ([box_status("data", "data")] * 7, SILENT, False),
+        ([box_status("", "")] * 7, SILENT_OF_TWO, True),
     ],
 )
 def test_a_training_begins_with_a_step_or_with_ranks_that_live(
@@ -57,6 +60,7 @@ def test_a_training_begins_with_a_step_or_with_ranks_that_live(
         (box_status("start", "data"), TRAINER, "preparing the ranks"),
         (box_status("data", "forward"), TRAINER, "loading data"),
         (box_status("data", "forward", step=3), TRAINER, ""),
+        (box_status("data", "forward", step=3), TRAINER_OF_TWO, ""),
         (box_status("forward", "compile"), TRAINER, "compiling the model"),
         (box_status("eval", "forward", step=3), TRAINER, "evaluating"),
         (box_status("", ""), SILENT, "running"),
