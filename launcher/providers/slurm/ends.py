@@ -98,4 +98,6 @@ def order_error(printed: str) -> VastrunError:
 def missing(said: str) -> ProviderError:
     """Return the error of a computer without Slurm's commands."""
     hint = "run vastrun on a login node, or name one: vastrun config set slurm.login USER@HOST"
-    return ProviderError(f"no Slurm here: {said}", hint=hint)
+    # The last of its words says why; those before tell of what was tried.
+    why = said.rpartition("; ")[2]
+    return ProviderError(f"no Slurm here: {why}", hint=hint)
