@@ -124,7 +124,7 @@ def _reason(
     if watched.lost and (first is None or reason_of_end(first.end) == "communication"):
         return "communication", f"node {', '.join(map(str, watched.lost))} can no longer be reached"
     if first is None:
-        return "finished", f"all {len(ends)} ranks exited 0"
+        return "finished", "the rank exited 0" if len(ends) == 1 else f"all {len(ends)} ranks exited 0"
     if _blamed(first, watched):
         reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
         if reason == "stopped":
