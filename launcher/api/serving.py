@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.batch.serving import Server, ServingServices
+from launcher.batch.serving import Caretaker, ServingServices
 from launcher.batch.sharing import NoteScreen, RunScreen, SharedRequests
 from launcher.core import Run
 from launcher.core.errors import VastrunError
@@ -24,7 +24,7 @@ def serve(wiring: Wiring, interrupts: Interrupts) -> None:
         return wiring.drive_batch(name, requests, NoteScreen(screen.note))
 
     with wiring.workers() as workers:
-        server = Server(
+        server = Caretaker(
             ServingServices(
                 ledger=wiring.ledger(),
                 is_reachable=lambda provider, computer: _is_reachable(wiring, provider, computer),

@@ -58,7 +58,7 @@ class ServingServices:
 
 
 @dataclass
-class Server:
+class Caretaker:
     """Looks at the ledger again and again, until its user asks it to leave."""
 
     services: ServingServices

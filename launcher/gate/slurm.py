@@ -85,7 +85,7 @@ class Partition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SlurmJob:
     """A job of the user's."""
 
     id: int
@@ -140,7 +140,7 @@ def partitions_of(printed: str) -> list[Partition]:
     return [_partition(row) for row in _rows(printed, "sinfo")]
 
 
-def jobs_of(printed: str, prefix: str) -> list[Job]:
+def jobs_of(printed: str, prefix: str) -> list[SlurmJob]:
     """Read those jobs of what `squeue` printed whose name begins so. Raises UnreachableError.
 
     Other jobs are none of our business: their names and comments may be anything.
@@ -229,13 +229,13 @@ def _partition(row: str) -> Partition:
     )
 
 
-def _job(fields: Sequence[str], row: str) -> Job:
+def _job(fields: Sequence[str], row: str) -> SlurmJob:
     number, state, ran, submitted, gres, size, nodes, reason, name, label = fields
     job_id = re.fullmatch(r"\d{1,10}", number, re.ASCII)
     known = _STATE.fullmatch(state) and _NAME.fullmatch(name) and _NODES.fullmatch(nodes)
     if not job_id or not known or len(label) > _MOST_CHARACTERS:
         raise _nonsense("squeue", row)
-    return Job(
+    return SlurmJob(
         id=int(number),
         name=name,
         label=label,

@@ -21,16 +21,16 @@ from launcher.core.errors import (
 from launcher.core.job import JobSpec
 from launcher.core.market import ENDED
 from launcher.core.settings import SlurmSettings
-from launcher.gate.slurm import Job, listed
+from launcher.gate.slurm import SlurmJob, listed
 from launcher.ports import Abilities, Clock, Remote
 from launcher.providers import ProviderContext
 from launcher.providers.local import inherited
-from launcher.providers.slurm.batch import Batch
+from launcher.providers.slurm.batch import JobOrder
 from launcher.providers.slurm.box import Place, SlurmRemote
 from launcher.providers.slurm.commands import Seen, SlurmCommands, first_of
 from launcher.providers.slurm.ends import end_of, why_it_waits
 from launcher.providers.slurm.login_node import LoginNode
-from launcher.providers.slurm.offers import Share, offers_for, price
+from launcher.providers.slurm.offers import NodeShare, offers_for, price
 from trainer.contract import layout
 
 _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)
@@ -93,7 +93,7 @@ class SlurmProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Hand a job in. It carries its label from the moment it exists."""
-        share = Share.of(order.offer.id)
+        share = NodeShare.of(order.offer.id)
         if share is None:
             raise NoOfferError(f"{order.offer.id} is no offer of Slurm's")
         token = secrets.token_hex(4)
@@ -101,7 +101,7 @@ class SlurmProvider:
         if order.nodes and order.nodes[0] != order.label:
             raise NoOfferError("the job of node 0 has this node no more")
         partitions, _ = self._slurm.market()
-        batch = Batch(
+        batch = JobOrder(
             ids=tuple(ids),
             order=order,
             share=share,
@@ -221,7 +221,7 @@ class SlurmProvider:
         inner = self._node.remote(place.root, env, lambda: self.machine(instance.id) is None)
         return SlurmRemote(inner, place, self._node, lambda: self._is_over(instance.id))
 
-    def _left(self, instance: Instance, job: Job | None) -> Remote:
+    def _left(self, instance: Instance, job: SlurmJob | None) -> Remote:
         """What a job that is over has left. Raises ProviderError, with its cause, when that is nothing."""
         end = end_of(job) if job else None
         if end is None and job is not None:

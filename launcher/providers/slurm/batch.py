@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launcher.core import LABEL_PREFIX, RentalOrder
 from launcher.core.settings import SlurmSettings
-from launcher.providers.slurm.offers import Share
+from launcher.providers.slurm.offers import NodeShare
 
 RENDEZVOUS = ".rendezvous"
 """A file in the box of node 0."""
@@ -22,13 +22,13 @@ _SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class JobOrder:
     """A job to be made."""
 
     ids: tuple[str, ...]
     """Of its instances, by node."""
     order: RentalOrder
-    share: Share
+    share: NodeShare
     most_s: float | None
     """The longest that the partition allows."""
     folder: str
@@ -49,7 +49,7 @@ class Batch:
         return max(1, math.ceil(min(lease_s + _SLACK_S, most_s) / 60))
 
 
-def options_of(batch: Batch) -> Sequence[str]:
+def options_of(batch: JobOrder) -> Sequence[str]:
     """Return the options of `sbatch`. The user's own come last: of two the last one holds."""
     share = batch.share
     return (
@@ -71,7 +71,7 @@ def options_of(batch: Batch) -> Sequence[str]:
     )
 
 
-def script_of(batch: Batch) -> str:
+def script_of(batch: JobOrder) -> str:
     """Return the batch script. Holds no secret."""
     ours = {
         "VASTRUN_PYTHON": batch.python,
@@ -103,7 +103,7 @@ def ask_argv(take_s: float, limit_s: float, command: str) -> Sequence[str]:
     return ("bash", "--norc", "-c", _script("ask"), "ask", f"{take_s:.0f}", f"{limit_s:.3f}", command)
 
 
-def _around(batch: Batch) -> Sequence[str]:
+def _around(batch: JobOrder) -> Sequence[str]:
     """What starts a program in the job's container; empty: there is none."""
     image, folder = batch.order.image, batch.folder
     if batch.settings.container is None or image is None:

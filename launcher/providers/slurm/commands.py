@@ -10,8 +10,8 @@ from launcher.core import LABEL_PREFIX, label_of, ledger_in, run_id_in
 from launcher.core.errors import ProviderError, UncertainError, UnreachableError
 from launcher.core.labels import leader_id, member_id
 from launcher.gate import slurm as gate
-from launcher.gate.slurm import Box, Cluster, Job, Partition
-from launcher.providers.slurm.batch import RENDEZVOUS, Batch, options_of, script_of
+from launcher.gate.slurm import Box, Cluster, Partition, SlurmJob
+from launcher.providers.slurm.batch import RENDEZVOUS, JobOrder, options_of, script_of
 from launcher.providers.slurm.ends import order_error, question_error
 from launcher.providers.slurm.login_node import LoginNode
 
@@ -31,10 +31,10 @@ _KEPT = 'HOME="$HOME" USER="$USER" PATH="$PATH" LANG="${LANG-}" ${SLURM_CONF:+SL
 class Seen:
     """What one look saw: our jobs, those included that ended lately, and our folders."""
 
-    jobs: Sequence[Job]
+    jobs: Sequence[SlurmJob]
     boxes: Sequence[Box]
 
-    def job(self, instance_id: str) -> Job | None:
+    def job(self, instance_id: str) -> SlurmJob | None:
         """Return the job of that instance, which is a node of it: of two, the one that lives."""
         ours = [job for job in self.jobs if job.name == LABEL_PREFIX + first_of(instance_id)]
         return next((job for job in ours if not job.is_over), ours[-1] if ours else None)
@@ -65,7 +65,7 @@ def first_of(instance_id: str) -> str:
     return leader_id(run) + dot + rest
 
 
-def labels_of(job: Job) -> Sequence[str]:
+def labels_of(job: SlurmJob) -> Sequence[str]:
     """Return the label of each node of the job."""
     if job.size == 1:
         return (job.label,)
@@ -133,7 +133,7 @@ class SlurmCommands:
             hint = "vastrun config set slurm.python /PATH/bin/python names a Python on the shared disk"
             raise ProviderError(f"{self._node.name} has no {lacking}", hint=hint if python in lacking else "")
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: JobOrder) -> None:
         """Hand the job in. Raises NoOfferError, ProviderError; UncertainError when it may exist."""
         file = f"{_ORDERS}/{batch.instance_id}.sh"
         folder, path = shlex.quote(batch.folder), shlex.quote(f"{batch.folder}/{file}")
@@ -154,7 +154,7 @@ class SlurmCommands:
         folder = shlex.quote(self._node.folder)
         self._node.asked(f"mkdir -p {folder}/{_OVER} && : >{folder}/{_OVER}/{shlex.quote(instance_id)}")
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: SlurmJob) -> None:
         """Have the job end at once: the first signal says that nobody waits for what it might still save."""
         self._last_look = None
         # It is tried again and again where nobody can take it: while a job waits, or its node is silent.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from launcher.core import Cause, MachineEnd
 from launcher.core.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
-from launcher.gate.slurm import Job, words_of
+from launcher.gate.slurm import SlurmJob, words_of
 
 _WAITS: Mapping[str, str] = {
     "Resources": "the nodes are busy",
@@ -54,7 +54,7 @@ _NOT_THERE = ("command not found", "not found", "configuration source")
 """No commands, or commands that know no cluster."""
 
 
-def why_it_waits(job: Job) -> str:
+def why_it_waits(job: SlurmJob) -> str:
     """Say what the job waits for: Slurm's word, and what that means."""
     word = job.reason.partition(",")[0].partition(" ")[0]
     meaning = _WAITS.get(word, "a limit of the site" if word.startswith(_LIMITS) else "")
@@ -63,7 +63,7 @@ def why_it_waits(job: Job) -> str:
     return f"{job.reason}: {meaning}" if meaning else job.reason
 
 
-def end_of(job: Job) -> MachineEnd | None:
+def end_of(job: SlurmJob) -> MachineEnd | None:
     """Return why the job ended; None while it has not, or does not say."""
     if job.state not in _ENDS:
         return None

@@ -31,7 +31,7 @@ _CONFIG = "vastrun config set slurm."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class LoginAddress:
     """Who logs in where."""
 
     user: str
@@ -39,7 +39,7 @@ class Address:
     port: int
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def of(cls, text: str) -> LoginAddress:
         """Read `USER@HOST[:PORT]`. Raises UsageError."""
         found = _LOGIN.fullmatch(text)
         if not found or not 0 < int(found[3] or 22) < 65536:
@@ -53,7 +53,7 @@ class LoginNode:
     def __init__(self, settings: SlurmSettings, state: Path, environ: Mapping[str, str]) -> None:
         """`environ`: of this computer, for Slurm's own commands; no job inherits it."""
         self._settings, self._state, self._environ = settings, state, dict(environ)
-        self.address = None if settings.login is None else Address.of(settings.login)
+        self.address = None if settings.login is None else LoginAddress.of(settings.login)
         """None: it is this computer."""
         self._lock = threading.Lock()
 

@@ -19,7 +19,7 @@ _ANY = "gpu"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class NodeShare:
     """What a job gets of each of its nodes. As text it is the id of an offer: `gpu/16c/64000M/2xa100`."""
 
     partition: str
@@ -35,7 +35,7 @@ class Share:
         return f"{self.partition}/{self.cores}c{memory}{gpus}"
 
     @classmethod
-    def of(cls, offer_id: str) -> Share | None:
+    def of(cls, offer_id: str) -> NodeShare | None:
         """Read it; None: that is the id of no offer of Slurm's."""
         found = _ID.fullmatch(offer_id)
         if not found:
@@ -99,17 +99,17 @@ def _rank(partition: Partition) -> tuple[bool, bool, float]:
     return not partition.is_idle, not partition.is_default, partition.most_s or math.inf
 
 
-def _share(spec: JobSpec, partition: Partition) -> Share | None:
+def _share(spec: JobSpec, partition: Partition) -> NodeShare | None:
     """The job's part of a node; None: its GPUs are too few, or others."""
     wanted = spec.resources
     if not wanted.gpus:
         cores = min(partition.cores, max(1, spec.ranks_per_node))
         part = cores / max(1, partition.cores)
-        return Share(partition=partition.name, cores=cores, memory_mb=_memory_mb(partition, wanted, part))
+        return NodeShare(partition=partition.name, cores=cores, memory_mb=_memory_mb(partition, wanted, part))
     for gpus in partition.gpus:
         if gpus.count >= wanted.gpus and _is_wanted(gpus, wanted):
             part = wanted.gpus / gpus.count
-            return Share(
+            return NodeShare(
                 partition=partition.name,
                 cores=min(partition.cores, max(spec.ranks_per_node, math.floor(partition.cores * part), 1)),
                 memory_mb=_memory_mb(partition, wanted, part),
@@ -124,7 +124,7 @@ def _memory_mb(partition: Partition, wanted: Resources, part: float) -> int:
     return max(math.floor(partition.memory_mb * part), math.ceil(wanted.memory_gb * 1000))
 
 
-def _lack(spec: JobSpec, partition: Partition, share: Share | None) -> str:
+def _lack(spec: JobSpec, partition: Partition, share: NodeShare | None) -> str:
     """Why these nodes cannot run the job; empty: they can."""
     wanted, hours = spec.resources, spec.limits.hours
     if not partition.is_usable:
@@ -145,7 +145,7 @@ def _lack(spec: JobSpec, partition: Partition, share: Share | None) -> str:
 
 
 def _offer(
-    share: Share,
+    share: NodeShare,
     partition: Partition,
     all_of_it: Iterable[Partition],
     settings: SlurmSettings,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from launcher.batch.driver import BatchDriver
 from launcher.batch.services import BatchServices
-from launcher.batch.serving import Server, ServingServices
+from launcher.batch.serving import Caretaker, ServingServices
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.commands.attempts import Attempts
 from launcher.config import dump_job, read_job
@@ -185,7 +185,7 @@ class BatchWorld:
                 batch = replace(services, requests=shared.current, sleep=shared.sleep, workers=workers)
                 return BatchDriver(name, batch).drive()
 
-        Server(
+        Caretaker(
             ServingServices(
                 ledger=services.ledger,
                 is_reachable=lambda _, computer: self.market.shared or computer == here,

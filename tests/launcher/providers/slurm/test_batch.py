@@ -8,14 +8,16 @@ import pytest
 
 from launcher.core import Offer, RentalOrder
 from launcher.core.settings import SlurmSettings
-from launcher.providers.slurm.batch import Batch, options_of, script_of
-from launcher.providers.slurm.offers import Share
+from launcher.providers.slurm.batch import JobOrder, options_of, script_of
+from launcher.providers.slurm.offers import NodeShare
 
 ID = "calm-heron-3f1a.1a2b3c4d.0a0b0c0d"
 
 
-def batch(*, most_s: float | None = None, image: str | None = None, gpus: int = 0, **settings: Any) -> Batch:
-    share = Share(partition="gpu", cores=8, memory_mb=64000, gpus=gpus, kind="a100")
+def batch(
+    *, most_s: float | None = None, image: str | None = None, gpus: int = 0, **settings: Any
+) -> JobOrder:
+    share = NodeShare(partition="gpu", cores=8, memory_mb=64000, gpus=gpus, kind="a100")
     offer = Offer(
         id=str(share), host="partition gpu", gpu_name=None, gpus=gpus, gpu_memory_gb=0.0, disk_gb=100.0,
         usd_per_hour=0.0, description="",
@@ -29,7 +31,7 @@ def batch(*, most_s: float | None = None, image: str | None = None, gpus: int = 
         env={"LEASE_LIFE_S": "3600"},
         at_most_usd=0.0,
     )
-    return Batch(
+    return JobOrder(
         ids=(ID,),
         order=order,
         share=share,

@@ -11,7 +11,7 @@ from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec, Limits, Resources
 from launcher.core.settings import SlurmSettings
 from launcher.gate.slurm import END, Partition, partitions_of
-from launcher.providers.slurm.offers import Share, offers_for
+from launcher.providers.slurm.offers import NodeShare, offers_for
 from tests.fakes import train_job
 
 SINFO = """\
@@ -52,7 +52,7 @@ def test_a_job_for_the_cpu_gets_a_core_a_rank_and_no_node_with_gpus_first(
 
 @pytest.mark.parametrize(("name", "kind"), [("A100 SXM4", "a100"), ("V100", "v100"), ("a100", "a100")])
 def test_gpus_are_chosen_by_their_names(name: str, kind: str, partitions: list[Partition]) -> None:
-    found = [Share.of(one) for one in ids(job(1, gpu_names=(name,)), partitions)]
+    found = [NodeShare.of(one) for one in ids(job(1, gpu_names=(name,)), partitions)]
     # A site that names no kind may have it: the box looks for itself.
     assert {share.kind for share in found if share} == {kind, "gpu"}
 
@@ -86,7 +86,7 @@ def test_what_each_partition_lacks_is_said(spec: JobSpec, said: str, partitions:
 
 
 def test_the_id_of_an_offer_holds_what_the_job_asks_for() -> None:
-    share = Share(partition="gpu", cores=16, memory_mb=64000, gpus=2, kind="a100")
-    assert Share.of(str(share)) == share
+    share = NodeShare(partition="gpu", cores=16, memory_mb=64000, gpus=2, kind="a100")
+    assert NodeShare.of(str(share)) == share
     assert share.gres == "gpu:a100:2"
-    assert Share.of("gpu/16c; reboot") is None
+    assert NodeShare.of("gpu/16c; reboot") is None
