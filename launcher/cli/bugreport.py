@@ -14,7 +14,7 @@ import click
 
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show
-from launcher.commands.bugreports import Part, Private, write_report
+from launcher.commands.bugreports import Private, ReportPart, write_report
 from launcher.commands.doctor import Finding, Patient, examine
 from launcher.config import read_job
 from launcher.core import NOTHING, Run
@@ -89,6 +89,6 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _table(parts: Sequence[Part]) -> str:
+def _table(parts: Sequence[ReportPart]) -> str:
     rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
     return table(("FILE", "BYTES", "WHAT"), rows, right=(1,))

@@ -45,7 +45,7 @@ _OF_A_NODE = "the calls and decisions of a further node"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ReportPart:
     """One file of a report."""
 
     name: str
@@ -87,12 +87,12 @@ def write_report(
     private: Private,
     versions: Mapping[str, str],
     findings: Sequence[Finding],
-) -> Sequence[Part]:
+) -> Sequence[ReportPart]:
     """Write the archive, and return what is in it. Raises StorageError."""
     texts = {**_texts(run, ledger, now, private, versions), "doctor.txt": _doctor(findings)}
     hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
     parts = [
-        Part(name=name, what=_CONTENTS.get(name, _OF_A_NODE), bytes=len(content))
+        ReportPart(name=name, what=_CONTENTS.get(name, _OF_A_NODE), bytes=len(content))
         for name, content in hidden.items()
     ]
     content = _archive(f"bugreport-{run.id}", hidden, now)

@@ -71,7 +71,7 @@ class Stood:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raised:
+class RaisedError:
     """An error that ended a call."""
 
     type: Name
@@ -87,7 +87,7 @@ class Called:
     about: Annotated[dict[str, Any], AtMost(100)] = field(default_factory=dict)
     took_s: Annotated[float, Between(0, 1e9)] = 0.0
     answer: Any = None
-    error: Raised | None = None
+    error: RaisedError | None = None
     alike: Annotated[int, Between(0, 1e12)] = 0
     """So many calls before it went as the one that was told last."""
 

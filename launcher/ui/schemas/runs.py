@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.commands.bugreports import Part
+from launcher.commands.bugreports import ReportPart
 from launcher.commands.exporting import ExportedCheckpoint
 from launcher.core import BoxStatus, Cause, Event, Judgement, Phase, Run, StepEnd, UserRequest
 from launcher.core import Verdict as RunVerdict
@@ -182,4 +182,4 @@ class BugReport(Shape):
     """The bug report that was written."""
 
     file: str
-    parts: list[Part]
+    parts: list[ReportPart]
