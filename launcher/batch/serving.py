@@ -102,13 +102,14 @@ class Caretaker:
                 self._take(one)
 
     def _take(self, one: Open) -> None:
+        self.services.note(f"driving {one}")
+        self._driven[one] = self.services.workers.submit(lambda: self._drive(one))
+
+    def _drive(self, one: Open) -> object:
         services = self.services
-        services.note(f"driving {one}")
         if one.kind == "batch":
-            work: Callable[[], object] = lambda: services.drive_batch(one.name, services.shared)  # noqa: E731
-        else:
-            work = lambda: services.drive_run(services.ledger.get(one.name), services.shared)  # noqa: E731
-        self._driven[one] = services.workers.submit(work)
+            return services.drive_batch(one.name, services.shared)
+        return services.drive_run(services.ledger.get(one.name), services.shared)
 
     def _reap(self) -> None:
         for one in [one for one, thread in self._driven.items() if thread.done()]:

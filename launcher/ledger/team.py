@@ -113,9 +113,7 @@ class TeamBook:
     def _changed(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
         values = {"key": self._key, "endpoint": endpoint}
         with self._db.writing(f"calls {self._key} {endpoint}"):
-            row = self._db.row(
-                "SELECT queue FROM call_queues WHERE key = :key AND endpoint = :endpoint", values
-            )
+            row = self._db.row(_QUEUED, values)
             queue, done = work("" if row is None else row["queue"], self._db.now())
             self._db.execute(_QUEUE, {**values, "queue": queue})
         return done
