@@ -91,7 +91,7 @@ CHECKS: Mapping[str, Check] = {
     "foretold": Check(
         text="memory that `vastrun plan` foretells, beside the allocator's peak",
         run=memory.check_foretold,
-        on_cpu=False,
+        seconds=90,
     ),
     "mfu": Check(text="reference models: how much of the GPU they use", run=figures.measure_mfu, seconds=120),
     "loop": Check(

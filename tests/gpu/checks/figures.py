@@ -52,7 +52,7 @@ def measure_mfu(place: Place, folder: Path) -> Seen:
 def _sized(settings: Settings, place: Place) -> Settings:
     """On a CPU: small ones of the same kinds."""
     model = {**settings["model"], **({} if place.gpus else {"dim": 32, "depth": 1})}
-    return {**settings, "batch": place.pick(256, 4), "unroll": 3, "data": _DATA, "model": model}
+    return {**settings, "batch": place.pick(128, 4), "unroll": 3, "data": _DATA, "model": model}
 
 
 def _rates(
@@ -99,7 +99,7 @@ def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
         return boxes.prepare(folder / f"box-{next(numbers)}", config, ranks=ranks, gpus=place.gpus_of(ranks))
 
     def measured(train: Callable[[Path], list[dict[str, float]]]) -> float:
-        return _steps_per_s(train(box()), place.pick(100, 2))
+        return _steps_per_s(train(box()), place.pick(50, 2))
 
     pair = in_turns(
         partial(measured, boxes.train_with_vastrun),
@@ -117,9 +117,9 @@ def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
 
 
 def _of_loops(strategy: str, ranks: int, place: Place) -> TrainConfig:
-    config = boxes.config(place.pick(400, 6))
+    config = boxes.config(place.pick(200, 6))
     config = replace(config, strategy=strategy, batch=place.pick(64, 4) * ranks, log_every=place.pick(50, 2))
-    config = replace(config, checkpoint_every=place.pick(200, 4), probe="off", plots=False)
+    config = replace(config, checkpoint_every=place.pick(100, 4), probe="off", plots=False)
     if place.gpus:
         config = replace(config, model=ModelConfig(dim=512, depth=8, heads=8), data=(DataConfig(points=256),))
     return config
