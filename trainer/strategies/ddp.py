@@ -19,8 +19,13 @@ from trainer.strategies.strategy import Ask, Strategy
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
     """Draw the weights, and have torch's DDP exchange the gradients of all ranks."""
     materialise(objective)
+    move(objective, device)
+    return _wrapped(objective, device)
+
+
+def _wrapped(objective: Objective, device: torch.device) -> DistributedDataParallel:
     return DistributedDataParallel(
-        move(objective, device),
+        objective,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         # The last pass of a step may be one task's; what the others left in their own ends is sent with it.
@@ -53,4 +58,12 @@ def rehearsal(model: DistributedDataParallel, ask: Ask) -> AbstractContextManage
     return nullcontext(model.module)
 
 
-DDP = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, sharded=False)
+def renewed(model: DistributedDataParallel) -> DistributedDataParallel:
+    """Wrap the bare model anew: a wrapper notes which parameters passes of the bare model used, too.
+
+    It would then expect gradients of them in the next step, which may be another task's.
+    """
+    return _wrapped(model.module, next(model.parameters()).device)
+
+
+DDP = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, renewed=renewed, sharded=False)

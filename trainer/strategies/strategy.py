@@ -29,5 +29,7 @@ class Strategy:
     rehearsal: Callable[[nn.Module, Ask], AbstractContextManager[nn.Module]]
     """The model, to try passes that may fail on any rank: it sends nothing, or asks before each message.
     What a failed pass leaves in it is gone at the end."""
+    renewed: Callable[[nn.Module], nn.Module] = lambda model: model
+    """The model after a rehearsal, as if there had been none. All ranks call it; its weights stay."""
     sharded: bool
     """True when a rank holds a part of each parameter only."""

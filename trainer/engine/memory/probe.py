@@ -1,7 +1,7 @@
 """The probe: before the first step, the largest micro-batch that fits on every rank is found by trying.
 
-What is tried is the passes of the next step, and but for ddp of the first one of each other task, with the
-optimiser's state in place. Nothing of it stays: the training goes on as if it had been given that
+What is tried is the passes of the next step, and of the first one of each other task, with the optimiser's
+state in place. Nothing of it stays: the training goes on as if it had been given that
 micro-batch.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from trainer.data.trajectories import Windows
 from trainer.engine.memory.oom_vote import ShortError, release, run_with_oom_vote, with_less
@@ -34,6 +33,7 @@ def fitted(session: Session, heart: Heartbeat) -> Session:
             session = with_less(session, short)
         release(session)
         session = replace(session, plan=replace(session.plan, reserved_mib=_reserved_mib(session)))
+        session = replace(session, model=session.strategy.renewed(session.model))
     if session.ranks.rank.is_first:
         print(_found(session), flush=True)
     return session
@@ -90,10 +90,6 @@ def _short_rank(session: Session, heart: Heartbeat) -> int | None:
 
 def _steps_to_try(session: Session) -> list[int]:
     """Return the first step of each task from here on: another task's windows may be larger."""
-    if isinstance(session.model, DistributedDataParallel):
-        # It notes which parameters were used, in passes of the bare model too, and then expects gradients of
-        # them in the next step.
-        return [session.start]
     schedule, steps = session.task_schedule, dict[int, int]()
     # The order of the tasks repeats itself: what does not come up in one period never does.
     for step in range(session.start, min(session.config.steps, session.start + len(schedule.mix.cycle))):

@@ -241,7 +241,9 @@ def fits_whatever_comes_first(ranks: Ranks, box: Path, settings: dict[str, Any])
     return found
 
 
-@pytest.mark.parametrize(("ranks", "settings"), [(1, {}), (2, {"strategy": "fsdp2"})])
+@pytest.mark.parametrize(
+    ("ranks", "settings"), [(1, {}), (2, {"strategy": "ddp"}), (2, {"strategy": "fsdp2"})]
+)
 def test_a_large_task_that_comes_later_is_tried_too(
     ranks: int, settings: dict[str, Any], tmp_path: Path
 ) -> None:
