@@ -78,7 +78,7 @@ def answer(world: World, request: Request) -> Reply:
         try:
             return _answer(world, request)
         except ApiError as error:
-            return _keyed(world, error.reply)
+            return _keyed(world, error.reply, request)
         finally:
             world.instances.settle()
 
@@ -113,10 +113,14 @@ def _carried_out(world: World, route: Route, call: Call) -> Reply:
     return bent(route.name, world, call, done)
 
 
-def _keyed(world: World, refused: Reply) -> Reply:
+def _keyed(world: World, refused: Reply, request: Request) -> Reply:
     """A refusal for a key that is none, as this Vast gives it."""
     unknown = refused.content_type == "application/json" and refused.content.get("msg") == UNKNOWN_KEY
-    return worded(refused, world.behaviour.word("key.bad")) if unknown else refused
+    if not unknown:
+        return refused
+    of_list = urlsplit(request.target).path.startswith("/api/v1/instances")
+    told = of_list and world.behaviour.is_told("limit.bad_key")
+    return worded(refused, world.behaviour.word("limit.bad_key" if told else "key.bad"))
 
 
 def _find(method: str, path: str) -> tuple[Route, tuple[int, ...]]:

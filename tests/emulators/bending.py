@@ -60,6 +60,9 @@ def _listed(world: World, _: Call, done: Reply) -> Reply:
     rows = content["instances"]
     shown = [row for row in rows if not isinstance(row, dict) or _is_shown(world, row, "new.in_list")]
     late = len(rows) - len(shown)
+    for row in shown:
+        if isinstance(row, dict) and not _is_shown(world, row, "new.by_label"):
+            row["label"] = None
     shown = [
         behaviour.shaped("list.fields", _row(world, row)) if isinstance(row, dict) else row for row in shown
     ]

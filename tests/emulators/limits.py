@@ -37,6 +37,7 @@ SPACING_S: Mapping[str, float] = {
 PENALTY_S: Mapping[str, float] = {"create": 12.0}
 """Who calls too early waits this long from then on."""
 _SEARCHES = frozenset({"search", "search_new", "search_legacy"})
+_LIST = "list_instances"
 _BURST = 1e-3
 
 
@@ -74,6 +75,8 @@ class Limits:
         spacing = SPACING_S[caller.endpoint]
         if now + _BURST < self._allowed_at.get(caller, 0.0):
             penalty = PENALTY_S.get(caller.endpoint)
+            if caller.endpoint == _LIST and self._behaviour.is_told("limit.window"):
+                penalty = self._behaviour.number("limit.window")
             if penalty:
                 self._allowed_at[caller] = now + penalty
             self._refuse(spacing, self._behaviour.word("limit.list"))
@@ -93,7 +96,11 @@ class Limits:
         if word.startswith("200"):
             return
         self.refused += 1
-        usual = text_reply(f"API requests too frequent: endpoint threshold={spacing_s:g}", status=429)
+        said = self._behaviour.word("limit.body")
+        usual = text_reply(f"{said}: endpoint threshold={spacing_s:g}", status=429)
         reply = usual if word == "429 text" else refused(word)
-        says_when = self._behaviour.word("limit.retry_after") == "yes"
-        raise ApiError(replace(reply, headers={"Retry-After": f"{spacing_s:.0f}"} if says_when else {}))
+        told = self._behaviour.word("limit.headers")
+        names = [] if told == "none" else told.split()
+        if self._behaviour.word("limit.retry_after") == "yes":
+            names.append("Retry-After")
+        raise ApiError(replace(reply, headers=dict.fromkeys(names, f"{spacing_s:.0f}")))

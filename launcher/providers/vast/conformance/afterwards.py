@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from launcher.core.errors import VastrunError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.conformance.answers import LIST, SEARCH, by_id
-from launcher.providers.vast.conformance.looking import word_of
+from launcher.providers.vast.conformance.looking import refusal_values, word_of
 from launcher.providers.vast.conformance.observed import note
 from launcher.providers.vast.conformance.tape import Tape
 from launcher.providers.vast.limits import LIMITS
@@ -19,6 +19,7 @@ _EARLY_S = 0.5
 _NEVER = 10**12
 """No machine has such a number."""
 _BURST = LIMITS["search"]
+_LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,33 @@ class Afterwards:
             return
         self.tape.measured["limit.list"] = word_of(heard[1])
         if heard[1].status == 429:
-            self.tape.measured["limit.retry_after"] = "yes" if heard[1].retry_after else "no"
+            self.tape.measured |= refusal_values(heard[1])
+            self._list_with_bad_key()
+            self._list_until_answered(heard[1].answered_at)
+
+    def _list_with_bad_key(self) -> None:
+        """Ask the same once with a key that is none, while this computer is refused."""
+        before = len(self.tape.exchanges)
+        self.vast.api.with_key(secrets.token_hex(32)).once("account", _list)
+        heard = self.tape.exchanges[before:]
+        if heard and heard[-1].status:
+            self.tape.measured["limit.bad_key"] = word_of(heard[-1])
+
+    def _list_until_answered(self, refused_at: float) -> None:
+        """Keep the documented distance, then twice that, and so on: when is a list answered again?"""
+        pause_s = LIMITS["list"].seconds
+        self.vast.clock.sleep(max(0.0, refused_at + pause_s - self.vast.clock.now()))
+        while not self.stopping():
+            before = len(self.tape.exchanges)
+            self.vast.api.once("list", _list)
+            heard = self.tape.exchanges[before:]
+            if not heard or heard[-1].status not in (200, 429):
+                return
+            self.tape.measured["limit.window"] = heard[-1].asked_at - refused_at
+            if heard[-1].status == 200 or pause_s > _LONGEST_PAUSE_S:
+                return
+            pause_s *= 2
+            self.vast.clock.sleep(pause_s)
 
 
 def _search(sdk: object) -> object:

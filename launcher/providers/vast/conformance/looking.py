@@ -49,6 +49,16 @@ def word_of(exchange: Exchange | None) -> str:
     return f"{status} {'refused' if content.get('success') is False else 'object'}"
 
 
+def refusal_values(refused: Exchange) -> dict[str, Value]:
+    """Say how a call that came too early was refused: its text, and what its headers tell."""
+    text = refused.text if not refused.is_json else str(refused.fields.get("msg", ""))
+    return {
+        "limit.retry_after": "yes" if refused.retry_after else "no",
+        "limit.body": one_line(text[:200].partition(":")[0]).strip()[:_LONGEST_WORD] or "empty",
+        "limit.headers": " ".join(refused.limits)[:_LONGEST_WORD] or "none",
+    }
+
+
 def measured(name: str) -> Look:
     """Return what a probe has noted under that name."""
     return lambda tape: tape.measured.get(name)

@@ -92,6 +92,14 @@ ORDERS: Mapping[str, Assumption] = {
         how="the list, asked for every second from the order on",
         rests="VastProvider.list_lag_s: how long one is looked for whose id is not known",
     ),
+    "new.by_label": Assumption(
+        text="seconds until the list shows it under its label",
+        assumed=Within(0, 60, "s"),
+        usual=0.0,
+        look=timing.labelled_after,
+        how="the list, asked for every second from the order on",
+        rests="flow/renting.py: an order whose answer is lost is found by its label",
+    ),
     "key.attach": Assumption(
         text="an SSH key that is attached while it loads",
         assumed=Words(("200 success",)),

@@ -9,6 +9,8 @@ from launcher.providers.vast.conformance.assumption import Assumption
 from launcher.providers.vast.conformance.kinds import Fields, Within, Words
 from launcher.providers.vast.conformance.looking import measured
 
+_NO_KEY = ("404 auth_error", "401 auth_error", "403 auth_error")
+
 MARKET: Mapping[str, Assumption] = {
     "offer.fields": Assumption(
         text="types of the fields of an offer",
@@ -50,6 +52,38 @@ MARKET: Mapping[str, Assumption] = {
         how="the header Retry-After of that refusal",
         rests="api._BACK_OFF_S: how long a launcher waits then",
     ),
+    "limit.body": Assumption(
+        text="what that refusal says, up to a colon",
+        assumed=Words(("API requests too frequent",)),
+        usual="API requests too frequent",
+        look=measured("limit.body"),
+        how="the text of that refusal, or its msg",
+        rests="nothing: a refusal is known by its status",
+    ),
+    "limit.headers": Assumption(
+        text="its headers that tell of a limit",
+        assumed=Words(("none",)),
+        usual="none",
+        look=measured("limit.headers"),
+        how="names of its headers: Retry-After, RateLimit and their like",
+        rests="limits.Limiter: a launcher keeps a pace of its own, for want of theirs",
+    ),
+    "limit.bad_key": Assumption(
+        text="the same list with an unknown key, right after it",
+        assumed=Words(_NO_KEY),
+        usual="404 auth_error",
+        look=measured("limit.bad_key"),
+        how="once: a 429 means that this address is limited, whatever its key",
+        rests="limits.FileBook: one queue for all keys of this computer holds either way",
+    ),
+    "limit.window": Assumption(
+        text="seconds from that refusal until a list is answered",
+        assumed=Within(0, 3, "s"),
+        usual=1.0,
+        look=measured("limit.window"),
+        how="asked after the documented distance, then after twice that, and so on",
+        rests="limits.LIMITS, api._BACK_OFF_S: how long a launcher waits then",
+    ),
     "clock.ahead": Assumption(
         text="this computer's clock is ahead by",
         assumed=Within(-60, 60, "s"),
@@ -60,7 +94,7 @@ MARKET: Mapping[str, Assumption] = {
     ),
     "key.bad": Assumption(
         text="an unknown key",
-        assumed=Words(("404 auth_error", "401 auth_error", "403 auth_error")),
+        assumed=Words(_NO_KEY),
         usual="404 auth_error",
         look=measured("key.bad"),
         how="one question with a key that is none",

@@ -90,7 +90,7 @@ class ObservedVast:
         if created is not None:
             self._tape.rented_at = created.answered_at
         with self._looking():
-            self._await_shown(machine.id)
+            self._await_shown(machine.id, order.label)
         with self._looking():
             self._attach(machine)
         with self._looking():
@@ -128,12 +128,15 @@ class ObservedVast:
     def _note_stranger(self) -> None:
         self._tape.measured["log.host_keys"] = "others"
 
-    def _await_shown(self, instance_id: str) -> None:
+    def _await_shown(self, instance_id: str, label: str) -> None:
         """Look until both its row and the list show it."""
         until = self._clock.now() + self._thorough.watch_s
         by_list = shown = False
         while not (by_list and shown) and self._clock.now() < until and not self._stopping():
-            by_list = by_list or any(one.id == instance_id for one in self._vast.instances())
+            # Its label is its run's: a list that lacks it would not help who lost the order's answer.
+            by_list = by_list or any(
+                one.id == instance_id and one.label == label for one in self._vast.instances()
+            )
             shown = shown or self._vast.machine(instance_id) is not None
             if not by_list:
                 self._clock.sleep(1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,6 +13,8 @@ from launcher.providers.vast.conformance.tape import Exchange
 if TYPE_CHECKING:
     import requests
 
+_LIMIT_HEADERS = ("retry-after", "ratelimit", "x-ratelimit", "x-rate-limit")
+_MOST_HEADERS, _MOST_CHARACTERS = 8, 200
 _MOST_BYTES = 8 << 20
 """An answer that is longer is noted without its content."""
 
@@ -61,6 +63,13 @@ def _exchange(
         content=content,
         is_json=is_json,
         retry_after="Retry-After" in response.headers,
+        limits=_limits(response.headers),
+        text="" if is_json else response.content[:_MOST_CHARACTERS].decode(errors="replace"),
         date=response.headers.get("Date", "")[:100],
         sent=sent,
     )
+
+
+def _limits(headers: Mapping[str, str]) -> tuple[str, ...]:
+    names = sorted(name.lower() for name in headers if name.lower().startswith(_LIMIT_HEADERS))
+    return tuple(names[:_MOST_HEADERS])

@@ -28,6 +28,10 @@ class Exchange:
     is_json: bool = False
     retry_after: bool = False
     """The answer says in a header when to ask again."""
+    limits: tuple[str, ...] = ()
+    """Names of its headers that tell of a limit, in lower case."""
+    text: str = ""
+    """How an answer that is no JSON begins."""
     date: str = ""
     """Its Date header."""
     sent: Any = field(default=None, repr=False)

@@ -32,6 +32,16 @@ def listed_after(tape: Tape) -> Value | None:
     return _first_seen(tape, [(at, there) for at, there in in_list(tape)])
 
 
+def labelled_after(tape: Tape) -> Value | None:
+    """Tell how long after the order a list first showed a machine under the label of the order."""
+    created = created_by(tape)
+    label = created.sent.get("label") if created is not None and isinstance(created.sent, dict) else None
+    if not label:
+        return None
+    under = {page.asked_at for page, row in listed_rows(tape) if row.get("label") == label}
+    return _first_seen(tape, [(at, there and at in under) for at, there in in_list(tape)])
+
+
 def loading_seconds(tape: Tape) -> Value | None:
     """Tell how long after the order the machine was first called running."""
     running = next((one.asked_at for one, row in own_rows(tape) if is_running(row)), None)
