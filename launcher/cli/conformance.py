@@ -36,6 +36,7 @@ class ConformanceRequest:
     file: Path | None
     watch_s: float
     download_url: str | None
+    restarts: bool
     yes: bool
     as_json: bool
 
@@ -47,7 +48,9 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
     examination = Examination(
         wiring.provider(_PROVIDER),
-        Thoroughness(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
+        Thoroughness(
+            download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s, restarts=request.restarts
+        ),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
     wiring = replace(wiring, provider=lambda _: examination.provider)

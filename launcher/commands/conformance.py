@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from launcher.config import load_job
 from launcher.core import Run
-from launcher.core.bills import cost_of, cost_usd
+from launcher.core.bills import cost_of, cost_usd, gpu_seconds
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
@@ -25,6 +25,8 @@ from launcher.providers.vast.conformance.tape import Tape, Value
 from launcher.shipped import configs_dir
 
 JOB = "conformance.yaml"
+_RESTARTED = "reboot.answer"
+"""The first row of those that are looked at only when the user asks for restarts."""
 MOST_S = 600.0
 """No machine is kept for longer, loading included."""
 SETTLES_S = 900.0
@@ -46,11 +48,13 @@ class Report:
     @property
     def unseen(self) -> Sequence[Comparison]:
         """The rows that were to be seen by now, and were not."""
-        settled = self.record.billed_usd is not None
+        settled, restarted = self.record.billed_usd is not None, _RESTARTED in self.record.seen
         return [
             one
             for one in self.comparisons
-            if one.state is State.NOT_SEEN and (settled or one.assumption.when is When.RENT)
+            if one.state is State.NOT_SEEN
+            and (settled or one.assumption.when is When.RENT)
+            and (restarted or not one.assumption.optional)
         ]
 
     @property
@@ -104,7 +108,7 @@ class Examination:
                 ended_at=run.ended_at or now,
                 verdict="" if run.verdict is None else run.verdict.value,
                 exit_code=run.exit_code(),
-                counted=_counted(run, now),
+                counted=_counted(run, now, self._tape.stopped_s),
                 run_usd=cost_usd(run, now),
                 seen=seen,
             )
@@ -126,8 +130,9 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
         return record
     tape.measured.update(_charged(tape, record.counted))
     billed_usd = sum(charge.usd for charge in charges)
-    if record.counted_usd > 0:
-        tape.measured["charge.total"] = billed_usd / record.counted_usd
+    expected_usd = record.counted_usd - record.counted.stopped_usd
+    if expected_usd > 0:
+        tape.measured["charge.total"] = billed_usd / expected_usd
     settled_rows = {name: value for name, value in _seen(tape).items() if _is_of_bill(name)}
     return replace(record, billed_usd=billed_usd, seen={**record.seen, **settled_rows})
 
@@ -153,10 +158,17 @@ def _is_of_bill(name: str) -> bool:
     return ASSUMPTIONS[name].when is When.SETTLE
 
 
-def _counted(run: Run, now: float) -> Counted:
-    """Of its own machine alone."""
-    cost = cost_of(replace(run, rentals=()), now)
-    return Counted(gpu_usd=cost.gpu_usd, storage_usd=cost.storage_usd, traffic_usd=cost.traffic_usd)
+def _counted(run: Run, now: float, stopped_s: float) -> Counted:
+    """Of its own machine alone. The ledger does not know that it was stopped on purpose, as it ended."""
+    run = replace(run, rentals=())
+    cost, counted_s = cost_of(run, now), gpu_seconds(run, now)
+    share = min(1.0, stopped_s / counted_s) if counted_s > 0 else 0.0
+    return Counted(
+        gpu_usd=cost.gpu_usd,
+        storage_usd=cost.storage_usd,
+        traffic_usd=cost.traffic_usd,
+        stopped_usd=share * cost.gpu_usd,
+    )
 
 
 def _charged(tape: Tape, counted: Counted) -> dict[str, Value]:
@@ -167,5 +179,10 @@ def _charged(tape: Tape, counted: Counted) -> dict[str, Value]:
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and str(item.get("type")) in usd:
                 usd[item["type"]] += number_of(item.get("amount")) or 0.0
-    pairs = (("charge.gpu", usd["gpu"], counted.gpu_usd), ("charge.disk", usd["disk"], counted.storage_usd))
+    ran_usd = counted.gpu_usd - counted.stopped_usd
+    pairs = (
+        ("charge.gpu", usd["gpu"], ran_usd),
+        ("charge.disk", usd["disk"], counted.storage_usd),
+        ("charge.stopped", usd["gpu"] - ran_usd, counted.stopped_usd),
+    )
     return {name: charged / expected for name, charged, expected in pairs if expected > 0}

@@ -29,7 +29,7 @@ def test_every_assumption_has_a_deviation() -> None:
 
 
 def test_all_agrees_with_the_emulator_as_it_is(tmp_path: Path) -> None:
-    with Examined(tmp_path) as examined:
+    with Examined(tmp_path, restarts=True) as examined:
         report = examined.examine()
         assert [
             (one.name, one.seen_text) for one in report.comparisons if one.state is not State.AGREES
@@ -42,7 +42,11 @@ def test_all_agrees_with_the_emulator_as_it_is(tmp_path: Path) -> None:
 def test_a_deviation_is_named_and_nothing_stays_rented(name: str, tmp_path: Path) -> None:
     deviation = DEVIATIONS[name]
     with Examined(
-        tmp_path, {name: deviation.value}, factor=deviation.factor, watch_s=deviation.watch_s
+        tmp_path,
+        {name: deviation.value},
+        factor=deviation.factor,
+        watch_s=deviation.watch_s,
+        restarts=deviation.restarts,
     ) as examined:
         report = examined.examine()
         assert name in [one.name for one in report.deviating], report

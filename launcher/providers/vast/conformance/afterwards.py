@@ -11,7 +11,7 @@ from launcher.core.errors import VastrunError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.conformance.answers import LIST, SEARCH, by_id
 from launcher.providers.vast.conformance.looking import refusal_values, word_of
-from launcher.providers.vast.conformance.observed import note
+from launcher.providers.vast.conformance.noting import note
 from launcher.providers.vast.conformance.tape import Tape
 from launcher.providers.vast.limits import LIMITS
 

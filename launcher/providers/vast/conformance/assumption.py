@@ -43,6 +43,8 @@ class Assumption:
     rests: str
     """What of the code rests on it."""
     when: When = When.RENT
+    optional: bool = False
+    """It is looked at only when the user asks for restarts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,15 @@ from launcher.providers.vast.conformance.box_rows import BOX
 from launcher.providers.vast.conformance.end_rows import BILLS, ENDS
 from launcher.providers.vast.conformance.machine_rows import ORDERS, ROWS
 from launcher.providers.vast.conformance.market_rows import MARKET
+from launcher.providers.vast.conformance.restart_rows import RESTARTS
 
-ASSUMPTIONS: Mapping[str, Assumption] = {**MARKET, **ORDERS, **ROWS, **BOX, **ENDS, **BILLS}
+ASSUMPTIONS: Mapping[str, Assumption] = {
+    **MARKET,
+    **ORDERS,
+    **ROWS,
+    **BOX,
+    **RESTARTS,
+    **ENDS,
+    **BILLS,
+}
 """By name, in the order in which a run meets them."""

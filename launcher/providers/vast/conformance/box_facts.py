@@ -20,6 +20,7 @@ _MOST_CHARACTERS, _LONGEST_WORD, _MOST_KEYS = 16_000, 80, 16
 _PROBE_S = 60.0
 _CALLS = ("own_row", "list", "account")
 _MOST_BYTES = 1 << 40
+_LONGEST_LEASE_S = 1e9
 
 
 def ask_box(remote: Remote, *arguments: str, timeout_s: float = _PROBE_S) -> Mapping[str, Any]:
@@ -65,6 +66,14 @@ def box_values(
     if isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys[:_MOST_KEYS]):
         seen["log.host_keys"] = _beside(set(keys[:_MOST_KEYS]), set(log_keys))
     return seen
+
+
+def lease_seconds(told: Mapping[str, Any]) -> float | None:
+    """Return how old the box's lease is; None where none runs, or it does not say."""
+    age_s = told.get("lease_s")
+    if isinstance(age_s, bool) or not isinstance(age_s, int | float) or not 0 <= age_s <= _LONGEST_LEASE_S:
+        return None
+    return float(age_s)
 
 
 def hardware_values(box: BoxHardware, row: Instance, offer: Offer | None) -> dict[str, Value]:

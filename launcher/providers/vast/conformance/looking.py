@@ -127,7 +127,7 @@ def create_fields(names: Mapping[str, str]) -> Look:
 def create_state(tape: Tape) -> Value | None:
     """Say how the machine's row first called its state."""
     first = next((row for _, row in own_rows(tape)), None)
-    return None if first is None else _short(first.get("actual_status"))
+    return None if first is None else short(first.get("actual_status"))
 
 
 def echoed(sent: str, shown: str) -> Look:
@@ -191,5 +191,6 @@ def _positive(value: Any) -> bool:
     return (number_of(value) or 0.0) > 0
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a short word for what a row says, or its type."""
     return one_line(value)[:_LONGEST_WORD] if isinstance(value, str) and value else type_of(value)

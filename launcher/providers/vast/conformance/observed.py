@@ -26,8 +26,9 @@ from launcher.providers.vast.conformance.box_facts import (
     downloaded_bytes,
     hardware_values,
 )
-from launcher.providers.vast.conformance.looking import word_of
+from launcher.providers.vast.conformance.noting import note
 from launcher.providers.vast.conformance.observed_remote import ObservedRemote
+from launcher.providers.vast.conformance.restarts import Restarts
 from launcher.providers.vast.conformance.tape import Tape
 
 _GPU_S = 60.0
@@ -48,6 +49,14 @@ class Thoroughness:
     """How long a machine is looked for after the order, and after its end."""
     probes_s: float = 240.0
     """So long after the order no look at the box is begun."""
+    restarts: bool = False
+    """It is rebooted, stopped and started again when its job has ended."""
+    restarts_s: float = 420.0
+    """So long after the order nothing of that is begun."""
+    restart_s: float = 150.0
+    """How long each is waited for."""
+    stopped_s: float = 60.0
+    """How long it stays stopped."""
 
 
 class ObservedVast:
@@ -70,6 +79,7 @@ class ObservedVast:
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
+        self._restarted = False
         vast.api.record(tape.record)
 
     @property
@@ -114,10 +124,28 @@ class ObservedVast:
         return ObservedRemote(remote, lambda inner: self._probe(instance, inner), self._note_stranger)
 
     def destroy(self, instance_id: str) -> None:
+        """End the machine; once, before that, look at what a restart does."""
+        if self._thorough.restarts and instance_id == self._probed and not self._restarted:
+            self._restarted = True
+            with self._looking():
+                self._restart(instance_id)
         self._vast.destroy(instance_id)
 
+    def _restart(self, instance_id: str) -> None:
+        machine = self._vast.machine(instance_id)
+        if machine is None:
+            return
+        restarts = Restarts(
+            vast=self._vast,
+            tape=self._tape,
+            wait_s=self._thorough.restart_s,
+            stopped_s=self._thorough.stopped_s,
+            may_go_on=lambda: self._in_time(self._thorough.restarts_s),
+        )
+        restarts.look(machine)
+
     def _probe(self, instance: Instance, remote: Remote) -> None:
-        if self._probed == instance.id or not self._in_time():
+        if self._probed == instance.id or not self._in_time(self._thorough.probes_s):
             return
         self._probed = instance.id
         looks = (self._look_into, self._measure_hardware, self._rename, self._try_addresses, self._download)
@@ -256,9 +284,9 @@ class ObservedVast:
         """Note what one call is answered; nothing where there was no answer, or it came too early."""
         note(self._vast, self._tape, name, endpoint, call)
 
-    def _in_time(self) -> bool:
+    def _in_time(self, within_s: float) -> bool:
         since = self._tape.rented_at or self._clock.now()
-        return not self._stopping() and self._clock.now() - since < self._thorough.probes_s
+        return not self._stopping() and self._clock.now() - since < within_s
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -267,15 +295,6 @@ class ObservedVast:
             yield
         except VastrunError:
             return
-
-
-def note(vast: VastProvider, tape: Tape, name: str, endpoint: str, call: Callable[..., object]) -> None:
-    """Note what one call is answered; nothing where there was no answer, or it came too early."""
-    before = len(tape.exchanges)
-    vast.api.once(endpoint, call)
-    heard = tape.exchanges[before:]
-    if heard and heard[-1].status not in (0, 429):
-        tape.measured[name] = word_of(heard[-1])
 
 
 def _made(fields: object, instance_id: str) -> bool:

@@ -26,6 +26,8 @@ class Counted:
     gpu_usd: float = 0.0
     storage_usd: float = 0.0
     traffic_usd: float = 0.0
+    stopped_usd: float = 0.0
+    """Of `gpu_usd`, for the time in which it was stopped on purpose, which should not be charged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,10 @@ def _record_of(document: Mapping[str, Any]) -> Record:
         ended_at=_number(document, "ended_at"),
         verdict=_text(document, "verdict"),
         exit_code=int(exit_code),
-        counted=Counted(**{one.name: _number(counted, one.name) for one in fields(Counted)}),
+        # A file of before has no time in which it was stopped.
+        counted=Counted(
+            **{one.name: _number({"stopped_usd": 0.0, **counted}, one.name) for one in fields(Counted)}
+        ),
         run_usd=_number(document, "run_usd"),
         billed_usd=None if document.get("billed_usd") is None else _number(document, "billed_usd"),
         seen=_seen(document.get("seen")),

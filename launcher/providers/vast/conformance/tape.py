@@ -56,6 +56,8 @@ class Tape:
     measured: dict[str, Value] = field(default_factory=dict)
     instance_id: str = ""
     """The machine that was rented last."""
+    stopped_s: float = 0.0
+    """For how long it did not run, because it was stopped on purpose."""
     rented_at: float | None = None
     """When Vast had agreed to the last rental."""
 
@@ -67,6 +69,7 @@ class Tape:
     def begin(self, instance_id: str, at: float) -> None:
         """Another machine was rented: what was measured of the one before it does not count."""
         self.instance_id, self.rented_at = instance_id, at
+        self.stopped_s = 0.0
         self.measured.clear()
 
     def calls(self, method: str, path: str) -> Iterator[Exchange]:
