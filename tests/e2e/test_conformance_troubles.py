@@ -76,6 +76,20 @@ def test_whatever_happens_at_whatever_moment_nothing_stays_rented(
     assert vast.billing.total_usd() <= USD
 
 
+@pytest.mark.slow
+def test_a_machine_that_a_killed_launcher_left_stopped_is_ended_by_the_next_one(
+    rented: Terminal, vast: VastEmulator
+) -> None:
+    launch = rented.start(*RENT, "--restarts", "--down-url", f"{vast.url}/download/2000000")
+    eventually(lambda: [one for one in vast.instances if one.cur == "stopped"], what="a stop")
+    launch.kill()
+    assert len(vast.instances) == 1
+
+    rented.type("resume", "last")
+    assert len(vast.instances) == 0
+    assert vast.billing.total_usd() <= USD
+
+
 def _orders_are_over(launch: Launch, vast: VastEmulator) -> bool:
     """Nobody will rent any more: the launcher has ended, or its key opens nothing."""
     return launch.process.poll() is not None or vast.account_key not in vast.account.keys

@@ -55,7 +55,7 @@ def refusal_values(refused: Exchange) -> dict[str, Value]:
     return {
         "limit.retry_after": "yes" if refused.retry_after else "no",
         "limit.body": one_line(text[:200].partition(":")[0]).strip()[:_LONGEST_WORD] or "empty",
-        "limit.headers": " ".join(refused.limits)[:_LONGEST_WORD] or "none",
+        "limit.headers": one_line(" ".join(refused.limits))[:_LONGEST_WORD] or "none",
     }
 
 
