@@ -119,7 +119,7 @@ def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _overlays_listed(world: World, _: Call, done: Reply) -> Reply:
-    return worded(done, world.behaviour.word("overlay.list"))
+    return worded(done, world.behaviour.word("overlay.list")) if done.status == 200 else done
 
 
 _BENDS: Mapping[str, Bend] = {

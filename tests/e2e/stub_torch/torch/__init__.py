@@ -27,14 +27,16 @@ def elastic_launch(config: SimpleNamespace, python: str) -> Callable[..., None]:
     """A call that runs its arguments on every rank of this machine until all have ended."""
 
     def launch(*arguments: str) -> None:
-        ranks = range(config.nproc_per_node)
-        _watch([subprocess.Popen([python, *arguments], env=_environment(rank, len(ranks))) for rank in ranks])
+        each = config.nproc_per_node
+        first, world = config.rdzv_configs.get("node", 0) * each, config.min_nodes * each
+        environments = [_environment(rank, first + rank, world) for rank in range(each)]
+        _watch([subprocess.Popen([python, *arguments], env=environment) for environment in environments])
 
     return launch
 
 
-def _environment(rank: int, ranks: int) -> dict[str, str]:
-    return os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+def _environment(local_rank: int, rank: int, ranks: int) -> dict[str, str]:
+    return os.environ | {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(ranks)}
 
 
 def _watch(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
