@@ -89,7 +89,7 @@ def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     assert "deviates  key.bad" in text
     assert "500 internal" in text
     assert "refusals._TABLE" in text
-    assert "69 agrees, 1 deviates" in text
+    assert "71 agrees, 1 deviates" in text
     document = json.loads(to_text(conformance_document(report, "seen.json")))
     hold("doctor", document)
     rows = {row["name"]: row for row in document["rows"]}
