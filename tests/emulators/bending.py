@@ -82,7 +82,7 @@ def _ended(world: World, call: Call, done: Reply) -> Reply:
 
 
 def _changed(world: World, call: Call, done: Reply) -> Reply:
-    if done.status != 200:
+    if done.status != 200 or done.content.get("success") is not True:
         return done
     rows = {"stopped": "stop.answer", "running": "start.answer"}
     row = "label.rename" if "label" in call.body else rows.get(str(call.body.get("state")), "")
