@@ -153,7 +153,7 @@ class Attempts:
         now = services.clock.now()
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
         services.ledger.tell(event)
-        services.screen.event(event)
+        services.screen.event(replace(event, usd=spent_on(services.ledger, run, now)))
         return moved
 
     def attend(self, run: Run) -> Run:
@@ -339,4 +339,5 @@ def _tell_attempt(services: Services, run: Run, chain: Sequence[Run], now: float
 
 def _tell(services: Services, run: Run, text: str) -> None:
     now = services.clock.now()
-    services.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
+    usd = spent_on(services.ledger, run, now)
+    services.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd))
