@@ -106,7 +106,7 @@ class _GangRemote(FakeRemote):
         super().put(local_path, path)
 
 
-class _Life:
+class Life:
     """Of one launcher: once it was killed, nothing that it does has an effect."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class _Life:
 
 
 class _Mortal:
-    def __init__(self, part: Any, life: _Life) -> None:
+    def __init__(self, part: Any, life: Life) -> None:
         self._part, self._life = part, life
 
     def __getattr__(self, name: str) -> Any:
@@ -181,7 +181,7 @@ class GangWorld:
     def begun(self, attempts: Attempts) -> Run:
         return attempts.start(self.spec, provider="fake", run_id=RUN_ID, out_dir=str(self._folder / "out"))
 
-    def attempts(self, who: str, life: _Life) -> Attempts:
+    def attempts(self, who: str, life: Life) -> Attempts:
         def services_for(_: str, __: Origin) -> Services:
             parts: dict[str, Any] = {
                 "provider": _Mortal(FaultyProvider(self.market, "provider", self.plan), life),
@@ -225,7 +225,7 @@ class GangWorld:
         return "\n".join(f"{event.at - 1.8e9:8.1f} {event.phase}: {event.text}" for event in events)
 
     def _drive(self, work: Any) -> Run:
-        who, life = f"host:{next(self._numbers)}:0", _Life()
+        who, life = f"host:{next(self._numbers)}:0", Life()
         try:
             run: Run = work(self.attempts(who, life))
         except BaseException:

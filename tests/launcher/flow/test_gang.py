@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Phase, Run, UserRequest, bills
+from launcher.commands.following import follow
+from launcher.core import NOTHING, Cause, Phase, Run, UserRequest, bills
 from launcher.core.batch import Budget
 from launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError, UsageError
 from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
-from tests.launcher.gang_world import RUN_ID, GangWorld
+from tests.launcher.gang_world import RUN_ID, GangWorld, Life
 from trainer.contract import layout
 
 GONE_S = 60.0
@@ -59,6 +60,28 @@ def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_
     assert world.ledger.runs() == [run], "a list shows one row a run"
     assert [row.out_dir for row in world.rows()[1:]] == [f"{run.out_dir}/node-1", f"{run.out_dir}/node-2"]
     check_nothing_leaked(world)
+
+
+def test_the_dollars_and_the_price_that_are_shown_are_those_of_all_machines(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    watched: list[tuple[float, float]] = []
+
+    def follow_it() -> None:
+        world.user_requests.at = {world.time.now(): UserRequest.DETACH}
+        services = world.attempts("desk:9:0", Life()).services_for("fake", NOTHING)
+        follow(world.ledger.get(RUN_ID), services)
+        watched.append(world.screen.dollars[-1])
+        world.user_requests.at = {}
+
+    world.at(10.0, follow_it)
+    run = world.launch()
+
+    price = 2 * run.usd_per_hour
+    assert world.screen.dollars[-1][1] == pytest.approx(price)
+    assert world.screen.dollars[-1][0] == pytest.approx(world.usd, rel=0.05)
+    assert watched[0][1] == pytest.approx(price)
+    own = bills.cost_usd(run, world.time.now())
+    assert [event.usd > 1.5 * own for event in world.screen.events[-1:]] == [True]
 
 
 def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Path) -> None:
