@@ -131,8 +131,9 @@ class Attempts:
         try:
             moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
             services.output_store.check(moved)
-            services.ledger.save(moved, who=services.who)
+            # Last of all the run itself: by its row it is known whether all were brought.
             bring_nodes(moved, services)
+            services.ledger.save(moved, who=services.who)
         except VastrunError:
             services.ledger.release(run.id, services.who)
             raise

@@ -283,6 +283,55 @@ def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_succe
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_is_followed_by_one_on_another_computer_of_the_team(
+    phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = GangWorld(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+
+    run = world.resume(computer="laptop")
+
+    assert run.cause is None, world.told
+    assert len(world.market.order) == 2
+    folder = tmp_path / "runs" / RUN_ID
+    assert [(row.computer, row.out_dir) for row in world.rows()] == [
+        ("laptop", str(folder)),
+        ("laptop", str(folder / "node-1")),
+    ]
+    check_nothing_leaked(world)
+
+
+MOVES = [("ledger.save", nth) for nth in (1, 2, 3)] + [("ledger.hold", nth) for nth in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("verb", "nth"), MOVES)
+@pytest.mark.parametrize("trouble", ["killed", "no space"])
+def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
+    verb: str, nth: int, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = GangWorld(tmp_path)
+    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    world.plan.calls.clear()
+    world.expect(Fault(verb=verb, nth=nth, moment="after", trouble=trouble))
+    with pytest.raises((Killed, StorageError)):
+        world.resume(computer="laptop")
+
+    run = world.resume(computer="laptop")
+
+    assert run.cause is None, world.told
+    folder = tmp_path / "runs" / RUN_ID
+    assert [row.out_dir for row in world.rows()] == [str(folder), str(folder / "node-1")]
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
     world = GangWorld(tmp_path)
     verb, moment = KILL_IN[phase]
