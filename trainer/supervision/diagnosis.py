@@ -118,8 +118,10 @@ def _blamed(first: DatedEnd, watched: Watched) -> bool:
 
 
 def _follows_from_loss(first: DatedEnd, watched: Watched) -> bool:
-    """Tell whether a rank failed because of a lost node: it missed its ranks there, or was ended for it."""
-    return reason_of_end(first.end) == "communication" or _brought_down(first.end, watched.killed)
+    """Tell whether a rank failed as a node was lost: it missed its ranks, or was ended, or never began."""
+    if first.end.exit_code is None or _brought_down(first.end, watched.killed):
+        return True
+    return reason_of_end(first.end) == "communication"
 
 
 def _reason(

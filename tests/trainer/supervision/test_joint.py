@@ -88,6 +88,15 @@ def test_a_node_that_is_gone_is_the_cause_where_the_ranks_of_the_others_had_to_b
     assert account.first_failure is None
 
 
+def test_a_node_that_is_gone_before_any_rank_began_is_the_cause(
+    sides: list[Peers], boxes: list[Path]
+) -> None:
+    sides[1].__exit__()
+    unbegun = replace(watched(sides[0], 0, at=10.0), processes=(), agent_exit=-9)
+    account = diagnose(boxes[0], joint(boxes[0], unbegun, sides[0]))
+    assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
+
+
 def test_a_stop_on_one_node_is_a_stop_on_all(sides: list[Peers], boxes: list[Path]) -> None:
     sides[1].tell(stop_cause="time_limit", stopped_at=9.0)
     stopped = replace(watched(sides[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
