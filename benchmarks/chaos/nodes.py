@@ -54,6 +54,7 @@ success: {{files: result.txt, log: "line .-{last:03}"}}
 _RETRY = "retry: {lost: 2, signal: 1, host: 1}\n"
 _LINE = re.compile(r"rank(\d+) line (\d)-(\d+)$", re.MULTILINE)
 _RESUMES = 5
+_ENDS = 20
 _END_S = 600.0
 _ENDED_BEFORE = 2
 """What `resume` says of a run that has ended."""
@@ -107,7 +108,10 @@ class Struck:
         if box is None or not (box / layout.STATUS).exists():
             return False
         script = str(onstart_dir() / layout.LEASE_SCRIPT)
-        subprocess.run(["bash", script, "end", box.name, str(box)], check=False, capture_output=True)
+        for _ in range(_ENDS):  # a launcher that writes there meanwhile keeps a part of it
+            subprocess.run(["bash", script, "end", box.name, str(box)], check=False, capture_output=True)
+            if not box.exists():
+                break
         return True
 
 
