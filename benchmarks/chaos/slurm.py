@@ -18,6 +18,7 @@ from tests.waiting import eventually
 _LINES = 80
 _JOB = f"""\
 name: chatter
+nodes: {{nodes}}
 resources: {{gpus: 0, disk_gb: 8}}
 ranks: 1
 limits: {{hours: 0.1, stall_s: 120}}
@@ -43,8 +44,9 @@ class Struck:
 
     @property
     def node(self) -> str:
-        """Where it runs."""
-        return self.cluster.run("squeue", "-h", "-j", self.job, "-o", "%N").strip()
+        """Where it runs; of several nodes the last."""
+        listed = self.cluster.run("squeue", "-h", "-j", self.job, "-o", "%N").strip()
+        return self.cluster.run("scontrol", "show", "hostnames", listed).split()[-1]
 
 
 def _cancel(run: Struck) -> None:

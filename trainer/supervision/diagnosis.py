@@ -30,7 +30,8 @@ from trainer.supervision.stop import stopped_by
 _UNCAUGHT = 1
 """How Python leaves after an exception that nobody caught."""
 _ENDED_BY_OTHERS = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
-_AT_THE_END_OF_TIME = float("inf")
+_AT_THE_END_OF_TIME = 1e11
+"""Later than any moment, and a number that JSON has: supervisors tell each other of such ranks, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
