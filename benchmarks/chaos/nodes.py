@@ -102,16 +102,19 @@ class Struck:
                     return True
         return False
 
-    def lose(self, node: int) -> bool:
-        """Whether the machine of that node was there, and is no more."""
+    def lose(self, node: int, *, with_launcher: bool = False) -> bool:
+        """Whether the machine of that node was there, and is no more; nor is the launcher, if so asked."""
         box = self.box(node)
         if box is None or not (box / layout.STATUS).exists():
             return False
         script = str(onstart_dir() / layout.LEASE_SCRIPT)
-        for _ in range(_ENDS):  # a launcher that writes there meanwhile keeps a part of it
+        # A machine vanishes at once; a folder does not, and a launcher must not see half of it.
+        self.launch.send(signal.SIGSTOP)
+        for _ in range(_ENDS):
             subprocess.run(["bash", script, "end", box.name, str(box)], check=False, capture_output=True)
             if not box.exists():
                 break
+        self.launch.send(signal.SIGKILL if with_launcher else signal.SIGCONT)
         return True
 
 
@@ -155,9 +158,7 @@ TROUBLES: Mapping[str, Trouble] = {
     "launcher killed": Trouble(strike=_kill_launcher),
     "launcher paused": Trouble(strike=_pause_launcher),
     "rank killed": Trouble(strike=lambda run: run.kill(RANK, run.node)),
-    "launcher killed, then a rank": Trouble(
-        strike=lambda run: run.kill(RANK, run.node) and _kill_launcher(run)
-    ),
+    "rank and launcher killed": Trouble(strike=lambda run: run.kill(RANK, run.node) and _kill_launcher(run)),
     "supervisor killed": Trouble(
         strike=lambda run: run.kill(SUPERVISOR, run.node), verdict="FAILED", cause="signal", names_node=True
     ),
@@ -167,8 +168,8 @@ TROUBLES: Mapping[str, Trouble] = {
     "machine lost": Trouble(
         strike=lambda run: run.lose(run.node), verdict="LOST", cause="lost", names_node=True
     ),
-    "launcher killed, then a machine lost": Trouble(
-        strike=lambda run: run.lose(run.node) and _kill_launcher(run),
+    "machine lost with the launcher": Trouble(
+        strike=lambda run: run.lose(run.node, with_launcher=True),
         verdict="LOST",
         cause="lost",
         names_node=True,
