@@ -331,6 +331,8 @@ class FakeScreen:
     logs: str = ""
     shown: list[tuple[Phase, Progress]] = field(default_factory=list)
     """At each moment."""
+    dollars: list[tuple[float, float]] = field(default_factory=list)
+    """Spent by then, and the price an hour."""
 
     def event(self, event: Event) -> None:
         self.events.append(event)
@@ -340,6 +342,7 @@ class FakeScreen:
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         self.shown.append((run.phase, progress))
+        self.dollars.append((usd, run.usd_per_hour))
 
 
 @dataclass
