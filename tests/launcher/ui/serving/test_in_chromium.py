@@ -14,7 +14,9 @@ from tests import parts
 from tests.fakebox import Training
 from tests.hostile.lies import MARKUP
 from tests.launcher.terminal import Terminal
+from tests.launcher.ui.report.axe import assert_reachable
 from tests.launcher.ui.report.chromium import Page, chromium
+from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.serving.test_server import served
 from tests.waiting import eventually
 
@@ -104,3 +106,12 @@ def test_a_page_says_when_nobody_answers_any_more(browser: Page, terminal: Termi
         browser.visit(server.address)
         assert browser.evaluate("document.querySelector('.live').className") == "live"
     becomes(browser, lambda text: "not connected" in text)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("axe")
+def test_everybody_can_read_the_pages(browser: Page, tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 10)
+    with served(Site(lambda: ledger, lambda: NOW).page) as server:
+        for page in ("", f"run/{ledger.runs()[0].id}", f"batch/{NAME}"):
+            assert_reachable(browser, server.address + page)
