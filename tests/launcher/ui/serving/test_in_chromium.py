@@ -101,6 +101,25 @@ def test_the_list_keeps_the_order_that_its_reader_chose(
     assert_asked_only(browser, server)
 
 
+def test_a_run_is_looked_for_and_what_is_typed_stays_while_the_list_keeps_up(
+    browser: Page, server: Server, terminal: Terminal
+) -> None:
+    terminal.launch("--name", "needle")
+    browser.look()
+    browser.visit(server.address)
+    browser.evaluate("document.querySelector('#words').value = 'needle'")
+    terminal.launch("--name", "hay")
+    becomes(browser, lambda text: "hay" in text)
+    assert browser.evaluate("document.querySelector('#words').value") == "needle"
+    browser.evaluate("document.querySelector('#find button').click()")
+    becomes(browser, lambda text: "1 to 1 of 1" in text)
+    jobs = "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[2].innerText)"
+    assert browser.evaluate(jobs) == ["needle"]
+    terminal.launch("--name", "needle-two")
+    becomes(browser, lambda text: "1 to 2 of 2" in text)
+    assert_asked_only(browser, server)
+
+
 def test_a_page_says_when_nobody_answers_any_more(browser: Page, terminal: Terminal) -> None:
     with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.1).page) as server:
         browser.visit(server.address)
