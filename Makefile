@@ -97,10 +97,11 @@ $(STAMPS)/trainer: pyproject.toml constraints.txt requirements/launcher.txt | $(
 	@$(PIP) --constraint constraints.txt --editable '.[trainer,export]'
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt | $(BIN)/python
+$(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt tests/axe.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, the trainer and what checks them (once)'
 	@$(PIP) --require-hashes --requirement requirements/providers.txt
 	@$(PIP) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
+	@$(PIP) --no-deps --require-hashes --requirement tests/axe.txt
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
 
 $(STAMPS)/docs: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python
