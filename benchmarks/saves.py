@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.checkpoints import Checkpointer, Folder, Record, tensors_of
+from trainer.checkpoints import Checkpointer, Folder, TrainerState, tensors_of
 from trainer.contract import layout
 from trainer.distributed.group import Ranks, join
 from trainer.distributed.rank import Rank, TrainJob
@@ -49,10 +49,10 @@ class Saving:
         return time.perf_counter() - began
 
     def save(self, step: int, *, durable: bool) -> float:
-        record = Record(step=step, samples=0, loss=None, config={}, made_by={}, scaler={}, schedule={})
+        state = TrainerState(step=step, samples=0, loss=None, config={}, made_by={}, scaler={}, schedule={})
         self.ranks.wait_for_all()
         began = time.perf_counter()
-        self.checkpoints.save(record, tensors_of(self.layers, [self.optimizer], None), durable=durable)
+        self.checkpoints.save(state, tensors_of(self.layers, [self.optimizer], None), durable=durable)
         return time.perf_counter() - began
 
     def begin(self) -> None:

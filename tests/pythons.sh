@@ -45,7 +45,7 @@ try_launcher() {
 		for module in pkgutil.walk_packages(launcher.__path__, "launcher."):
 		    importlib.import_module(module.name)
 	END
-	"$python" -m pytest -q -p no:cacheprovider -m 'not torch' "${files[@]}"
+	"$python" -m pytest -q -p no:cacheprovider -m 'not torch and not slow' "${files[@]}"
 }
 
 exactly() {

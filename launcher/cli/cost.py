@@ -20,7 +20,7 @@ from launcher.ui.render.spending import report_csv, report_text
 from launcher.wiring import Wiring
 
 
-class CostGroup(click.Group):
+class CostCommandGroup(click.Group):
     """Has commands besides the one that is meant where none is named."""
 
     def make_context(
@@ -130,4 +130,4 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     ctx.exit(0 if found.explained else 1)
 
 
-command = CostGroup("cost", commands=[reconcile_command])
+command = CostCommandGroup("cost", commands=[reconcile_command])

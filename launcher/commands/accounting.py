@@ -14,7 +14,7 @@ from launcher.decisions.grouping import By, Group, group_of, grouped
 from launcher.decisions.held_spending import shared
 from launcher.decisions.reconciling import (
     NOBODY,
-    Reconciled,
+    ReconciledBill,
     Stranger,
     bill_of,
     charges_by_run,
@@ -89,7 +89,7 @@ class Reconciliation:
     """What was charged beside what is counted, run by run."""
 
     since: float
-    runs: Sequence[Reconciled]
+    runs: Sequence[ReconciledBill]
     strangers: Sequence[StrangeCharge]
     without_bill: Mapping[str, int]
     """Runs of providers that send no bill, by provider."""
@@ -108,7 +108,7 @@ def reconciliation(
 
     Raises AuthError, ProviderError.
     """
-    runs: list[Reconciled] = []
+    runs: list[ReconciledBill] = []
     strangers: list[StrangeCharge] = []
     without_bill: dict[str, int] = {}
     every = ledger.runs(members=True)

@@ -27,7 +27,7 @@ from launcher.config.points import (
 )
 from launcher.config.reading import YamlReader, plain
 from launcher.config.rules import NAME, NAME_EXPECTED
-from launcher.config.search import Axis, axis_of, samples_of
+from launcher.config.search import SearchAxis, axis_of, samples_of
 from launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
 from launcher.core.batch import BatchPoint, BatchSpec, Search
 from launcher.core.errors import JobFileError
@@ -119,7 +119,7 @@ def load_axes(
     """Read the axes of a sweep, as `launcher.config.load_sweep` promises."""
     faults: list[Fault] = []
     lists: dict[str, list[Node]] = {}
-    ranges: list[Axis] = []
+    ranges: list[SearchAxis] = []
     try:
         for axis in axes:
             key, equals, values = axis.partition("=")

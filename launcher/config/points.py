@@ -12,7 +12,7 @@ from math import prod
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.reading import plain
-from launcher.config.search import Axis, axis_of, samples_of
+from launcher.config.search import SearchAxis, axis_of, samples_of
 from launcher.config.source import NULL, Fault, SyntaxFault, fault_at, parse
 from launcher.core.batch import MOST_POINTS
 from launcher.core.errors import UsageError
@@ -99,7 +99,7 @@ def _cell(text: str, source: str, line: int, key: str) -> Node:
 class SearchFields:
     """What a file says of a search."""
 
-    axes: Sequence[Axis]
+    axes: Sequence[SearchAxis]
     samples: int
     seed: int
     method: str

@@ -22,7 +22,7 @@ _EXPECTED = "expected {range: [low, high]}, {log: [low, high]}, {int: [low, high
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class SearchAxis:
     """A dimension of a search, and what a number from 0 to 1 makes of it."""
 
     dimension: Dimension
@@ -34,7 +34,7 @@ class Axis:
         return self.dimension.key
 
 
-def axis_of(key: str, node: Node) -> Axis:
+def axis_of(key: str, node: Node) -> SearchAxis:
     """Return the axis that an entry of `space` describes. Raises SyntaxFault."""
     if not isinstance(node, MappingNode) or len(node.value) != 1:
         raise SyntaxFault(fault_at(node, key, _EXPECTED))
@@ -46,18 +46,18 @@ def axis_of(key: str, node: Node) -> Axis:
         choices = among.value
         if not choices:
             raise SyntaxFault(fault_at(node, key, "expected at least one choice"))
-        return Axis(
+        return SearchAxis(
             dimension=Dimension(key=key, kind=kind, among=tuple(map(plain, choices))),
             value=lambda u: choices[min(int(u * len(choices)), len(choices) - 1)],
         )
     low, high = _bounds(key, kind, among)
-    return Axis(
+    return SearchAxis(
         dimension=Dimension(key=key, kind=kind, among=(low, high)),
         value=lambda u: _number(_between(kind, low, high, u), node),
     )
 
 
-def samples_of(axes: Sequence[Axis], samples: int, seed: int, method: str) -> list[dict[str, Node]]:
+def samples_of(axes: Sequence[SearchAxis], samples: int, seed: int, method: str) -> list[dict[str, Node]]:
     """Return `samples` points: of a Sobol sequence shifted by `seed`, or independent ones ("random")."""
     draw = uniform if method == "random" or len(axes) > MOST_DIMENSIONS else sobol
     cube = islice(draw(len(axes), seed), samples)

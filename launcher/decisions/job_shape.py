@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from launcher.core.job import JobSpec
 from trainer.contract.config import DataConfig, ObjectiveConfig, OptimConfig, TrainConfig
 
-Shape = str
+JobShape = str
 """A digest: two jobs have the same one when their steps are the same work."""
 
 OF_TRAIN: Mapping[str, bool] = {
@@ -67,7 +67,7 @@ _PLAIN = tuple(
 _IDLE = {name: getattr(_USUAL, name) for name, decides in OF_TRAIN.items() if not decides}
 
 
-def shape_of(spec: JobSpec) -> Shape:
+def shape_of(spec: JobSpec) -> JobShape:
     """Return the shape of a job. The kind of machine and the number of its GPUs are no part of it."""
     work = (
         None if spec.train is None else _work(spec.train),

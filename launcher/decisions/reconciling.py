@@ -97,7 +97,7 @@ class Bill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reconciled:
+class ReconciledBill:
     """A bill with what explains its difference."""
 
     bill: Bill
@@ -128,22 +128,22 @@ def bill_of(run: Run, charges: Sequence[Charge], events: Iterable[Event], now: f
     )
 
 
-def reconciled(bill: Bill) -> Reconciled:
+def reconciled(bill: Bill) -> ReconciledBill:
     """Return the first reason that explains the whole difference by itself, else as many as it takes."""
     left_usd = abs(bill.difference_usd)
     if left_usd < _NOTHING_USD:
-        return Reconciled(bill=bill, reasons=())
+        return ReconciledBill(bill=bill, reasons=())
     bounds = {reason: bound for reason, bound_of in BOUNDS.items() if (bound := bound_of(bill)) > 0}
     for reason, bound in bounds.items():
         if left_usd <= bound + _NOTHING_USD:
-            return Reconciled(bill=bill, reasons=(reason,))
+            return ReconciledBill(bill=bill, reasons=(reason,))
     reasons = []
     for reason, bound in bounds.items():
         reasons.append(reason)
         left_usd -= bound
         if left_usd <= _NOTHING_USD:
-            return Reconciled(bill=bill, reasons=tuple(reasons))
-    return Reconciled(bill=bill, reasons=tuple(reasons), unexplained_usd=left_usd)
+            return ReconciledBill(bill=bill, reasons=tuple(reasons))
+    return ReconciledBill(bill=bill, reasons=tuple(reasons), unexplained_usd=left_usd)
 
 
 def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[str, Sequence[Charge]]:

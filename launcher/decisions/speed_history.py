@@ -11,7 +11,7 @@ from statistics import median
 from launcher.config import read_job
 from launcher.core import Offer, Run
 from launcher.core.job import JobSpec
-from launcher.decisions.job_shape import Shape, first_look, shape_of
+from launcher.decisions.job_shape import JobShape, first_look, shape_of
 from launcher.decisions.workload import EFFICIENCY
 from trainer.contract.workload import Workloads
 
@@ -88,5 +88,5 @@ def kind_text(kind: Kind) -> str:
 
 
 @lru_cache(maxsize=_MOST_JOBS)
-def _shape(spec_json: str) -> Shape:
+def _shape(spec_json: str) -> JobShape:
     return shape_of(read_job(spec_json))

@@ -137,7 +137,7 @@ def rent_anew(context: RunContext) -> Instance:
         tried.add(offer.id)
         _note_order(context, offer)
         try:
-            return context.services.provider.rent(_order(context, offer))
+            return _asked(context, offer)
         except NoOfferError:
             context.was_refused = True
             context.tell(f"offer {offer.id} was taken")
@@ -162,6 +162,13 @@ def _is_on_the_network(context: RunContext) -> bool:
     """Whether the planned offer still is where the nodes before have their machines."""
     offer, network = context.run.offer, network_of(context.run, context.gang.others(anew=True))
     return offer is not None and network in ("", offer.network)
+
+
+def _asked(context: RunContext, offer: Offer) -> Instance:
+    try:
+        return context.services.provider.rent(_order(context, offer))
+    finally:
+        context.ordered_by = context.now()
 
 
 def look_for_it(context: RunContext) -> Instance | None:

@@ -4,8 +4,8 @@ A checkpoint is a folder of the files of `torch.distributed.checkpoint`, `state.
 and `manifest.json`, which proves every file by its size and checksum.
 """
 
-from trainer.checkpoints.contents import Record, tensors_of
+from trainer.checkpoints.contents import TrainerState, tensors_of
 from trainer.checkpoints.folder import DamagedError, Folder, verify
 from trainer.checkpoints.saving import Checkpointer
 
-__all__ = ["Checkpointer", "DamagedError", "Folder", "Record", "tensors_of", "verify"]
+__all__ = ["Checkpointer", "DamagedError", "Folder", "TrainerState", "tensors_of", "verify"]

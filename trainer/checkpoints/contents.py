@@ -1,4 +1,4 @@
-"""What a checkpoint holds: tensors by names that no wrapper changes, and one record for all the rest."""
+"""What a checkpoint holds: tensors by names that no wrapper changes, and a state for all the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODEL, OPTIMIZER, EMA = "model.", "optimizer.", "ema."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class TrainerState:
     """All of a checkpoint that is no tensor: `state.json`.
 
     There is no random state and no position of a loader: what is random, and which windows a step trains on,

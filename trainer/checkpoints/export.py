@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainer.checkpoints.contents import EMA, MODEL, Record
+from trainer.checkpoints.contents import EMA, MODEL, TrainerState
 from trainer.checkpoints.folder import DamagedError, Folder, name_of, newest_first, verify, which
-from trainer.checkpoints.reading import Reader, read_tensors, record_of
+from trainer.checkpoints.reading import Reader, read_tensors, state_of
 
 _WHAT_A_READER_RAISES = (
     DamagedError,
@@ -36,7 +36,7 @@ _WHAT_A_READER_RAISES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportSummary:
     """What was written, as JSON on stdout."""
 
     checkpoint: str
@@ -59,19 +59,21 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def export(checkpoints: Path, file: Path, wanted: str = "latest", *, everything: bool = False) -> Exported:
+def export(
+    checkpoints: Path, file: Path, wanted: str = "latest", *, everything: bool = False
+) -> ExportSummary:
     """Write the `latest` intact checkpoint, the `best`, or that of a step, to `file`.
 
     `everything`: with the optimiser's state, by the names of the checkpoint. Raises DamagedError, OSError,
     and what torch raises for a damaged file.
     """
     checkpoint = _chosen(checkpoints, wanted)
-    record, saved = record_of(checkpoint), _tensors_of(checkpoint, everything=everything)
+    state, saved = state_of(checkpoint), _tensors_of(checkpoint, everything=everything)
     tensors = saved if everything else _weights(saved)
-    _write(file, tensors, record)
-    return Exported(
+    _write(file, tensors, state)
+    return ExportSummary(
         checkpoint=checkpoint.name,
-        step=record.step,
+        step=state.step,
         tensors=len(tensors),
         bytes=file.stat().st_size,
         averaged=not everything and any(name.startswith(EMA) for name in saved),
@@ -122,12 +124,12 @@ def _weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return bare | averages
 
 
-def _write(file: Path, tensors: Mapping[str, Tensor], record: Record) -> None:
+def _write(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:
     """Write the file whole, or not at all."""
     handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(handle)
     try:
-        _WRITERS[file.suffix](Path(part), tensors, record)
+        _WRITERS[file.suffix](Path(part), tensors, state)
         Path(part).chmod(0o644)
         Path(part).replace(file)
     finally:
@@ -135,18 +137,18 @@ def _write(file: Path, tensors: Mapping[str, Tensor], record: Record) -> None:
             Path(part).unlink()
 
 
-def _write_torch(file: Path, tensors: Mapping[str, Tensor], _: Record) -> None:
+def _write_torch(file: Path, tensors: Mapping[str, Tensor], _: TrainerState) -> None:
     torch.save(dict(tensors), file)
 
 
-def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], record: Record) -> None:
+def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:
     from safetensors.torch import save_file  # not needed on a box
 
-    about = {"format": "pt", "step": str(record.step), "config": json.dumps(record.config)}
+    about = {"format": "pt", "step": str(state.step), "config": json.dumps(state.config)}
     save_file(dict(tensors), file, metadata=about)
 
 
-_WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], Record], None]] = {
+_WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], TrainerState], None]] = {
     ".pt": _write_torch,
     ".safetensors": _write_safetensors,
 }

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from trainer.checkpoints.contents import EMA, MODEL, STATE, Record
+from trainer.checkpoints.contents import EMA, MODEL, STATE, TrainerState
 from trainer.checkpoints.disk import Disk
 from trainer.checkpoints.folder import DamagedError, newest_first, step_of, verify
 from trainer.checkpoints.metadata import read_metadata
@@ -30,7 +30,7 @@ class Found:
     """A checkpoint to continue from."""
 
     path: Path
-    record: Record
+    state: TrainerState
     faults: tuple[str, ...]
     """A line for each newer one that is not intact."""
 
@@ -47,9 +47,9 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
             # Each rank reads a share of the files: what one of them finds is a fault for all.
             fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
             if fault is None:
-                record = ranks.told_by_first(record_of(path) if ranks.rank.is_first else None)
+                state = ranks.told_by_first(state_of(path) if ranks.rank.is_first else None)
                 told = tuple(f"{text}; trying an older one" for text in faults)
-                return Found(path=path, record=record, faults=told)
+                return Found(path=path, state=state, faults=told)
             faults.append(fault)
     if faults:
         text = "no checkpoint is intact: " + "; ".join(faults)
@@ -63,8 +63,8 @@ def found_at(path: Path, disk: Disk) -> Found:
     fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
     if fault:
         raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
-    record = ranks.told_by_first(record_of(path) if ranks.rank.is_first else None)
-    return Found(path=path, record=record, faults=())
+    state = ranks.told_by_first(state_of(path) if ranks.rank.is_first else None)
+    return Found(path=path, state=state, faults=())
 
 
 @torch.no_grad()
@@ -128,7 +128,7 @@ def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
     try:
         verify(checkpoint, share=place, shares=readers)
         Reader(checkpoint)
-        record_of(checkpoint)
+        state_of(checkpoint)
     except DamagedError as error:
         return str(error)
     except (OSError, ValueError, TypeError) as error:
@@ -136,11 +136,11 @@ def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
     return None
 
 
-def record_of(checkpoint: Path) -> Record:
+def state_of(checkpoint: Path) -> TrainerState:
     """Read `state.json`. Raises DamagedError, OSError, ValueError."""
     if (checkpoint / STATE).stat().st_size > _MOST_STATE_BYTES:
         raise DamagedError(f"{STATE} in {checkpoint.name} is larger than {_MOST_STATE_BYTES} bytes")
-    record: Record = read_json(Record, (checkpoint / STATE).read_text(encoding="utf-8"))
-    if record.step != step_of(checkpoint):
-        raise DamagedError(f"{checkpoint.name}/{STATE} is of step {record.step}")
-    return record
+    state: TrainerState = read_json(TrainerState, (checkpoint / STATE).read_text(encoding="utf-8"))
+    if state.step != step_of(checkpoint):
+        raise DamagedError(f"{checkpoint.name}/{STATE} is of step {state.step}")
+    return state

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoints.carrying import gather, spread, told_by_first
-from trainer.checkpoints.contents import Record
+from trainer.checkpoints.contents import TrainerState
 from trainer.checkpoints.disk import everywhere, find_disk
 from trainer.checkpoints.folder import Folder
 from trainer.checkpoints.reading import Found, load_tensors, newest_intact
@@ -69,27 +69,27 @@ class Checkpointer:
         else:
             load_tensors(found.path, tensors, self._disk)
         if found.path.parent == self._folder.path:
-            self._step = found.record.step
+            self._step = found.state.step
 
     def prepare(self, tensors: Mapping[str, Tensor]) -> None:
         """Get the memory for copies of these meanwhile, so that the first save is as short as the others."""
         self._room = self._thread.submit(self._staging.make_room, self._share_of(tensors))
 
-    def save(self, record: Record, tensors: Mapping[str, Tensor], *, durable: bool) -> None:
+    def save(self, state: TrainerState, tensors: Mapping[str, Tensor], *, durable: bool) -> None:
         """Copy the state and begin to write it; when `durable`, return once it is on the disk.
 
         Waits for the save before, so that none is left out. Raises SaveError: on all ranks, when one of them
         could not write.
         """
         self.wait()
-        if record.step != self._step:
-            self._step = record.step
+        if state.step != self._step:
+            self._step = state.step
             share = self._share_of(tensors)
             # Room was asked for as the training began: only a very early save still has to wait for it.
             if self._room is not None:
                 self._room.result()
             copies = self._staging.copy(share)
-            self._saving = self._thread.submit(self._write, record, share, copies)
+            self._saving = self._thread.submit(self._write, state, share, copies)
         if durable:
             self.wait()
 
@@ -123,27 +123,27 @@ class Checkpointer:
         if self._has_files and not self._first:
             shutil.rmtree(copy, ignore_errors=True)
 
-    def _write(self, record: Record, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
-        writer = Writer(self._folder, record, commits=not self._carries)
+    def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
+        writer = Writer(self._folder, state, commits=not self._carries)
         try:
             dcp.save(dict(share), storage_writer=writer, planner=Planner(copies), process_group=self._group)
         except CheckpointException as error:
             if self._has_files:
-                self._folder.discard(record.step)
+                self._folder.discard(state.step)
             # Every rank has all failures before it: by the lowest, all of them tell the same one.
             rank, (cause, _) = min(error.failures.items())
             raise SaveError(
-                f"the checkpoint of step {record.step} is not saved: rank {rank}: {cause}"
+                f"the checkpoint of step {state.step} is not saved: rank {rank}: {cause}"
             ) from cause
         if self._carries:
-            self._carry(writer, record)
+            self._carry(writer, state)
 
-    def _carry(self, writer: Writer, record: Record) -> None:
+    def _carry(self, writer: Writer, state: TrainerState) -> None:
         """Bring what was written on other machines to rank 0, which commits it. Raises SaveError."""
-        fault = gather(self._folder.part(record.step), writer.files_of, self._disk, self._group)
+        fault = gather(self._folder.part(state.step), writer.files_of, self._disk, self._group)
         if self._first and not fault:
             fault = writer.commit()
         elif self._has_files:
-            self._folder.discard(record.step)
+            self._folder.discard(state.step)
         if fault := str(told_by_first(fault, self._group)):
-            raise SaveError(f"the checkpoint of step {record.step} is not saved: {fault}")
+            raise SaveError(f"the checkpoint of step {state.step} is not saved: {fault}")

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from trainer.checkpoints.contents import METADATA, STATE, Record
+from trainer.checkpoints.contents import METADATA, STATE, TrainerState
 from trainer.checkpoints.folder import Folder, sum_of
 from trainer.contract.outcome import FileSum
 from trainer.contract.records import write_json
@@ -46,12 +46,12 @@ class Writer(FileSystemWriter):
     Unless `commits`, rank 0 has yet to bring the files of others, which `files_of` lists, and then to commit.
     """
 
-    def __init__(self, folder: Folder, record: Record, *, commits: bool = True) -> None:
+    def __init__(self, folder: Folder, state: TrainerState, *, commits: bool = True) -> None:
         # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
-        super().__init__(folder.part(record.step), per_thread_copy_ahead=0)
+        super().__init__(folder.part(state.step), per_thread_copy_ahead=0)
         self.fs = self._files = _SummedFiles()
         self._folder = folder
-        self._record = record
+        self._state = state
         self._commits = commits
         self.files_of: dict[int, list[FileSum]] = {}
         """What each rank wrote, on rank 0 once all have."""
@@ -76,7 +76,7 @@ class Writer(FileSystemWriter):
     def finish(self, metadata: Metadata, results: list[Written]) -> None:
         super().finish(metadata, [written.results for written in results])
         part = Path(self.path)
-        write_json(part / STATE, vars(self._record))
+        write_json(part / STATE, vars(self._state))
         self.files_of = {rank: written.files for rank, written in enumerate(results)}
         if self._commits:
             self._commit()
@@ -86,14 +86,14 @@ class Writer(FileSystemWriter):
         try:
             self._commit()
         except OSError as error:
-            self._folder.discard(self._record.step)
+            self._folder.discard(self._state.step)
             return str(error)
         return ""
 
     def _commit(self) -> None:
         files = [file for files in self.files_of.values() for file in files]
         files += [sum_of(Path(self.path) / name) for name in (METADATA, STATE)]
-        self._folder.commit(self._record.step, self._record.merit, files)
+        self._folder.commit(self._state.step, self._state.merit, files)
 
 
 class Planner(DefaultSavePlanner):

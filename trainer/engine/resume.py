@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
-from trainer.checkpoints import Record
+from trainer.checkpoints import TrainerState
 from trainer.checkpoints.contents import EMA, MODEL, STATE
 from trainer.contract import layout
 from trainer.contract.config import ModelConfig, TrainConfig
@@ -25,7 +25,7 @@ _MEASURED_STEPS = 8
 """Batches of a task that a stage sees before it begins."""
 
 _NEEDED = {"config": {"data", "model"}, "schedule": {"best", "best_at", "dropped"}}
-"""What is read of a checkpoint's record."""
+"""What is read of the state in a checkpoint."""
 
 
 def resumed(session: Session) -> Session:
@@ -39,30 +39,30 @@ def resumed(session: Session) -> Session:
     if ranks.rank.is_first:
         for damage in found.faults if found else ():
             print(f"checkpoint: {damage}", flush=True)
-    fault = _fault(config, found.path.name, found.record) if found else _missing(config)
+    fault = _fault(config, found.path.name, found.state) if found else _missing(config)
     if fault:
         raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
     if found is None:
         return session
-    record = found.record
-    if _stage_of(record) != config.stage:
+    state = found.state
+    if _stage_of(state) != config.stage:
         session.checkpoints.load(found, _inherited(session.operator, STAGES[config.stage]))
         if ranks.rank.is_first:
-            print(f"stage {config.stage} begins upon {found.path.name} of {_stage_of(record)}", flush=True)
+            print(f"stage {config.stage} begins upon {found.path.name} of {_stage_of(state)}", flush=True)
         return _begun(session)
     session.checkpoints.load(found, session.tensors())
-    session.schedule.load_state_dict(record.schedule)
-    if record.scaler:  # empty: the precision was another one
-        session.scaler.load_state_dict(record.scaler)
-    return replace(session, start=record.step, loss=record.loss, wandb_id=_wandb_id(session, record))
+    session.schedule.load_state_dict(state.schedule)
+    if state.scaler:  # empty: the precision was another one
+        session.scaler.load_state_dict(state.scaler)
+    return replace(session, start=state.step, loss=state.loss, wandb_id=_wandb_id(session, state))
 
 
-def _wandb_id(session: Session, record: Record) -> str:
+def _wandb_id(session: Session, state: TrainerState) -> str:
     """Return the W&B run of the training that is continued, if that is one of the user's own before this.
 
     A checkpoint comes from a stranger's machine: it may name any run that the user's key can write to.
     """
-    named = record.made_by.get("wandb", session.wandb_id)
+    named = state.made_by.get("wandb", session.wandb_id)
     if named in (session.job.run_id, *session.job.continues):
         return str(named)
     if session.ranks.rank.is_first and session.config.wandb.mode != "off":
@@ -70,30 +70,30 @@ def _wandb_id(session: Session, record: Record) -> str:
     return session.wandb_id
 
 
-def _fault(config: TrainConfig, name: str, record: Record) -> str | None:
+def _fault(config: TrainConfig, name: str, state: TrainerState) -> str | None:
     """Say why this job cannot continue from that checkpoint, which comes from a stranger's machine."""
     for section, keys in _NEEDED.items():
-        for key in keys - getattr(record, section).keys():
+        for key in keys - getattr(state, section).keys():
             return f"{STATE} of {name} has no {section}.{key}"
     try:
-        return _difference(config, name, record)
+        return _difference(config, name, state)
     except (KeyError, TypeError, ValueError) as error:
         return f"{STATE} of {name} is not this trainer's: {error}"
 
 
-def _difference(config: TrainConfig, name: str, record: Record) -> str | None:
-    stage, former = _stage_of(record), STAGES[config.stage].former
+def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | None:
+    stage, former = _stage_of(state), STAGES[config.stage].former
     if stage not in (config.stage, former):
         starts = f"starts from one of {former}" if former else "starts from nothing"
         return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
-    if stage == config.stage and record.config.get("freeze", "off") not in ("off", config.freeze):
+    if stage == config.stage and state.config.get("freeze", "off") not in ("off", config.freeze):
         return f"train.freeze: the codec was frozen in {name}, which has no optimiser state for it"
-    their_tasks, tasks = [each["task"] for each in record.config["data"]], [each.task for each in config.data]
+    their_tasks, tasks = [each["task"] for each in state.config["data"]], [each.task for each in config.data]
     if len(their_tasks) != len(tasks) or any(map(_is_another, their_tasks, tasks)):
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
     # Read by today's types: an option that is newer than the checkpoint has its default there.
-    theirs, ours = asdict(read_as(ModelConfig, record.config["model"])), asdict(config.model)
+    theirs, ours = asdict(read_as(ModelConfig, state.config["model"])), asdict(config.model)
     others = [
         f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
     ]
@@ -116,9 +116,9 @@ def _missing(config: TrainConfig) -> str | None:
     return f"{needs}, and there is none: vastrun launch JOB.yaml --from RUN"
 
 
-def _stage_of(record: Record) -> str:
+def _stage_of(state: TrainerState) -> str:
     """Return the stage; before there were stages, there was one."""
-    stage: str = record.config.get("stage", "operator")
+    stage: str = state.config.get("stage", "operator")
     return stage
 
 

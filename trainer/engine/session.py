@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer import data, stages
-from trainer.checkpoints import Checkpointer, Folder, Record, tensors_of
+from trainer.checkpoints import Checkpointer, Folder, TrainerState, tensors_of
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
 from trainer.contract.config_effects import noted
@@ -99,8 +99,8 @@ class Session:
         self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
     ) -> None:
         """Begin to save the state after `step` steps; when `durable`, return once it is on the disk."""
-        record = replace(self._record(step, loss), validation_nrmse=validation_nrmse)
-        self.checkpoints.save(record, self.tensors(), durable=durable)
+        state = replace(self._state(step, loss), validation_nrmse=validation_nrmse)
+        self.checkpoints.save(state, self.tensors(), durable=durable)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that is trained, by name."""
@@ -131,9 +131,9 @@ class Session:
         for line in noted(self.config, strategy=plan.strategy, device=device, world_size=plan.world_size):
             print(f"note: {line}", flush=True)
 
-    def _record(self, step: int, loss: float | None) -> Record:
+    def _state(self, step: int, loss: float | None) -> TrainerState:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
-        return Record(
+        return TrainerState(
             step=step,
             samples=step * self.task_schedule.samples,
             loss=loss,

@@ -44,7 +44,7 @@ class Performance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class StageComparison:
     """On one task."""
 
     task: str
@@ -81,7 +81,7 @@ class Comparison:
 
 def compare(
     trained: TrainedModel, evaluations: Sequence[Evaluation], beat: Callable[[], None]
-) -> list[Comparison]:
+) -> list[StageComparison]:
     """Make a comparison for each task, on every rank; none of the first stage. All ranks take part."""
     model = trained.operator
     if not isinstance(model, Sampled):
@@ -95,7 +95,7 @@ def compare(
             ms, ms_alone = (_ms(each, number, task.test, trained.ranks, beat) for each in pair)
             spread = _spread(model, number, task.test)
         comparisons.append(
-            Comparison(
+            StageComparison(
                 task=evaluation.task,
                 stage=trained.config.stage,
                 ours=Performance(scores=evaluation.scores[WHOLE]["rollout"], calls=model.calls, ms=ms),
@@ -106,7 +106,7 @@ def compare(
     return comparisons
 
 
-def flat(comparisons: Sequence[Comparison]) -> dict[str, float]:
+def flat(comparisons: Sequence[StageComparison]) -> dict[str, float]:
     """Return the numbers of all tasks, as the final record has them."""
     return named({each.task: each.numbers() for each in comparisons})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainer.contract.scores import lines_of
 from trainer.evaluation import comparison, report
-from trainer.evaluation.comparison import Comparison
+from trainer.evaluation.comparison import StageComparison
 from trainer.evaluation.evaluation import Evaluation, TrainedModel, evaluate, flat
 
 
@@ -17,7 +17,7 @@ class Conclusion:
     """The same on every rank."""
 
     evaluations: Sequence[Evaluation]
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[StageComparison]
 
     @property
     def scores(self) -> dict[str, float]:

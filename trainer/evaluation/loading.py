@@ -59,7 +59,7 @@ def load(
     """
     disk = find_disk(checkpoints, ranks)
     found = _found(checkpoints, which, disk)
-    config: TrainConfig = read_as(TrainConfig, found.record.config)
+    config: TrainConfig = read_as(TrainConfig, found.state.config)
     for each in config.data:
         if each.task not in data.TASKS and each.task not in own_tasks:
             text = f"the checkpoint was trained on {each.task!r}, a program: --task with its name runs it"

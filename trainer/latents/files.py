@@ -26,7 +26,7 @@ _FEWEST = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class TokensShape:
     """Of all tokens of a task."""
 
     trajectories: int
@@ -48,7 +48,7 @@ class Shape:
 class LatentFiles:
     """The tokens of one task, in a folder of their own. Each process maps the files itself."""
 
-    def __init__(self, folder: Path, shape: Shape, about: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, shape: TokensShape, about: dict[str, Any]) -> None:
         """`about`: what the tokens follow from, a value of JSON. Files of anything else are missing."""
         self.folder = folder
         self._shape = shape

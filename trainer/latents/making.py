@@ -20,7 +20,7 @@ from trainer.contract.errors import ConfigError, DataError
 from trainer.data import Task
 from trainer.distributed.group import Ranks
 from trainer.engine.session import Session
-from trainer.latents.files import LatentFiles, Shape, Tokens
+from trainer.latents.files import LatentFiles, Tokens, TokensShape
 from trainer.models.codec import PatchEncoder
 from trainer.models.latent_operator import LatentOperator
 from trainer.models.operator import Scale
@@ -56,7 +56,7 @@ class Making:
             config.data[number],
         )
         encoder = FrozenEncoder(operator, number, config.model, session.ranks.device)
-        shape = Shape(
+        shape = TokensShape(
             trajectories=space.trajectories,
             frames=space.frames - 1,
             tokens=len(encoder.encoder.position),

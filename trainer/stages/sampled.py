@@ -26,7 +26,7 @@ _DRIFT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class AffineFrame:
     """How what is drawn, of deviation 1, lies among the fields: at `centre + unit * drawn`."""
 
     centre: Tensor
@@ -57,7 +57,7 @@ class Sampled(Operator):
         self.noise = nn.ModuleList(DrawNoise(domain, config.sampler.draws, fresh) for domain in domains)
 
     @abstractmethod
-    def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:
+    def frame(self, u: Tensor, conditions: Tensor, task: int) -> AffineFrame:
         """Return the frame of u (B, K, *X) and conditions (B, C) of a task, by number."""
 
     def scale(self, task: int) -> Scale:
@@ -106,14 +106,14 @@ class Refined(Sampled):
     def calls(self) -> int:
         return 1 + super().calls
 
-    def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:
+    def frame(self, u: Tensor, conditions: Tensor, task: int) -> AffineFrame:
         own = self.denoiser.scale(task)
         prediction = self.operator(u, conditions, task)
         scale = self.operator.scale(task)
         change = scale.change(prediction, u)
         size = (_size(change) + _DRIFT * _size(prediction / scale.std[1])).clamp_min(_SMALLEST)
         given = torch.cat([own.into(u), change / size], dim=1)
-        return Frame(centre=prediction, unit=own.std[1] * size, given=given)
+        return AffineFrame(centre=prediction, unit=own.std[1] * size, given=given)
 
 
 class Distilled(Refined):
@@ -146,9 +146,9 @@ class SteadyPrior(Sampled):
     usual_steps = 3
     usual_temperature = 1.0
 
-    def frame(self, u: Tensor, conditions: Tensor, task: int) -> Frame:  # noqa: ARG002 - the denoiser is told
+    def frame(self, u: Tensor, conditions: Tensor, task: int) -> AffineFrame:  # noqa: ARG002 - the denoiser is told
         scale = self.denoiser.scale(task)
-        return Frame(centre=scale.mean[1].expand_as(u), unit=scale.std[1], given=scale.into(u))
+        return AffineFrame(centre=scale.mean[1].expand_as(u), unit=scale.std[1], given=scale.into(u))
 
 
 class DrawNoise(nn.Module):

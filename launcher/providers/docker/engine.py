@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from launcher.core.errors import GoneError, ProviderError
 from launcher.providers.docker.answers import asking, ordering, sdk
-from launcher.providers.docker.rows import Container, DockerHost, Network
+from launcher.providers.docker.rows import Container, DockerHost, DockerNetwork
 
 if TYPE_CHECKING:
     from docker import APIClient, DockerClient
@@ -68,10 +68,10 @@ class Engine:
             host_config = self._api.create_host_config(**limits)
             self._api.create_container(name=name, host_config=host_config, **config)
 
-    def networks(self, label: str) -> list[Network]:
+    def networks(self, label: str) -> list[DockerNetwork]:
         """List those with this label."""
         with asking():
-            return [Network.of(row) for row in self._api.networks(filters={"label": [label]})]
+            return [DockerNetwork.of(row) for row in self._api.networks(filters={"label": [label]})]
 
     def make_network(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a network of that name, unless there is one."""

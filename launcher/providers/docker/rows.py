@@ -69,7 +69,7 @@ def _addresses(row: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class DockerNetwork:
     """A network that we made."""
 
     name: str
@@ -77,7 +77,7 @@ class Network:
     """Epoch seconds."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Network:
+    def of(cls, row: Mapping[str, Any]) -> DockerNetwork:
         """Read a row of a list."""
         created = datetime.fromisoformat(row["Created"][:19]).replace(tzinfo=UTC)
         return cls(name=row["Name"], created_at=created.timestamp())

@@ -14,7 +14,7 @@ from launcher.decisions.reconciling import (
     ROUNDED_USD,
     SETTLES_S,
     Reason,
-    Reconciled,
+    ReconciledBill,
     Stranger,
 )
 from launcher.gate.text import one_line
@@ -75,7 +75,7 @@ def reconciliation_text(found: Reconciliation, width: int | None = None) -> str:
     return "\n\n".join(filter(None, [*parts, _besides(found)]))
 
 
-def _table(runs: Sequence[Reconciled], width: int | None) -> str:
+def _table(runs: Sequence[ReconciledBill], width: int | None) -> str:
     counted = [one.bill.counted.usd for one in runs]
     charged = [one.bill.charged_usd for one in runs]
     columns = {
@@ -96,7 +96,7 @@ def _table(runs: Sequence[Reconciled], width: int | None) -> str:
     )
 
 
-def _why(one: Reconciled) -> str:
+def _why(one: ReconciledBill) -> str:
     left = () if one.explained else (f"{_NOT_EXPLAINED} {usd_sum([one.unexplained_usd])}",)
     return ", ".join((*(REASONS[reason][0] for reason in one.reasons), *left)) or _NONE
 
@@ -107,7 +107,7 @@ def _difference(counted: Sequence[float], charged: Sequence[float]) -> str:
     return f"{'-' if mills < 0 else '+' if mills else ''}${abs(mills) / 1000:.3f}"
 
 
-def _legend(runs: Sequence[Reconciled]) -> str:
+def _legend(runs: Sequence[ReconciledBill]) -> str:
     used = {reason for one in runs for reason in one.reasons}
     lines = [f"{name}: {text}" for reason, (name, text) in REASONS.items() if reason in used]
     if not all(one.explained for one in runs):

@@ -15,7 +15,7 @@ from launcher.ui.render.batch import values_text
 from launcher.ui.report.charts import rounded
 from launcher.ui.report.markup import Html, data_block, element, joined
 from launcher.ui.report.page import note, scrolled
-from launcher.ui.report.parameters import Scale, number_scale, parameter_scale, varied_keys
+from launcher.ui.report.parameters import ParameterScale, number_scale, parameter_scale, varied_keys
 
 _WIDTH, _HEIGHT = 1056, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 16, 52
@@ -161,7 +161,7 @@ def _metric(row: PointResult) -> float:
     return row.metric
 
 
-def _dot(row: PointResult, x: Scale, y: Scale, *, is_front: bool) -> Html:
+def _dot(row: PointResult, x: ParameterScale, y: ParameterScale, *, is_front: bool) -> Html:
     return element(
         "circle",
         cx=f"{x.place(row.usd):.1f}",
@@ -176,7 +176,7 @@ def _way(row: PointResult, line: str, rank: int) -> Html:
     return element("polyline", points=line, class_=f"way q{rank}", data_point=row.point.number)
 
 
-def _axis(at: float, name: str, scale: Scale, *, is_last: bool) -> Html:
+def _axis(at: float, name: str, scale: ParameterScale, *, is_last: bool) -> Html:
     """An upright axis with its name on top and its values beside it."""
     beside, anchor = (at + 8, "start") if is_last else (at - 8, "end")
     name = name if len(name) <= _NAME_CHARACTERS else f"…{name[-_NAME_CHARACTERS + 1 :]}"
@@ -191,7 +191,7 @@ def _axis(at: float, name: str, scale: Scale, *, is_last: bool) -> Html:
     )
 
 
-def _grid(x: Scale, y: Scale, below: str, beside: str) -> list[Html]:
+def _grid(x: ParameterScale, y: ParameterScale, below: str, beside: str) -> list[Html]:
     bottom, right, middle = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, (_TOP + _HEIGHT - _BOTTOM) / 2
     parts = []
     for at, words in y.labels:

@@ -17,7 +17,7 @@ _LARGEST = 1e300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class ParameterScale:
     """From the values of a parameter to places on the paper."""
 
     place: Callable[[Any], float]
@@ -25,13 +25,13 @@ class Scale:
     """Places, and what is written there."""
 
 
-def number_scale(values: Sequence[float], start: float, end: float) -> Scale:
+def number_scale(values: Sequence[float], start: float, end: float) -> ParameterScale:
     """Return a scale of numbers, logarithmic where they differ by more than an eye tells apart."""
     axis: Axis = (logarithmic if wants_logarithm(values) else linear)(min(values), max(values), start, end)
-    return Scale(place=axis.place, labels=[(axis.place(tick), f"{tick:.4g}") for tick in axis.ticks])
+    return ParameterScale(place=axis.place, labels=[(axis.place(tick), f"{tick:.4g}") for tick in axis.ticks])
 
 
-def parameter_scale(values: Sequence[Any], start: float, end: float) -> Scale:
+def parameter_scale(values: Sequence[Any], start: float, end: float) -> ParameterScale:
     """Return a scale of a parameter's values, whatever they are."""
     if all(map(_is_number, values)):
         numbers = [float(value) for value in values]
@@ -44,7 +44,9 @@ def parameter_scale(values: Sequence[Any], start: float, end: float) -> Scale:
     gap = (end - start) / (len(names) + 1)
     places = {name: start + gap * number for number, name in enumerate(names, start=1)}
     shown = list(places.items())[:: 1 + len(places) // (_MOST_CHOICES + 1)]
-    return Scale(place=lambda value: places[value_text(value)], labels=[(at, name) for name, at in shown])
+    return ParameterScale(
+        place=lambda value: places[value_text(value)], labels=[(at, name) for name, at in shown]
+    )
 
 
 def varied_keys(points: Sequence[dict[str, Any]]) -> list[str]:

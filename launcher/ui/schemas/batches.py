@@ -8,17 +8,17 @@ from typing import Any
 from launcher.core import Verdict as RunVerdict
 from launcher.core.early_stop import Goal
 from launcher.decisions.analysis import Influence
-from launcher.ui.schemas.shape import Shape
+from launcher.ui.schemas.shape import JsonShape
 
 
-class PlannedPoint(Shape):
+class PlannedPoint(JsonShape):
     """A point of a batch."""
 
     id: str
     values: Mapping[str, Any]
 
 
-class PlannedFleet(Shape):
+class PlannedFleet(JsonShape):
     """The machines that a batch would hold."""
 
     machines: int
@@ -30,7 +30,7 @@ class PlannedFleet(Shape):
     single_usd_per_hour: float | None
 
 
-class PlannedBatch(Shape):
+class PlannedBatch(JsonShape):
     """What a batch would do and cost."""
 
     batch: str
@@ -49,7 +49,7 @@ class PlannedBatch(Shape):
     fleet: PlannedFleet | None
 
 
-class ShownBatch(Shape):
+class ShownBatch(JsonShape):
     """A batch, and how far it is."""
 
     name: str
@@ -73,7 +73,7 @@ class ShownBatch(Shape):
     outputs: str
 
 
-class ShownPoint(Shape):
+class ShownPoint(JsonShape):
     """A point of a batch, and its runs."""
 
     number: int
@@ -86,7 +86,7 @@ class ShownPoint(Shape):
     runs: list[str]
 
 
-class Batches(Shape):
+class BatchList(JsonShape):
     """Every batch, the newest first."""
 
     batches: list[ShownBatch]
@@ -98,14 +98,14 @@ class BatchNear(ShownBatch):
     points_list: list[ShownPoint]
 
 
-class Objective(Shape):
+class ShownObjective(JsonShape):
     """What points are compared by."""
 
     metric: str
     goal: Goal
 
 
-class PointOutcome(Shape):
+class PointOutcome(JsonShape):
     """What became of a point."""
 
     id: str
@@ -122,12 +122,12 @@ class PointOutcome(Shape):
     outputs: str | None
 
 
-class Results(Shape):
+class Results(JsonShape):
     """The results of a batch, best first."""
 
     batch: str
     provider: str
-    objective: Objective
+    objective: ShownObjective
     reason: str
     """Why it ended before its last point; empty: it did not."""
     points: list[PointOutcome]

@@ -10,17 +10,17 @@ from launcher.image.verifying import ImageCheck
 from launcher.providers.vast.conformance.assumption import State, When
 from launcher.providers.vast.conformance.record import Counted
 from launcher.providers.vast.conformance.tape import Value
-from launcher.ui.schemas.shape import Shape
+from launcher.ui.schemas.shape import JsonShape
 
 
-class Findings(Shape):
+class Findings(JsonShape):
     """Whether this computer and its providers are ready."""
 
     healthy: bool
     findings: list[Finding]
 
 
-class CountedMachine(Shape, of=Counted):
+class CountedMachine(JsonShape, of=Counted):
     """What the ledger counts for the machine."""
 
     usd: float
@@ -28,7 +28,7 @@ class CountedMachine(Shape, of=Counted):
     """Of all machines of the run."""
 
 
-class AssumptionRow(Shape):
+class AssumptionRow(JsonShape):
     """An assumption beside what was seen."""
 
     name: str
@@ -43,7 +43,7 @@ class AssumptionRow(Shape):
     when: When
 
 
-class Conformance(Shape):
+class Conformance(JsonShape):
     """What the live service was seen to do."""
 
     exit_code: int
@@ -57,7 +57,7 @@ class Conformance(Shape):
     rows: list[AssumptionRow]
 
 
-class ShownSetting(Shape):
+class ShownSetting(JsonShape):
     """A setting that holds now."""
 
     key: str
@@ -67,7 +67,7 @@ class ShownSetting(Shape):
     """`line 3` of the file, `VASTRUN_PROVIDER`, `default`."""
 
 
-class BudgetState(Shape):
+class BudgetState(JsonShape):
     """Where a budget stands; null where there is no limit."""
 
     of: str
@@ -78,7 +78,7 @@ class BudgetState(Shape):
     left_usd: float | None
 
 
-class ShownSettings(Shape):
+class ShownSettings(JsonShape):
     """The user's settings and budgets."""
 
     file: str
@@ -87,7 +87,7 @@ class ShownSettings(Shape):
     faults: list[str]
 
 
-class ShownImage(Shape, of=LockedImage):
+class ShownImage(JsonShape, of=LockedImage):
     """An image of the lock."""
 
     variant: str
@@ -95,7 +95,7 @@ class ShownImage(Shape, of=LockedImage):
     """What is rented with."""
 
 
-class Images(Shape):
+class Images(JsonShape):
     """The images of the lock, and those on this computer."""
 
     locked: list[ShownImage]
@@ -103,7 +103,7 @@ class Images(Shape):
     note: str
 
 
-class VerifiedImage(Shape):
+class VerifiedImage(JsonShape):
     """What was compared of an image."""
 
     image: str

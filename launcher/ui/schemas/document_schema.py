@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal
 
 from launcher.ui.render.documents import FORMER_KEYS, SCHEMA_VERSION
-from launcher.ui.schemas.shape import Shape
+from launcher.ui.schemas.shape import JsonShape
 
 Schema = dict[str, Any]
 
@@ -28,7 +28,7 @@ _SCALARS: Mapping[Any, str] = {
 }
 
 
-def document_schema(title: str, shapes: Sequence[type[Shape]], *, has_version: bool = True) -> Schema:
+def document_schema(title: str, shapes: Sequence[type[JsonShape]], *, has_version: bool = True) -> Schema:
     """Return the schema of a document that has one of these shapes. `has_version`: that of its form, too."""
     objects = [_versioned(_shape(shape)) if has_version else _shape(shape) for shape in shapes]
     about = {"$schema": _DRAFT, "title": title}
@@ -41,7 +41,7 @@ def _versioned(schema: Schema) -> Schema:
     return {**schema, "properties": properties, "required": list(properties)}
 
 
-def _shape(shape: type[Shape]) -> Schema:
+def _shape(shape: type[JsonShape]) -> Schema:
     properties = {name.rstrip("_"): _key(name, hint, owner) for name, hint, owner in shape.printed()}
     schema = _closed(shape, properties)
     schema["required"] = [name for name in properties if name not in shape.optional]
@@ -84,7 +84,7 @@ def _value(hint: Any) -> Schema:
         return _one_of([_value(arg) for arg in args])
     if isinstance(hint, type) and issubclass(hint, Enum):
         return {"enum": [each.value for each in hint]}
-    if isinstance(hint, type) and issubclass(hint, Shape):
+    if isinstance(hint, type) and issubclass(hint, JsonShape):
         return _shape(hint)
     return _noun(hint) if is_dataclass(hint) else _many(origin, args)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from launcher.ui.schemas import batches, computer, market, runs
-from launcher.ui.schemas.shape import Shape
+from launcher.ui.schemas.shape import JsonShape
 
 RESULT = "result"
 """The file of that name in a run's folder; all others are commands."""
 
-Shapes = tuple[type[Shape], ...]
+Shapes = tuple[type[JsonShape], ...]
 _DRIVEN: Shapes = (runs.Ending,)
 _BATCH: Shapes = (batches.Results, batches.PlannedBatch)
 
@@ -19,7 +19,7 @@ DOCUMENTS: Mapping[str, Shapes] = {
     "batch-results": (batches.Results,),
     "batch-resume": (batches.Results,),
     "batch-retry": (batches.Results,),
-    "batch-status": (batches.Batches, batches.BatchNear),
+    "batch-status": (batches.BatchList, batches.BatchNear),
     "batch-submit": _BATCH,
     "batch-watch": (batches.Results,),
     "bugreport": (runs.BugReport,),
@@ -33,14 +33,14 @@ DOCUMENTS: Mapping[str, Shapes] = {
     "hosts": (market.Hosts,),
     "image-ls": (computer.Images,),
     "image-verify": (computer.VerifiedImage,),
-    "launch": (runs.Ending, market.Plan),
+    "launch": (runs.Ending, market.ShownPlan),
     "logs": (runs.ShownLine,),
-    "plan": (market.Plan, market.ExplainedMarket),
+    "plan": (market.ShownPlan, market.ExplainedMarket),
     "pull": (runs.Pulled,),
     "reap": (market.Orphans,),
     "rehearse": (runs.Rehearsed,),
     "report": (runs.WrittenReport,),
-    RESULT: (runs.Result,),
+    RESULT: (runs.ResultFile,),
     "resume": _DRIVEN,
     "status": (runs.Runs, runs.RunNear),
     "stop": _DRIVEN,

@@ -10,11 +10,11 @@ from launcher.decisions.grouping import By, Group, Scored
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import Constraint, MarketReport, Quote
 from launcher.decisions.reconciling import Reason
-from launcher.ui.schemas.shape import Shape
+from launcher.ui.schemas.shape import JsonShape
 from trainer.contract.workload import Workloads
 
 
-class ShownOffer(Shape, of=Offer):
+class ShownOffer(JsonShape, of=Offer):
     """An offer, as the job sees it."""
 
     at_most_usd: float
@@ -22,7 +22,7 @@ class ShownOffer(Shape, of=Offer):
     """How its speed is known."""
 
 
-class Plan(Shape):
+class ShownPlan(JsonShape):
     """What a launch would do and cost."""
 
     job: JobSpec
@@ -42,14 +42,14 @@ class Plan(Shape):
     """Why it was not."""
 
 
-class ShownQuote(Shape, of=Quote, without=["offer"]):
+class ShownQuote(JsonShape, of=Quote, without=["offer"]):
     """What finishing the job on one offer is expected to cost."""
 
     offer: ShownOffer
     usd: float
 
 
-class ExplainedMarket(Shape, of=MarketReport, without=["constraints", "quotes"]):
+class ExplainedMarket(JsonShape, of=MarketReport, without=["constraints", "quotes"]):
     """What the job's limits leave of the market."""
 
     hurdles: list[Constraint]
@@ -59,7 +59,7 @@ class ExplainedMarket(Shape, of=MarketReport, without=["constraints", "quotes"])
     left: int
 
 
-class NodeCost(Shape):
+class NodeCost(JsonShape):
     """What one machine of a run cost."""
 
     node: int
@@ -67,7 +67,7 @@ class NodeCost(Shape):
     usd: float
 
 
-class RunCost(Shape, of=Cost):
+class RunCost(JsonShape, of=Cost):
     """What one run cost."""
 
     id: str
@@ -88,7 +88,7 @@ class RunCost(Shape, of=Cost):
     """False: it took a share of a machine whose own run is counted."""
 
 
-class Costs(Shape):
+class Costs(JsonShape):
     """What runs cost."""
 
     runs: list[RunCost]
@@ -96,7 +96,7 @@ class Costs(Shape):
     """Of all that are counted."""
 
 
-class CostGroup(Shape, of=Group, without=["cost", "scored"]):
+class CostGroup(JsonShape, of=Group, without=["cost", "scored"]):
     """What runs that have something in common cost together."""
 
     gpu_usd: float
@@ -110,7 +110,7 @@ class CostGroup(Shape, of=Group, without=["cost", "scored"]):
     scored: Scored | None
 
 
-class GroupedCosts(Shape):
+class GroupedCosts(JsonShape):
     """What runs cost together."""
 
     by: By
@@ -124,7 +124,7 @@ class GroupedCosts(Shape):
     total: CostGroup
 
 
-class ReconciledRun(Shape):
+class ReconciledRun(JsonShape):
     """One run, counted and charged."""
 
     id: str
@@ -139,7 +139,7 @@ class ReconciledRun(Shape):
     unexplained_usd: float
 
 
-class Reconciled(Shape):
+class Reconciled(JsonShape):
     """What was charged beside what is counted, in dollars."""
 
     since: float
@@ -152,13 +152,13 @@ class Reconciled(Shape):
     explained: bool
 
 
-class Hosts(Shape):
+class Hosts(JsonShape):
     """The hosts that were used."""
 
     hosts: list[HostRecord]
 
 
-class OrphanMachine(Shape, of=Instance):
+class OrphanMachine(JsonShape, of=Instance):
     """A machine that no open run claims."""
 
     run: str | None
@@ -168,7 +168,7 @@ class OrphanMachine(Shape, of=Instance):
     """The ledger that its label names."""
 
 
-class Orphans(Shape):
+class Orphans(JsonShape):
     """Machines that no open run claims."""
 
     machines: list[OrphanMachine]

@@ -7,12 +7,13 @@ from launcher.commands.exporting import ExportedCheckpoint
 from launcher.core import BoxStatus, Cause, Event, Judgement, Phase, Run, StepEnd, UserRequest
 from launcher.core import Verdict as RunVerdict
 from launcher.decisions.comparing import Difference
+from launcher.decisions.fit import Fit
 from launcher.ui.render.loglines import LogLine
-from launcher.ui.schemas.shape import Shape
+from launcher.ui.schemas.shape import JsonShape
 from trainer.contract.outcome import Outcome
 
 
-class ShownNode(Shape):
+class ShownNode(JsonShape):
     """One machine of a run that has several."""
 
     node: int
@@ -26,7 +27,7 @@ class ShownNode(Shape):
     out_dir: str
 
 
-class ShownRun(Shape, of=Run, without=["spec_json", "started_by"]):
+class ShownRun(JsonShape, of=Run, without=["spec_json", "started_by"]):
     """A run: its row of the ledger."""
 
     user: str
@@ -44,7 +45,7 @@ class ShownRun(Shape, of=Run, without=["spec_json", "started_by"]):
     """Of a run that has several machines: all of them."""
 
 
-class Runs(Shape):
+class Runs(JsonShape):
     """Runs: open ones first, then the newest; with --all, every one."""
 
     runs: list[ShownRun]
@@ -52,11 +53,11 @@ class Runs(Shape):
     """So many that have ended are left out."""
 
 
-class ShownBox(Shape, of=BoxStatus, former=True):
+class ShownBox(JsonShape, of=BoxStatus, former=True):
     """What one look at its box saw."""
 
 
-class RunNear(Shape):
+class RunNear(JsonShape):
     """One run from near."""
 
     run: ShownRun
@@ -69,7 +70,7 @@ class RunNear(Shape):
     """Of a run that has several machines: what was seen of each, by its node."""
 
 
-class Attempt(Shape):
+class Attempt(JsonShape):
     """One run of a chain."""
 
     id: str
@@ -77,7 +78,7 @@ class Attempt(Shape):
     usd: float
 
 
-class Ending(Shape):
+class Ending(JsonShape):
     """How a run ended, or where it stands when it goes on."""
 
     run: ShownRun
@@ -92,7 +93,7 @@ class Ending(Shape):
     """What to try next."""
 
 
-class Result(Shape):
+class ResultFile(JsonShape):
     """What `result.json` in a run's folder says."""
 
     run: ShownRun
@@ -106,11 +107,11 @@ class Result(Shape):
     """What to try next."""
 
 
-class ShownOutcome(Shape, of=Outcome, former=True):
+class ShownOutcome(JsonShape, of=Outcome, former=True):
     """The evidence that its box wrote."""
 
 
-class Explained(Shape):
+class Explained(JsonShape):
     """The evidence on a run's end."""
 
     run: ShownRun
@@ -124,11 +125,11 @@ class Explained(Shape):
     """What to try next."""
 
 
-class ShownLine(Shape, of=LogLine, optional=["node"]):
+class ShownLine(JsonShape, of=LogLine, optional=["node"]):
     """One line of a log: each is a document of its own. `node`: of a run that has several machines."""
 
 
-class Rehearsed(Shape):
+class Rehearsed(JsonShape):
     """The steps of a job, done here."""
 
     steps: list[StepEnd]
@@ -136,30 +137,32 @@ class Rehearsed(Shape):
     judgement: Judgement | None
     scores: dict[str, float]
     folder: str
+    fit: Fit | None
+    """Which GPUs hold the job; null: that was not asked for."""
 
 
-class WrittenReport(Shape):
+class WrittenReport(JsonShape):
     """The page that was written."""
 
     file: str
     bytes: int
 
 
-class ShownDifference(Shape, of=Difference):
+class ShownDifference(JsonShape, of=Difference):
     """Something in which they differ."""
 
     change: float | None
     """How much larger the other number is, as a share of the first; null where that says nothing."""
 
 
-class Differences(Shape):
+class Differences(JsonShape):
     """In what two runs differ."""
 
     runs: list[str]
     differences: list[ShownDifference]
 
 
-class Pulled(Shape):
+class Pulled(JsonShape):
     """What was downloaded."""
 
     run: str
@@ -171,14 +174,14 @@ class Pulled(Shape):
     """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
 
 
-class Exported(Shape, of=ExportedCheckpoint):
+class Exported(JsonShape, of=ExportedCheckpoint):
     """What was exported."""
 
     run: str
     file: str
 
 
-class BugReport(Shape):
+class BugReport(JsonShape):
     """The bug report that was written."""
 
     file: str

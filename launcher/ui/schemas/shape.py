@@ -1,4 +1,4 @@
-"""Shape: an object that `--json` prints, as a type."""
+"""JsonShape: an object that `--json` prints, as a type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, ClassVar
 
 
-class Shape:
+class JsonShape:
     """An object: the fields of the noun that it shows, but for some, and those that it names itself.
 
     An underscore at the end of a name is not printed: `from_` is for `from`, which is a word of Python's.

@@ -38,8 +38,13 @@ def test_of_a_run_s_machines_the_one_that_was_noted_comes_first_and_none_is_forg
 
 @pytest.mark.parametrize(
     ("nodes", "asked", "free", "least"),
-    [(1, 500.0, False, 0.0), (2, None, False, 1000.0), (2, None, True, 0.0), (2, 0.0, False, 0.0)]
-    + [(2, 50.0, True, 50.0)],
+    [
+        (1, 500.0, False, 0.0),
+        (2, None, False, 1000.0),
+        (2, None, True, 0.0),
+        (2, 0.0, False, 0.0),
+        (2, 50.0, True, 50.0),
+    ],
 )
 def test_the_link_between_nodes_is_measured_where_it_is_paid_for_or_asked_for(
     nodes: int, asked: float | None, free: bool, least: float

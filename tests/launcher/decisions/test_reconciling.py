@@ -15,7 +15,7 @@ from launcher.decisions.reconciling import (
     NOBODY,
     SETTLES_S,
     Reason,
-    Reconciled,
+    ReconciledBill,
     Stranger,
     bill_of,
     charges_by_run,
@@ -38,7 +38,7 @@ def found(
     now: float = MUCH_LATER,
     account: str = "",
     traffic_usd: float = 0.0,
-) -> Reconciled:
+) -> ReconciledBill:
     """What is said when so much more was charged than is counted."""
     about = about or run()
     usd = cost_of(about, now).usd + difference_usd

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.checkpoints import Checkpointer, Folder, Record, tensors_of
+from trainer.checkpoints import Checkpointer, Folder, TrainerState, tensors_of
 from trainer.distributed.group import Ranks
 from trainer.engine.ema import Ema
 
@@ -42,7 +42,7 @@ class Training:
         if found is None:
             return ()
         self.checkpoints.load(found, self.tensors())
-        self.step = found.record.step
+        self.step = found.state.step
         return found.faults
 
     def train(self, until: int) -> list[float]:
@@ -51,8 +51,8 @@ class Training:
 
     def save(self, *, durable: bool = True) -> None:
         done = {"step": self.step, "samples": self.step * BATCH, "loss": 1.0}
-        record = Record(**done, config={}, made_by={}, scaler={}, schedule={})
-        self.checkpoints.save(record, self.tensors(), durable=durable)
+        state = TrainerState(**done, config={}, made_by={}, scaler={}, schedule={})
+        self.checkpoints.save(state, self.tensors(), durable=durable)
 
     def _train(self) -> float:
         batch = torch.randn(BATCH, 30, generator=torch.Generator().manual_seed(self.step))

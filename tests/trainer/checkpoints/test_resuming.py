@@ -82,7 +82,7 @@ def test_a_resumed_run_ends_at_the_same_bits(tmp_path: Path, strategy: str) -> N
 def find(ranks: Ranks, folders: list[Path]) -> list[tuple[int, tuple[str, ...]]]:
     disk = find_disk(folders[0], ranks)
     found = [newest_intact((folder,), disk) for folder in folders]
-    return [(one.record.step, one.faults) for one in found if one is not None]
+    return [(one.state.step, one.faults) for one in found if one is not None]
 
 
 def test_all_ranks_use_the_older_checkpoint_when_the_newest_is_damaged(tmp_path: Path) -> None:

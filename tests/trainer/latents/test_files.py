@@ -13,10 +13,10 @@ import pytest
 from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
 from trainer.contract.config_checks import faults_of
 from trainer.contract.errors import DataError
-from trainer.latents.files import LatentFiles, Shape, Tokens
+from trainer.latents.files import LatentFiles, Tokens, TokensShape
 from trainer.sampling.windows import Space, draw_indices
 
-SHAPE = Shape(trajectories=33, frames=4, tokens=3, dim=2)
+SHAPE = TokensShape(trajectories=33, frames=4, tokens=3, dim=2)
 ABOUT = {"encoder": "a", "points": (3,)}
 
 

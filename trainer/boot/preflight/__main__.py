@@ -1,4 +1,4 @@
-"""`python -m trainer.boot.preflight machine|comm|link`, in the box of VASTRUN_BOX, with the variables of a step.
+"""`python -m trainer.boot.preflight machine|comm|link`, in the box of VASTRUN_BOX, with a step's variables.
 
 machine     what the machine is, and whether it is enough for the job: GPUs, CUDA, shared memory, disk
 comm        a timed all-reduce over the ranks; the way that works is kept in run/preflight.json

@@ -1,0 +1,28 @@
+"""One name for one thing: a class that is read in a message, a search or a stack is found in one place."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("launcher", "trainer", "vastrun")
+
+
+def classes() -> Iterator[tuple[str, str]]:
+    """Yield the name of every class of the packages, those within others too, and where it is."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    yield node.name, f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def test_no_class_name_exists_twice() -> None:
+    places = defaultdict(list)
+    for name, place in classes():
+        places[name].append(place)
+    assert len(places) > 500
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
