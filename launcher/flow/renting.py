@@ -158,17 +158,17 @@ def rent_anew(context: RunContext) -> Instance:
     )
 
 
-def _is_on_the_network(context: RunContext) -> bool:
-    """Whether the planned offer still is where the nodes before have their machines."""
-    offer, network = context.run.offer, network_of(context.run, context.gang.others(anew=True))
-    return offer is not None and network in ("", offer.network)
-
-
 def _asked(context: RunContext, offer: Offer) -> Instance:
     try:
         return context.services.provider.rent(_order(context, offer))
     finally:
         context.ordered_by = context.now()
+
+
+def _is_on_the_network(context: RunContext) -> bool:
+    """Whether the planned offer still is where the nodes before have their machines."""
+    offer, network = context.run.offer, network_of(context.run, context.gang.others(anew=True))
+    return offer is not None and network in ("", offer.network)
 
 
 def look_for_it(context: RunContext) -> Instance | None:

@@ -57,6 +57,18 @@ def explained(context: RunContext, end: PhaseEnd) -> PhaseEnd:
     return other
 
 
+def first_cause(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+    """Return why the run ends: as here, or as another node has noted before this one.
+
+    Ranks are put in order on the machines, where all clocks are compared. What the launcher alone sees, such
+    as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
+    """
+    other = context.gang.end(anew=True)
+    if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
+        return end
+    return other
+
+
 def join_network(context: RunContext, remote: Remote) -> None:
     """Check that this node's machine is on the network of its run, where its provider makes one.
 
@@ -76,18 +88,6 @@ def remove_network(context: RunContext) -> None:
         networks.remove_network(context.run.label)
     except (AuthError, ProviderError) as error:
         context.tell(f"the run's network is left: {error}; `vastrun reap` removes it")
-
-
-def first_cause(context: RunContext, end: PhaseEnd) -> PhaseEnd:
-    """Return why the run ends: as here, or as another node has noted before this one.
-
-    Ranks are put in order on the machines, where all clocks are compared. What the launcher alone sees, such
-    as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
-    """
-    other = context.gang.end(anew=True)
-    if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
-        return end
-    return other
 
 
 def tell_place(context: RunContext, remote: Remote) -> None:
